@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from arch.errors import RunError
 from fpga.attribution import Units, count_units, critical_path
 from fpga.boards import Board
 from fpga.ddr3.core import Core, make_core
-from fpga.devices import RESOURCES, Family
+from fpga.devices import RESOURCES, Device, Family
 from fpga.floorplan import draw
 from fpga.harness import Harness
 from fpga.pins import CORE, TOP, constraints, top_verilog, unit_constraints
@@ -34,6 +34,7 @@ HARNESS = "harness"
 """Name of the uppermost module of a unit that is built alone."""
 
 _COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
+_TREE = re.compile(r"^module (?:\w+_)?TreeColumn\b", re.MULTILINE)
 
 _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 
@@ -107,11 +108,20 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     design, own = prepare(_COMMENT.sub("", verilog), family)
     what = [design, *map(str, own.values()), device.name, board.package, board.speed]
     what += constraints(board)
-    what += [family.synthesis, device.placer, _tools(family), list(seeds), mhz]
+    what += [family.synthesis, _placer(device, verilog), _tools(family), list(seeds), mhz]
     what += ["output registers"] * family.output_registers
     if device.blocks:
         what += [device.multiplier_rows, device.ram_rows, device.blocks]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+
+
+def _placer(device: Device, verilog: str) -> list[str]:
+    """Return nextpnr's options of how to place and route a design.
+
+    A tree between memories of weights has more wires than router1 ends, so router2 routes it.
+    """
+    tree = device.blocks and _TREE.search(verilog)
+    return [*device.placer, *(["--router", "router2"] if tree else [])]
 
 
 def _tools(family: Family) -> dict[str, str]:
@@ -230,7 +240,7 @@ def _route(
     check_fits(board.device, needed, f"Board {board.name}")
     seat(folder / NETLIST, top, board.device)
     return needed, place(
-        board.device,
+        replace(board.device, placer=_placer(board.device, verilog)),
         board.package,
         board.speed,
         folder,
