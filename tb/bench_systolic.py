@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.presets import PRESETS
-from hdl.matrix.array import activation_layout, side, slot_layout, sum_layout, weight_layout
+from hdl.matrix.array import (
+    activation_layout,
+    is_far,
+    side,
+    slot_layout,
+    sum_layout,
+    weight_layout,
+)
 from sim.matmul import multiply, part
 from tb.bench import noise, pack, parameters, rng, start_clock, unpack
 
@@ -145,7 +152,13 @@ class Schedule:
             "index": self._next,
             "data": np.resize(data, elements).tolist(),
         }
-        self.lines[-1] = line | ({"column": int(column)} if self._config.b_transpose else {})
+        line |= {"column": int(column)} if self._config.b_transpose else {}
+        if is_far(self._config):
+            row = 1 << self._next
+            line["strobe"] = [
+                (2**rows - 1) * (col == self._next) if column else row for col in range(cols)
+            ]
+        self.lines[-1] = line
         self._next += 1
         if self._next == len(tile):
             self._load, self._next, self._last = None, 0, slot
@@ -162,13 +175,16 @@ async def sums_are_exact(dut: Any) -> None:
     queues = {"i": schedule.vectors, "i_weights": schedule.lines}
     sums, random = sum_layout(config), rng()
 
-    await start_clock(dut, rng(), still=["i_weights__valid"])
+    still = ["i_weights__valid", *["i_weights__payload"] * is_far(config)]
+    await start_clock(dut, rng(), still=still)
     for cycle in range(given["cycles"] + latency):
         for name, layout in layouts.items():
             what = queues[name][cycle] if cycle < given["cycles"] else None
             getattr(dut, f"{name}__valid").value = int(what is not None)
             payload = getattr(dut, f"{name}__payload")
-            payload.value = noise(random, payload) if what is None else pack(layout, what)
+            # No strobe comes without a line.
+            idle = 0 if "strobe" in layout.members else noise(random, payload)
+            payload.value = idle if what is None else pack(layout, what)
         await FallingEdge(dut.clk)
         expected = schedule.sums[cycle - latency] if cycle >= latency else None
         assert int(dut.o__valid.value) == int(expected is not None), cycle

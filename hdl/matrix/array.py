@@ -51,13 +51,30 @@ def activation_layout(config: Config) -> data.StructLayout:
 
 
 def slot_layout(config: Config) -> Any:
-    """Return the shape of a slot's number, or of a copy of it for each column.
-
-    A tree with ``registered`` has these where its columns have memories, which are far apart.
-    """
+    """Return the shape of a slot's number, or of a copy of it for each column that is far."""
     slot = range(config.weight_depth)
-    far = config.array == "tree" and config.registered and config.weight_depth > REGISTER_DEPTH
-    return data.ArrayLayout(slot, config.cols) if far else slot
+    return data.ArrayLayout(slot, config.cols) if is_far(config) else slot
+
+
+def is_far(config: Config) -> bool:
+    """Return whether columns are far apart: memories of a tree, of a ``registered`` machine.
+
+    What is told to all of them comes from registers of their own.
+    """
+    return config.array == "tree" and config.registered and config.weight_depth > REGISTER_DEPTH
+
+
+def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
+    """Return for each column of a tree which of its rows a line writes."""
+    count = max(config.rows, config.cols) if config.b_transpose else config.rows
+    here = Mux(valid, 1 << line.index, 0)[:count]
+    by_column = line.column if config.b_transpose else 0
+    return [
+        Mux(by_column, here[col].replicate(config.rows), here[: config.rows])
+        if config.b_transpose
+        else here
+        for col in range(config.cols)
+    ]
 
 
 def slots_of(payload: Any) -> list[Value]:
@@ -76,7 +93,11 @@ def part_member(config: Config) -> dict[str, Any]:
 
 
 def weight_layout(config: Config) -> data.StructLayout:
-    """Return a line of weights: row ``index`` or, with ``column``, column ``index`` of a tile."""
+    """Return a line of weights: row ``index`` or, with ``column``, column ``index`` of a tile.
+
+    Where columns are far apart (:func:`slot_layout`), ``strobe`` tells each which of its rows are
+    written; it is 0 without a line.
+    """
     lines, elements, cols = config.rows, config.cols, config.cols
     if config.b_transpose:
         lines = elements = max(config.rows, config.cols)
@@ -89,6 +110,7 @@ def weight_layout(config: Config) -> data.StructLayout:
         | ({"column": 1} if config.b_transpose else {})
         | ({"scale": data.ArrayLayout(config.slot_scales, cols)} if config.slot_scales else {})
         | ({"exponent": unsigned(EXPONENT_BITS)} if config.block_exponents else {})
+        | ({"strobe": data.ArrayLayout(config.rows, config.cols)} if is_far(config) else {})
     )
 
 

@@ -13,8 +13,10 @@ from hdl.component import Component
 from hdl.matrix.array import (
     array_latency,
     array_members,
+    is_far,
     side,
     slots_of,
+    strobes,
     sum_width,
     weights_latency,
 )
@@ -250,7 +252,7 @@ class TreeArray(Component):
         else:
             m.d.sync += a.eq(i.a)
         late = [a]
-        if weights_latency(config) > 1:
+        if is_far(config):
             # For the columns of each side of a device.
             late = [Signal.like(a, name=f"late_{part}") for part in range(min(config.cols, 2))]
             spread(m, a, [Value.cast(one) for one in late])
@@ -315,15 +317,13 @@ class TreeArray(Component):
             Cat(element, element != 0) if config.operand_gating else element
             for element in line.data
         ]
-        here = Signal(max(config.rows, config.cols) if config.b_transpose else config.rows)
-        m.d.comb += here.eq(Mux(self.i_weights.valid, 1 << line.index, 0))
+        found = line.strobe if is_far(config) else strobes(config, self.i_weights.valid, line)
         by_column = line.column if config.b_transpose else 0
         slots = slots_of(line)
         for index, column in enumerate(columns):
-            mine = here[index].replicate(config.rows) if config.b_transpose else 0
             m.d.comb += [
                 column.write_slot.eq(slots[index % len(slots)]),
-                column.strobe.eq(Mux(by_column, mine, here[: config.rows])),
+                column.strobe.eq(found[index]),
             ]
             own = elements[index]
             if config.slot_scales:

@@ -8,7 +8,7 @@ from arch.config import Config
 from arch.formats import PAIRED_BITS
 from arch.isa import COUNT_WIDTH, Engine
 from hdl.component import Component
-from hdl.matrix.array import enter, slots_of, weight_layout
+from hdl.matrix.array import enter, is_far, slots_of, strobes, weight_layout
 from hdl.matrix.blocks import BlockEncoder
 from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
 from hdl.matrix.slots import SlotGuard
@@ -26,7 +26,7 @@ from hdl.matrix.tiles import (
 from hdl.matrix.wide import byte_members, bytes_of, flag_of, rounded
 from hdl.ports import ReadPort, command_layout
 from hdl.stream.flow import Flow
-from hdl.stream.pipeline import delay, spread
+from hdl.stream.pipeline import KEPT, delay, spread
 
 
 def job_layout(config: Config) -> data.StructLayout:
@@ -316,6 +316,11 @@ class WeightWriter(Component):
             valid = valid & ~note.early
         m.d.sync += self.o.valid.eq(valid)
         spread(m, note.slot, slots_of(weights))
+        if is_far(config):
+            for to, strobe in zip(weights.strobe, strobes(config, valid, note), strict=True):
+                near = Signal(config.rows, attrs=dict(KEPT))
+                m.d.sync += near.eq(strobe)
+                m.d.comb += to.eq(near)
         m.d.sync += weights.index.eq(note.index)
         if config.b_transpose:
             m.d.sync += weights.column.eq(note.column)
