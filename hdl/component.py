@@ -22,9 +22,9 @@ class Component(wiring.Component):
 
     Amaranth elaborates it as any other. Only where the platform is a :class:`Placer`, this one is
     asked. Such a component meets its surroundings at its ports only, has no clock domain but
-    ``sync``, and what it elaborates to depends on nothing but its attributes; ``ResetInserter``
-    and ``EnableInserter`` do not reach into a module that a placer has made, so that the ports
-    have such controls where they are needed.
+    ``sync`` and what it makes of that, and what it elaborates to depends on nothing but its
+    attributes; ``ResetInserter`` and ``EnableInserter`` do not reach into a module that a placer
+    has made, so that the ports have such controls where they are needed.
     """
 
     def __init_subclass__(cls, **kwargs):

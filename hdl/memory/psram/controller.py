@@ -28,12 +28,11 @@ class PsramController(Component):
 
     ``pins`` are the chip's, ``clock`` is the frequency of ``sync`` (Hz), whose half is that of the
     chip's clock: in each cycle an edge moves a byte of each die, a word's lowest byte first and in
-    the first die. Bursts of reads and of writes take turns. They move in pieces
-    that end at multiples of ``timing.columns`` columns: no command takes longer than refreshes can
-    wait, and none leaves its row. A piece of writes waits for all of its words, one of reads for
-    room for them, as the clock goes on within. The first data of a command move
-    ``begin(chip.latency)`` cycles after its first byte, or as the chip tells by RWDS, for twice
-    the latency; what is read is there five cycles after it moved.
+    the first die. Bursts of reads and of writes take turns. They move in pieces that end at
+    multiples of ``timing.columns`` columns: no command takes longer than refreshes can wait, and
+    none leaves its row. A piece of writes waits for all of its words, one of reads for room for
+    them, as the clock goes on within. The first data of a command move ``begin(chip.latency)``
+    cycles after its first byte, or as the chip tells by RWDS, ``begin(2 * chip.latency)``.
 
     ``written`` is 1 for a cycle when the last column of a burst goes out; a read that is asked for
     after it sees the burst. ``failed`` is 1 for a cycle where data of a read came without the
