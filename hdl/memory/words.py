@@ -97,5 +97,5 @@ class WordCollector(Component):
             m.d.sync += [place.eq(place + 1), held.eq(Cat(held, self.i)[self.width :])]
         with m.If(whole):
             m.d.sync += place.eq(0)
-        m.d.sync += [promised.eq(after), self.room.eq(after <= self.depth - self.more)]
+        m.d.sync += [promised.eq(after), self.room.eq(after < self.depth + 1 - self.more)]
         return m
