@@ -194,7 +194,7 @@ def test_every_board_is_built() -> None:
 
 
 def test_a_machine_with_sdram_is_told_apart() -> None:
-    case = next(case for case in MACHINES if case.memory == "sdram")
+    case = next(case for case in MACHINES if case.variant == "sdram")
     assert case.file == "ulx3s_85f-sdram.json"
     assert case.words == ["--board", "ulx3s_85f", "--memory", "sdram", "--seed", "3"]
     board = "ulx3s_85f"
