@@ -36,7 +36,7 @@ needs_verilator = pytest.mark.skipif(
 
 def test_where_weights_do_not_stay_no_token_is_counted() -> None:
     assert token_rates(PRESETS["small"], BOARD) == {}
-    assert token_rates(PRESETS["story_85f"].replace(weight_depth=2400), BOARD) == {}
+    assert token_rates(PRESETS["story_85f"].replace(weight_depth=2048), BOARD) == {}
 
 
 @pytest.mark.slow

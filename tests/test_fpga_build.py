@@ -237,6 +237,7 @@ class Echo(wiring.Component):
         memory_bytes: int,
         sdram: object,
         ddr3: object,
+        psram: object,
         flash: object,
         link: str,
     ):
