@@ -21,7 +21,7 @@ from generators.compiler import Options, compile_model
 from generators.graph import Decoder
 from generators.quantize.options import Quantization
 from generators.sources import load_source
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import SHAPES, untrained
 from tb.inference import infer
 from tb.memory_timing import ONCHIP

@@ -17,7 +17,7 @@ from generators.nested import coarser, is_nested
 from generators.perplexity import measure, read_texts
 from generators.quantize.multipliers import held_parameters
 from generators.quantize.options import Quantization
-from generators.text_program import check_sparse
+from generators.text_compiler import check_sparse
 from generators.text_sources import load_text
 
 

@@ -11,7 +11,8 @@ from arch.link import fingerprint
 from cli.board import opened
 from fpga.boards import Board
 from generators.quantize.options import Quantization
-from generators.text_program import TextProgram, compile_text
+from generators.text_compiler import compile_text
+from generators.text_program import TextProgram
 from generators.text_shapes import STORIES260K, untrained
 from tb.run_inputs import run_files
 from tb.text_session import TextSession

@@ -21,8 +21,9 @@ from generators.nested import check_bits
 from generators.quantize.options import DECODER_BALANCE, Quantization
 from generators.quantize.parting import Parting
 from generators.reference.sampling import Sampling
+from generators.text_compiler import compile_text
 from generators.text_host import TextHost
-from generators.text_program import TextProgram, compile_text
+from generators.text_program import TextProgram
 from generators.text_sources import TextSource, TokenizerLike, load_text
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming

@@ -18,7 +18,7 @@ from generators.frontend.source import Source
 from generators.frontend.text_description import TextDescription
 from generators.network import Description, Home, Network, Node
 from generators.quantize.options import Quantization
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_sources import TextSource
 
 _SEED, _SAMPLES, _LENGTH = 1, 4, 8

@@ -10,7 +10,7 @@ from arch.formats import OPERAND_BITS
 from generators.frontend.text_description import TextDescription
 from generators.machine import Machine
 from generators.quantize.options import Quantization
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from sim.report import where
 from tb.text_session import TextSession

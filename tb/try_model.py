@@ -13,7 +13,7 @@ from generators.golden import GoldenModel
 from generators.quantize.options import Quantization
 from generators.reference.floats import forward
 from generators.sources import load_source
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_sources import is_text, load_text
 from tb.run_inputs import cosine
 from tb.text_session import TextSession

@@ -9,7 +9,7 @@ from generators.compiler import Options, compile_model
 from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
 from generators.quantize.options import Quantization
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from tb.random_models import random_inputs, random_weights
 

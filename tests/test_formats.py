@@ -14,7 +14,7 @@ from generators.lower.banks import LATENCY
 from generators.quantize.mixed import mix, mixture
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from hdl.matrix.decoder import WeightDecoder

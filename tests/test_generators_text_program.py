@@ -18,7 +18,7 @@ from generators.quantize.multipliers import rounded
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from sim.checker import check
 from sim.interpreter import Interpreter

@@ -14,7 +14,7 @@ from fpga.device import Device
 from generators.cache import ROOT
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_sources import load_text
 from tb.text_session import TextSession
 from tb.toolchain import missing_tools

@@ -22,7 +22,7 @@ from generators.lower.key_slots import (
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from sim.checker import check
 from tb.text_session import TextSession

@@ -19,7 +19,7 @@ from generators.quantize.steps import spread_range
 from generators.reference.cache import KvCache
 from generators.reference.floats import forward
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from sim import blocks
 from sim.interpreter import Interpreter

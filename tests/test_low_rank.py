@@ -10,7 +10,7 @@ from generators.quantize.low_rank import correct
 from generators.quantize.options import Quantization
 from generators.quantize.stored import choose
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from tb.text_session import TextSession
 from tests.support.text_cases import LLAMA, PAIRED, RESIDENT, TEXT

@@ -8,7 +8,8 @@ from arch.micro.config import MicroConfig
 from fpga.boards import get_board
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
-from generators.text_program import TextProgram, compile_text
+from generators.text_compiler import compile_text
+from generators.text_program import TextProgram
 from generators.text_sources import load_text
 from sim.micro_machine import MicroMachine
 from tb.text_session import TextSession

@@ -11,7 +11,7 @@ from generators.program.layout import PARAM_BYTES
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from tb.text_session import TextSession
 from tb.toolchain import missing_tools

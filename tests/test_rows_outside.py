@@ -8,7 +8,7 @@ import pytest
 from arch.errors import InputError
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from tb.text_session import TextSession
 from tests.test_generators_text_program import (
     CONFIGS,

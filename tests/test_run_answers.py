@@ -12,7 +12,7 @@ from generators.frontend.text_description import TextDescription
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from tb.run_answers import run_answers

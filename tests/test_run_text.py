@@ -11,7 +11,7 @@ from generators.frontend.tokenizer import CharacterTokenizer
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
 from generators.reference.sampling import Sampling, draw
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_sources import load_text
 from tb.run_text import run_text
 

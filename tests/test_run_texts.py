@@ -6,7 +6,7 @@ import pytest
 
 from generators.quantize.options import Quantization
 from generators.reference.sampling import Sampling
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_sources import load_text
 from tb.run_text import run_text
 from tb.run_texts import run_texts

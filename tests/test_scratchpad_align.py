@@ -6,7 +6,7 @@ import pytest
 from arch.presets import PRESETS
 from generators.fitting import FitError
 from generators.quantize.options import Quantization
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from tb.machines import make_machine
 from tb.run_inputs import run_files

@@ -8,7 +8,7 @@ import pytest
 from arch.presets import PRESETS
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_sources import load_text
 from tb.text_session import TextSession
 

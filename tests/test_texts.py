@@ -11,8 +11,8 @@ from cli.options import paired
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
+from generators.text_compiler import compile_text
 from generators.text_host import SCORES
-from generators.text_program import compile_text
 from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from sim.checker import check

@@ -13,7 +13,7 @@ from generators.frontend import digits
 from generators.frontend.text_description import TextDescription
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from hdl.accelerator import Accelerator

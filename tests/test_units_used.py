@@ -20,7 +20,7 @@ from generators.frontend import digits
 from generators.frontend.weights import load_model
 from generators.graph import Decoder
 from generators.quantize.options import Quantization
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_sources import load_text
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"

@@ -12,7 +12,7 @@ from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from tb.random_models import random_inputs, random_weights
 from tb.text_session import TextSession

@@ -14,7 +14,7 @@ from generators.quantize.options import Quantization
 from generators.quantize.score_error import text_score_errors
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from sim.matmul import WIDE_LONGEST

@@ -9,7 +9,7 @@ from arch.errors import InputError, RunError
 from generators.compiler import CompiledModel
 from generators.frontend import digits
 from generators.golden import GoldenModel
-from generators.text_program import compile_text
+from generators.text_compiler import compile_text
 from generators.text_sources import is_text, load_text
 from tb.digits_model import compile_digits
 from tb.faults.machine import FaultMachine
