@@ -12,6 +12,7 @@ from arch.presets import PRESETS
 from hdl.memory.memory_switch import MemorySwitch
 from hdl.memory.onchip import OnchipMemory
 from tb.memory_timing import ONCHIP
+from tests.support.bursts import receive, send
 
 TINY = PRESETS["tiny"]
 
@@ -23,32 +24,6 @@ def run(component, *benches):
     for bench in benches:
         simulator.add_testbench(bench)
     simulator.run()
-
-
-async def put(ctx, stream, payload, rng, stall):
-    """Offer a payload until it is taken."""
-    while rng.random() < stall:
-        await ctx.tick()
-    ctx.set(stream.payload, payload)
-    ctx.set(stream.valid, 1)
-    while True:
-        _, _, ready = await ctx.tick().sample(stream.ready)
-        if ready:
-            break
-    ctx.set(stream.valid, 0)
-
-
-async def get(ctx, stream, rng, stall):
-    """Take a payload."""
-    while rng.random() < stall:
-        await ctx.tick()
-    ctx.set(stream.ready, 1)
-    while True:
-        _, _, valid, payload = await ctx.tick().sample(stream.valid, stream.payload)
-        if valid:
-            break
-    ctx.set(stream.ready, 0)
-    return payload
 
 
 @pytest.mark.parametrize(("width", "words"), [(8, 300), (32, 256), (128, 77)])
@@ -65,21 +40,21 @@ def test_random_bursts(width, words):
             first = int(rng.integers(words - count + 1))
             burst = {"addr": first * config.mem_bytes, "last": count - 1}
             if rng.random() < 0.5:
-                await put(ctx, unit.write.request, burst, rng, stall)
+                await send(ctx, unit.write.request, burst, rng, stall)
                 for place in range(first, first + count):
                     word, mask = rng.bytes(config.mem_bytes), int(rng.integers(1 << 16))
                     mask %= 1 << config.mem_bytes
                     value = int.from_bytes(word, "little")
-                    await put(ctx, unit.write.data, {"data": value, "mask": mask}, rng, stall)
+                    await send(ctx, unit.write.data, {"data": value, "mask": mask}, rng, stall)
                     for byte in range(config.mem_bytes):
                         if mask >> byte & 1:
                             bits = 255 << 8 * byte
                             memory[place] = memory[place] & ~bits | value & bits
                 await ctx.tick().until(unit.write.written)
             else:
-                await put(ctx, unit.read.request, burst, rng, stall)
+                await send(ctx, unit.read.request, burst, rng, stall)
                 for place in range(first, first + count):
-                    assert await get(ctx, unit.read.data, rng, stall) == memory[place]
+                    assert await receive(ctx, unit.read.data, rng, stall) == memory[place]
             assert not ctx.get(unit.failed)
 
     run(unit, bench)
@@ -114,11 +89,11 @@ def test_bursts_follow_without_a_gap(stall):
 
     async def ask(ctx):
         for word in range(0, 512, 64):
-            await put(ctx, unit.write.request, {"addr": 4 * word, "last": 63}, rng, 0)
+            await send(ctx, unit.write.request, {"addr": 4 * word, "last": 63}, rng, 0)
             for place in range(word, word + 64):
-                await put(ctx, unit.write.data, {"data": place, "mask": 15}, rng, 0)
+                await send(ctx, unit.write.data, {"data": place, "mask": 15}, rng, 0)
         for first, count in bursts:
-            await put(ctx, unit.read.request, {"addr": 4 * first, "last": count - 1}, rng, 0)
+            await send(ctx, unit.read.request, {"addr": 4 * first, "last": count - 1}, rng, 0)
 
     async def take(ctx):
         cycle = 0
@@ -143,11 +118,11 @@ def test_words_past_the_end_are_told_and_not_written():
 
     async def bench(ctx):
         rng = np.random.default_rng(1)
-        await put(ctx, unit.write.request, {"addr": 1020, "last": 1}, rng, 0)
+        await send(ctx, unit.write.request, {"addr": 1020, "last": 1}, rng, 0)
         failures = []
 
         async def step(value):
-            await put(ctx, unit.write.data, {"data": value, "mask": 15}, rng, 0)
+            await send(ctx, unit.write.data, {"data": value, "mask": 15}, rng, 0)
 
         await step(7)
         await step(9)
@@ -155,10 +130,10 @@ def test_words_past_the_end_are_told_and_not_written():
             _, _, failed = await ctx.tick().sample(unit.failed)
             failures.append(failed)
         assert sum(failures) == 1
-        await put(ctx, unit.read.request, {"addr": 0, "last": 0}, rng, 0)
-        assert await get(ctx, unit.read.data, rng, 0) == 0, "the address has not wrapped"
-        await put(ctx, unit.read.request, {"addr": 1020, "last": 0}, rng, 0)
-        assert await get(ctx, unit.read.data, rng, 0) == 7
+        await send(ctx, unit.read.request, {"addr": 0, "last": 0}, rng, 0)
+        assert await receive(ctx, unit.read.data, rng, 0) == 0, "the address has not wrapped"
+        await send(ctx, unit.read.request, {"addr": 1020, "last": 0}, rng, 0)
+        assert await receive(ctx, unit.read.data, rng, 0) == 7
 
     run(unit, bench)
 
@@ -200,13 +175,13 @@ def test_the_switch_connects_one_user():
             write, read = getattr(switch, f"{name}_write"), getattr(switch, f"{name}_read")
             other = getattr(switch, f"{'ab'[name == 'a']}_write")
             ctx.set(other.request.valid, 1)
-            await put(ctx, write.request, {"addr": 8 * number, "last": 0}, rng, 0)
-            await put(ctx, write.data, {"data": number + 5, "mask": 15}, rng, 0)
+            await send(ctx, write.request, {"addr": 8 * number, "last": 0}, rng, 0)
+            await send(ctx, write.data, {"data": number + 5, "mask": 15}, rng, 0)
             await ctx.tick().until(write.written)
             assert not ctx.get(other.request.ready)
             ctx.set(other.request.valid, 0)
             for place in range(number + 1):
-                await put(ctx, read.request, {"addr": 8 * place, "last": 0}, rng, 0)
-                assert await get(ctx, read.data, rng, 0) == place + 5
+                await send(ctx, read.request, {"addr": 8 * place, "last": 0}, rng, 0)
+                assert await receive(ctx, read.data, rng, 0) == place + 5
 
     run(unit, bench)

@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from arch.presets import PRESETS
 from arch.psram import CHIPS, side_by_side
 from hdl.memory.psram.controller import PsramController
-from tests.support.bursts import random_bench, receive, send
+from tests.support.bursts import random_bench, reading_in_order, receive, send
 from tests.support.psram import PsramModel
 
 TINY = PRESETS["tiny"]
@@ -139,24 +139,8 @@ def test_reading_in_order_is_bytes_of_all_dies_a_cycle_but_for_commands(dies, wi
     chip = dataclasses.replace(ONE, dies=dies)
     config = TINY.replace(mem_width=width, mem_addr_width=16)
     words, bursts = 256, 4
-    taken = []
-
-    async def ask(ctx, unit):
-        rng = np.random.default_rng(0)
-        for burst in range(bursts):
-            request = {"addr": burst * words * config.mem_bytes, "last": words - 1}
-            await send(ctx, unit.read.request, request, rng, 0)
-
-    async def take(ctx, unit):
-        ctx.set(unit.read.data.ready, 1)
-        cycle = 0
-        while len(taken) < words * bursts:
-            valid = (await ctx.tick().sample(unit.read.data.valid))[2]
-            cycle += 1
-            if valid:
-                taken.append(cycle)
-
-    simulate(config, chip, 40e6, ask, take)
+    benches, taken = reading_in_order(config, words, bursts)
+    simulate(config, chip, 40e6, *benches)
     assert taken[-1] - taken[0] == cycles
 
 

@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from arch.presets import PRESETS
 from arch.sdram import CHIPS
 from hdl.memory.sdram.controller import SdramController
-from tests.support.bursts import random_bench, receive, send
+from tests.support.bursts import random_bench, reading_in_order, receive, send
 from tests.support.sdram import SdramModel
 
 TINY = PRESETS["tiny"]
@@ -121,24 +121,8 @@ def test_reading_in_order_is_a_column_a_cycle_but_for_refreshes_and_rows():
     chip = dataclasses.replace(IS42S16160G_7, init_us=1.0)
     config = TINY.replace(mem_width=64, mem_addr_width=24)
     words, bursts = 256, 12
-    taken = []
-
-    async def ask(ctx, unit):
-        rng = np.random.default_rng(0)
-        for burst in range(bursts):
-            request = {"addr": burst * words * config.mem_bytes, "last": words - 1}
-            await send(ctx, unit.read.request, request, rng, 0)
-
-    async def take(ctx, unit):
-        ctx.set(unit.read.data.ready, 1)
-        cycle = 0
-        while len(taken) < words * bursts:
-            valid = (await ctx.tick().sample(unit.read.data.valid))[2]
-            cycle += 1
-            if valid:
-                taken.append(cycle)
-
-    simulate(config, chip, 100e6, ask, take)
+    benches, taken = reading_in_order(config, words, bursts)
+    simulate(config, chip, 100e6, *benches)
     columns = words * bursts * 4
     assert taken[-1] - taken[0] == 12_486
     assert columns / (taken[-1] - taken[0]) > 0.97

@@ -1,9 +1,12 @@
 """Random bursts at the external memory port, seen from the accelerator."""
 
+import numpy as np
+
 from tests.support.sdram import untouched
 
 
 async def send(ctx, stream, payload, rng, stall):
+    """Offer a payload until it is taken."""
     while rng.random() < stall:
         await ctx.tick()
     ctx.set(stream.payload, payload)
@@ -14,6 +17,7 @@ async def send(ctx, stream, payload, rng, stall):
 
 
 async def receive(ctx, stream, rng, stall):
+    """Take a payload."""
     while rng.random() < stall:
         await ctx.tick()
     ctx.set(stream.ready, 1)
@@ -65,3 +69,28 @@ def random_bench(config, rng, bursts=40, lengths=(1, 2, 4, 21), near=1 << 9):
                 assert found >> 8 * byte & 0xFF == expected, hex(place)
 
     return bench, memory
+
+
+def reading_in_order(config, words, bursts):
+    """Return benches that read bursts of so many words one behind the other, without stalls.
+
+    With them comes the list of the cycles in which words were taken.
+    """
+    taken = []
+
+    async def ask(ctx, unit):
+        rng = np.random.default_rng(0)
+        for burst in range(bursts):
+            request = {"addr": burst * words * config.mem_bytes, "last": words - 1}
+            await send(ctx, unit.read.request, request, rng, 0)
+
+    async def take(ctx, unit):
+        ctx.set(unit.read.data.ready, 1)
+        cycle = 0
+        while len(taken) < words * bursts:
+            valid = (await ctx.tick().sample(unit.read.data.valid))[2]
+            cycle += 1
+            if valid:
+                taken.append(cycle)
+
+    return (ask, take), taken
