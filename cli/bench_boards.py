@@ -141,7 +141,7 @@ def recount(case: Case, folder: Path) -> None:
         return
     board, config = case.target()
     machine = f"{fingerprint(config):08x}"
-    if found.get("configuration") != machine and found["design"] != case.design():
+    if found.get("configuration") != machine and found.get("design") != case.design():
         warn(f"{case.file} is of another machine than today's, and keeps its cycles")
         return
     _keep(case, folder, renewed(found, rates(config, board, found["clock_mhz"])))

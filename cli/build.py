@@ -104,7 +104,8 @@ def _kept(board: Board, unit: str | None, folder: Path, design: Callable[[], str
         found = json.loads((folder / REPORT).read_bytes())
     except ValueError:
         return None
-    return Build(found, {}) if found.get("design") == design() else None
+    same = isinstance(found, dict) and found.get("design") == design()
+    return Build(found, {}) if same else None
 
 
 _BEGAN = time.monotonic()

@@ -51,7 +51,7 @@ def top_verilog(board: Board, pll: Pll) -> str:
         for name in outputs
     ]
     ports = [f"input {name}" for name in inputs] + [f"output {name}" for name in outputs]
-    sdram, led = "", []
+    sdram, ends = "", []
     begins, start = _STARTS[board.device.family.name]
     generator = pll.verilog
     if board.ddr3 is not None:
@@ -59,13 +59,13 @@ def top_verilog(board: Board, pll: Pll) -> str:
         start += _core(board, board.ddr3)
         ports += _ddr3_ports(board)
         sdram = _ddr3_levels(board, board.ddr3)
-        led = [f", .ddr3_{name}(ddr3_{name})" for name in CorePorts(board.ddr3.chip).members]
+        ends = [f", .ddr3_{name}(ddr3_{name})" for name in CorePorts(board.ddr3.chip).members]
     if board.sdram is not None:
         bits = board.sdram.data_width
         sdram = _SDRAM.format(width=bits - 1, bits=bits)
         for name, member in SdramPins(board.sdram).members.items():
             line = f"sdram_{name}"
-            led.append(f", .{line}({'sdram_dq' if name == 'dq_i' else line})")
+            ends.append(f", .{line}({'sdram_dq' if name == 'dq_i' else line})")
             if not name.startswith("dq_"):
                 ports.append(f"output [{Shape.cast(member.shape).width - 1}:0] {line}")
         ports += ["output sdram_clk", f"inout [{bits - 1}:0] sdram_dq"]
@@ -73,7 +73,7 @@ def top_verilog(board: Board, pll: Pll) -> str:
         dies = board.psram.dies
         sdram = _PSRAM.format(dies=dies, last=dies - 1, bits=8 * dies, width=8 * dies - 1)
         read = {f"{name}_i": f"IO_psram_{name}" for name in ("dq", "rwds")}
-        led = [
+        ends = [
             f", .psram_{name}({read.get(name, f'psram_{name}')})"
             for name in PsramPins(board.psram).members
         ]
@@ -96,7 +96,7 @@ def top_verilog(board: Board, pll: Pll) -> str:
         connections="".join(
             [f", .{name}({name})" for name in inputs]
             + [f", .{name}(core_{name})" for name in names]
-            + led
+            + ends
             + (_FLASH_CONNECTIONS[board.flash.lanes] if board.flash is not None else [])
         ),
     )

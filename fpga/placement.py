@@ -100,8 +100,8 @@ def place(
 def placer_options(device: Device, verilog: str) -> list[str]:
     """Return nextpnr's options of how to place and route a design on a device.
 
-    A tree between memories of weights has more wires than router1 ends, so router2 routes it where
-    the device's places are known.
+    A tree has more wires than router1 ends, so router2 routes it on a device whose places are known
+    (``fpga.sites``).
     """
     tree = device.blocks and _TREE.search(verilog)
     return [*device.placer, *(["--router", "router2"] if tree else [])]

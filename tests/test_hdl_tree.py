@@ -1,10 +1,13 @@
 """The array with trees: exact sums of the lines before each vector, still registers at zeros."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from arch.presets import PRESETS
+from generators.verilog.units import make_unit
+from generators.verilog.verilog import to_verilog
 from hdl.matrix.tree import TreeArray, TreeColumn
 from tb.simulate import simulate
 from tests.support.toggles import Pairs, check_gating, count_toggles
@@ -82,3 +85,22 @@ def count_changes(operands: Pairs, gating: bool) -> Counter[str]:
 
 def test_no_operand_register_moves_at_a_zero_operand() -> None:
     check_gating(count_changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        (LATE | {"weight_depth": 9}, 3 * 3 + 2),
+        (LATE | {"weight_depth": 4}, 0),
+        ({"weight_depth": 9}, 0),
+    ],
+)
+def test_columns_that_are_far_have_registers_of_their_own(
+    changes: dict[str, Any], kept: int
+) -> None:
+    config = PRESETS["small"].replace(
+        **{"array": "tree", "rows": 4, "cols": 3, "lanes": 1, **BARE, **changes}
+    )
+    verilog = to_verilog(make_unit("accelerator", config), "machine")
+    # Slots of activations and of weights and strobes of each column, activations of either side.
+    assert verilog.count("(* keep *)") == kept

@@ -66,13 +66,11 @@ def is_far(config: Config) -> bool:
 
 def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
     """Return for each column of a tree which of its rows a line writes."""
-    count = max(config.rows, config.cols) if config.b_transpose else config.rows
-    here = Mux(valid, 1 << line.index, 0)[:count]
-    by_column = line.column if config.b_transpose else 0
+    here = Mux(valid, 1 << line.index, 0)
+    if not config.b_transpose:
+        return [here[: config.rows]] * config.cols
     return [
-        Mux(by_column, here[col].replicate(config.rows), here[: config.rows])
-        if config.b_transpose
-        else here
+        Mux(line.column, here[col].replicate(config.rows), here[: config.rows])
         for col in range(config.cols)
     ]
 
@@ -95,7 +93,7 @@ def part_member(config: Config) -> dict[str, Any]:
 def weight_layout(config: Config) -> data.StructLayout:
     """Return a line of weights: row ``index`` or, with ``column``, column ``index`` of a tile.
 
-    Where columns are far apart (:func:`slot_layout`), ``strobe`` tells each which of its rows are
+    Where columns are far apart (:func:`is_far`), ``strobe`` tells each which of its rows are
     written; it is 0 without a line.
     """
     lines, elements, cols = config.rows, config.cols, config.cols
