@@ -10,8 +10,10 @@ from amaranth.sim import Simulator
 from arch.ddr3 import CHIPS, Ddr3Chip, Ddr3Start, start_of
 from arch.errors import InputError, RunError
 from arch.presets import PRESETS
+from fpga.boards import get_board, with_sdram
+from fpga.build import board_verilog
 from fpga.ddr3.around import modelled
-from fpga.ddr3.core import Ddr3, make_core
+from fpga.ddr3.core import ClockError, Ddr3, make_core
 from generators.verilog.verilog import to_verilog
 from hdl.memory.ddr3.memory import Ddr3Memory
 from hdl.memory.ddr3.starter import Starter
@@ -204,6 +206,18 @@ def test_a_clock_that_no_core_has_is_refused(mhz: float) -> None:
     message = f"Clock of a machine with DDR3 must be from 20 to 200 MHz, not {mhz:g} MHz"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, mhz)
+
+
+def test_a_gap_between_clocks_is_told_and_a_board_has_the_next_one_below() -> None:
+    message = (
+        "Clock of a machine with DDR3 must be one that LiteX's clock generator makes of 48 MHz "
+        "within 1 %, not 68.31 MHz"
+    )
+    with pytest.raises(ClockError, match=f"^{re.escape(message)}$"):
+        make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, 68.31)
+    board = with_sdram(get_board("orangecrab_25f"))
+    verilog = board_verilog(board.config, board, mhz=68.31)
+    assert "clock = 67200000," in verilog
 
 
 def test_a_chip_that_litedram_does_not_know_is_told() -> None:

@@ -18,8 +18,14 @@ _SCRIPTS = tuple(Path(__file__).parent / name for name in ("generate.py", "model
 _CLOCKS_MHZ = (20.0, 200.0)
 """A user's clock: slower ones leave too little time between refreshes, and of faster ones no ECP5's
 clock generator makes the double."""
+NO_CLOCK = 3
+"""Exit code of the process where LiteX finds no setting of the clock generator."""
 _SLOW_MHZ = 64.0
 _SLOW_DELAY = 100  # of commands at clocks up to the one above, as in LiteX's target of OrangeCrab
+
+
+class ClockError(InputError):
+    """A clock that LiteX's clock generator does not make."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +71,9 @@ def make_core(
     ``clk`` is the user's clock itself, and the registers are the same; a ``watched`` one writes a
     line where the controller breaks one of the chip's times.
 
-    Raises :class:`InputError` where LiteDRAM is not installed or the clock is out of range, and
-    :class:`RunError` where it does not make the core.
+    Raises :class:`InputError` where LiteDRAM is not installed or the clock is out of range,
+    :class:`ClockError` where LiteX has no setting for it, and :class:`RunError` where it does not
+    make the core.
     """
     least, most = _CLOCKS_MHZ
     if not least <= mhz <= most:
@@ -105,6 +112,11 @@ def make_core(
         command = [sys.executable, "-m", "fpga.ddr3.generate", str(folder)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
         (folder / "generate.log").write_text(done.stdout + done.stderr, encoding="utf-8")
+        if done.returncode == NO_CLOCK:
+            raise ClockError(
+                f"Clock of a machine with DDR3 must be one that LiteX's clock generator makes of "
+                f"{oscillator_mhz:g} MHz within 1 %, not {mhz:g} MHz"
+            )
         if done.returncode:
             raise RunError(f"LiteDRAM makes no core for {ddr3.chip.name}:\n{done.stderr[-2000:]}")
 

@@ -19,6 +19,7 @@ from litex.soc.integration import export
 from litex.soc.integration.builder import Builder
 
 from fpga.ddr3 import model
+from fpga.ddr3.core import NO_CLOCK
 
 _BITS = {
     "CKE": 0x02, "ODT": 0x04, "RESET_N": 0x08,
@@ -95,10 +96,16 @@ def _exported(core) -> str:
 
 
 def _clocks(pll) -> list[float]:
-    """Return the user's clock, half of the generator's first, and the oscillator's (MHz)."""
+    """Return the user's clock, half of the generator's first, and the oscillator's (MHz).
+
+    Where LiteX finds no setting the process ends with ``NO_CLOCK``.
+    """
     settings = copy.copy(pll)
     settings.clkouts = dict(pll.clkouts)
-    found = settings.compute_config()
+    try:
+        found = settings.compute_config()
+    except ValueError:
+        sys.exit(NO_CLOCK)
     return [found["clko0_freq"] / 2e6, found["vco"] / 1e6]
 
 
