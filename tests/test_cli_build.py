@@ -95,10 +95,11 @@ def test_what_a_folder_has_of_the_same_design_is_not_placed_again(
         assert len(built) == times
         kept = {} if times else {"design": design, "seconds": 9}
         assert json.loads(report.read_text()) == FOUND | kept | RATE
-    report.write_text("{")
-    bitstream.write_bytes(b"\x00")
-    invoke(*words)
-    assert len(built) == 3
+    for times, unreadable in enumerate(("{", "[]"), 3):
+        report.write_text(unreadable)
+        bitstream.write_bytes(b"\x00")
+        invoke(*words)
+        assert len(built) == times
 
 
 def test_an_unknown_board_is_refused(tmp_path: Path) -> None:
