@@ -26,7 +26,9 @@ class Case:
     variant: str | None = None
     """Name of the changed configuration."""
     seed: int = 1
-    """Seed of place-and-route."""
+    """First seed of place-and-route."""
+    seeds: int = 1
+    """How many seeds are tried."""
 
     @property
     def file(self) -> str:
@@ -42,7 +44,8 @@ class Case:
         words += [word for change in self.changes for word in ("--set", change)]
         words += ["--memory", self.memory] if self.memory else []
         words += ["--clock", f"{self.mhz:g}"] if self.mhz else []
-        return [*words, "--seed", str(self.seed)]
+        words += ["--seed", str(self.seed)]
+        return [*words, *(["--seeds", str(self.seeds)] if self.seeds > 1 else [])]
 
     def target(self) -> tuple[Board, Config]:
         """Return the board and its machine's configuration."""
@@ -51,9 +54,10 @@ class Case:
     def design(self) -> str:
         """Return what a report of this build has as ``design``."""
         board, config = self.target()
+        seeds = range(self.seed, self.seed + self.seeds)
         if self.unit is None:
-            return board_design(config, board, [self.seed], mhz=self.mhz)
-        return unit_design(make_unit(self.unit, config), board, [self.seed], mhz=self.mhz)
+            return board_design(config, board, seeds, mhz=self.mhz)
+        return unit_design(make_unit(self.unit, config), board, seeds, mhz=self.mhz)
 
 
 _OTHERS = tuple(
@@ -67,7 +71,10 @@ MACHINES = tuple(case for case in _OTHERS if case.unit is None)
 UNITS = tuple(case for case in _OTHERS if case.unit is not None)
 """Units that are built alone."""
 
-BOARD_CASES = tuple(Case(name) for name in BOARDS)
+SPREAD = ("ulx3s_25f", "icebreaker", "tang_nano_9k", "tang_primer_20k")
+"""Boards that are built with three seeds, as each takes minutes."""
+
+BOARD_CASES = tuple(Case(name, seeds=3 if name in SPREAD else 1) for name in BOARDS)
 """Every board with its own machine."""
 
 CASES = (*BOARD_CASES, *MACHINES, *UNITS)

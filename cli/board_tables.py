@@ -1,6 +1,7 @@
 """Tables of the boards' reports, and the pages that have them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from arch.errors import InputError
@@ -24,9 +25,19 @@ def row(found: Mapping[str, Any]) -> dict[str, Any]:
         "machine": found["config"],
         **used,
         "MHz": found.get("fmax_mhz"),
+        "MHz of seeds": _spread(found.get("seeds", {})),
         "clock MHz": found.get("clock_mhz"),
         **speeds,
     }
+
+
+def _spread(seeds: Mapping[str, float | None]) -> str | None:
+    """Return the least, median and highest frequency of several seeds; None of a single one."""
+    reached = [mhz for mhz in seeds.values() if mhz is not None]
+    if len(seeds) < 2 or not reached:
+        return None
+    told = f"{min(reached):.2f}, {median(reached):.2f}, {max(reached):.2f}"
+    return told if len(reached) == len(seeds) else f"{told}; {len(reached)} of {len(seeds)} routed"
 
 
 def boards_table(found: Mapping[str, Any]) -> Iterator[str]:
@@ -65,7 +76,7 @@ def units_table(found: Mapping[str, Any]) -> Iterator[str]:
         if case.file in found:
             one = found[case.file]
             rows.append(_named("unit", case, one | {"config": f"{case.unit} of {one['config']}"}))
-    names = ("unit", "device", *RESOURCES.values(), "MHz")
+    names = ("unit", "device", *RESOURCES.values(), "MHz", "MHz of seeds")
     yield from _table([{name: one[name] for name in names} for one in rows])
 
 

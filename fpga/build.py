@@ -72,7 +72,10 @@ def build_unit(
         pins = f"{HARNESS}.{given[1]}"
         (folder / pins).write_text(given[0], encoding="utf-8")
     needed, placements = _route(verilog, HARNESS, board, folder, seeds, wanted, pins, tell)
-    more = {"design": _digest(verilog, board, seeds, wanted)}
+    more = {
+        "design": _digest(verilog, board, seeds, wanted),
+        "seeds": _reached(seeds, placements),
+    }
     return _finish(board, config, folder, HARNESS, needed, placements, began, {}, more)
 
 
@@ -214,6 +217,7 @@ def build_board(
     bitstream = pack(board, placements[0])
     files = {bitstream.name: bitstream.read_bytes(), f"board.{ending}": pins.encode()}
     more = {"design": design, "link": board.link, **_clock(pll)}
+    more["seeds"] = _reached(seeds, placements)
     if board.flash is not None:
         more["flash_lanes"] = board.flash.lanes
     return _finish(board, config, place, TOP, needed, placements, began, files, more)
@@ -281,7 +285,6 @@ def _finish(
         "fmax_mhz": round(best.mhz, 2),
         "seed": best.seed,
         **more,
-        "seeds": {str(one.seed): round(one.mhz, 2) for one in sorted(placements, key=_by_seed)},
         "available": dict(board.device.capacity),
         "critical_path": critical_path(best.report, tell_apart),
         "units": by_unit,
@@ -302,8 +305,10 @@ def _finish(
     return Build(report, kept)
 
 
-def _by_seed(placement: Placement) -> int:
-    return placement.seed
+def _reached(seeds: Sequence[int], placements: list[Placement]) -> dict[str, float | None]:
+    """Return what each seed reached (MHz), None where it was not routed."""
+    found = {one.seed: round(one.mhz, 2) for one in placements}
+    return {str(seed): found.get(seed) for seed in seeds}
 
 
 def _used(utilization: dict[str, dict[str, int]], kinds: dict[str, float]) -> int:

@@ -53,6 +53,8 @@ def place(
 ) -> list[Placement]:
     """Place and route the netlist in a folder once for each seed, and return all, the best first.
 
+    A seed that is not routed is left out; where none is, :class:`RunError` is raised.
+
     ``mhz`` is the frequency to strive for; ``constraints`` names a file of the folder, without
     which pins are placed anywhere. As many run at once as the computer has processors. What a seed
     made is kept by the hash of netlist, constraints, seed, options and the tool's version, and is
@@ -83,17 +85,20 @@ def place(
 
     campaign = Campaign("place", 0, {}, "")
     workers = Workers(min(len(seeds), Workers().jobs), threads=True)
-    found = []
+    found, errors = [], []
     with Store(None) as store:
         outcomes = run_campaign(
             campaign, run, len(seeds), store=store, workers=workers, tell=progress
         )
         for seed, outcome in zip(seeds, outcomes, strict=True):
             if outcome.failed:
-                raise RunError(outcome.error)
+                errors.append(outcome.error)
+                continue
             place = folder / f"seed_{seed}"
             report = json.loads((place / "report.json").read_text(encoding="utf-8"))
             found.append(Placement(seed, place, report, frequency(report["fmax"], mhz)))
+    if not found:
+        raise RunError(errors[0])
     return sorted(found, key=lambda one: (-one.mhz, one.seed))
 
 

@@ -75,6 +75,8 @@ def test_a_design_changes_with_all_that_goes_into_it() -> None:
         Case("ulx3s_25f", "table", "tiny", 99.0),
         Case("ulx3s_25f", None, "tiny"),
         Case("ulx3s_25f", None, "tiny", memory="4096"),
+        Case("ulx3s_25f", "table", "tiny", seed=2),
+        Case("ulx3s_25f", "table", "tiny", seeds=2),
     ]
     assert len({case.design() for case in cases}) == len(cases)
 
@@ -96,12 +98,34 @@ def test_what_does_not_fit_is_told_in_its_report(
     measure(Case("ulx3s_25f"), tmp_path)
     found = read(tmp_path)
     page = refresh(PAGE, found, "page")
-    dashes = " | ".join("-" * 10)
+    dashes = " | ".join("-" * 11)
     assert f"| ulx3s_25f | LFE5U-25F | ulx3s_25f | {dashes} |\n" in page
     assert (
         "\n`ulx3s_25f` with `ulx3s_25f`: Board ulx3s_25f has 56 block RAMs, but the design needs "
         "57.\n" in page
     )
+
+
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [
+        ({"1": 60.0}, "-"),
+        ({"1": 62.04, "2": 58.35, "3": 60.5}, "58.35, 60.50, 62.04"),
+        ({"1": 62.04, "2": None, "3": 60.5}, "60.50, 61.27, 62.04; 2 of 3 routed"),
+    ],
+)
+def test_the_table_has_the_spread_of_seeds(
+    seeds: dict[str, float | None], told: str, tmp_path: Path
+) -> None:
+    case = Case("ulx3s_25f")
+    board = {"board": "ulx3s_25f", "device": "LFE5U-25F", "config": "ulx3s_25f"}
+    (tmp_path / case.file).write_text(json.dumps(board | {"fmax_mhz": 62.04, "seeds": seeds}))
+    assert f"| 62.04 | {told} |" in refresh(PAGE, read(tmp_path), "page")
+
+
+def test_a_case_tries_its_seeds() -> None:
+    words = Case("ulx3s_25f", seed=3, seeds=2).words
+    assert words[-4:] == ["--seed", "3", "--seeds", "2"]
 
 
 def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -121,7 +145,7 @@ def test_pages_get_the_tables(
     assert [command[2] for command in runs] == ["ulx3s_25f"]
     line = (
         "| ulx3s_25f | LFE5U-25F | tiny | 20,100 of 24,288 | 12,000 of 24,288 | 28 of 28 "
-        "| 50 of 56 | 76.54 | 75 | 31,977 | 2,345 | - | - |\n"
+        "| 50 of 56 | 76.54 | - | 75 | 31,977 | 2,345 | - | - |\n"
     )
     text = page.read_text()
     assert text.startswith(
@@ -136,7 +160,7 @@ def test_pages_get_the_tables(
 def test_cycles_are_counted_anew_where_the_machine_is_todays(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    case = Case("icebreaker")
+    case = next(one for one in CASES if one.file == "icebreaker.json")
     board, config = case.target()
     machine = f"{fingerprint(config):08x}"
     counted = {"cycles_per_inference": 7.0, "configuration": machine}

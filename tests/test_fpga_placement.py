@@ -89,8 +89,9 @@ def test_a_placement_is_kept_and_has_the_machine_s_frequency(
     assert place("second", "{}", 1, 2) == [111.4, 111.4]
     assert place("third", "{ }", 2) == [111.4]
     assert ran[1:] == ["Place and route with seed 2"] * 2
+    assert place("fourth", "{}", 1, 7, 2) == [111.4, 111.4]
     with pytest.raises(RunError, match=r"^Place and route with seed 7 failed:\nno place left$"):
-        place("fourth", "{}", 1, 7)
+        place("fifth", "{}", 7)
 
 
 def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:
