@@ -7,7 +7,7 @@ from typing import Any
 from arch.errors import InputError
 from cli.board_cases import BOARD_CASES, CASES, UNITS, Case
 from cli.output import text
-from cli.rates import RATES, TOKEN_RATES
+from cli.rates import RATES, SPEEDS
 from fpga.devices import RESOURCES
 from generators.cache import ROOT
 
@@ -18,7 +18,7 @@ def row(found: Mapping[str, Any]) -> dict[str, Any]:
         title: f"{found[key]:,} of {found['available'][key]:,}" if key in found else "-"
         for key, title in RESOURCES.items()
     }
-    speeds = {name.replace("_", " "): found.get(name) for name in (*RATES, *TOKEN_RATES)}
+    speeds = {name.replace("_", " "): found.get(name) for name in SPEEDS}
     return {
         "board": found["board"],
         "device": found["device"],

@@ -15,7 +15,7 @@ from cli.board_options import board_options, checked_clock, flash_option, flashe
 from cli.options import check_unit, json_option
 from cli.output import check_folder, report, write_files
 from cli.paths import FILE
-from cli.rates import MODEL, RATES, TOKEN_RATES, rates, renewed
+from cli.rates import MODEL, SPEEDS, rates, renewed
 from fpga.boards import Board
 from fpga.build import Build, board_design, build_board, build_unit, unit_design
 from fpga.devices import RESOURCES
@@ -124,7 +124,7 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
             **{title: found[key] for key, title in RESOURCES.items()},
             "MHz": found["fmax_mhz"],
             "seed": found["seed"],
-            **{key.replace("_", " "): found[key] for key in (*RATES, *TOKEN_RATES) if key in found},
+            **{key.replace("_", " "): found[key] for key in SPEEDS if key in found},
         }
     ]
     report("Build", rows, as_json, found)

@@ -15,7 +15,7 @@ from generators.text_compiler import compile_text
 from generators.text_program import TextProgram
 from generators.text_shapes import STORIES260K, untrained
 from tb.run_inputs import run_files
-from tb.text_session import TextSession
+from tb.texts_session import TextsSession
 
 MODEL = "digits"
 """The model whose inferences are counted."""
@@ -39,7 +39,13 @@ TOKEN = 1
 TOKEN_RATES = ("cycles_per_token", "tokens_per_second")
 """Rates in the report of a machine that has room for a language model."""
 
-KEYS = (*RATES, "no_inference", *TOKEN_RATES, "text_model", "token_position", "configuration")
+PAIR_RATES = ("cycles_per_token_two_texts", "tokens_per_second_two_texts")
+"""Rates where two texts go on in the same runs, of either's tokens."""
+
+SPEEDS = (*RATES, *TOKEN_RATES, *PAIR_RATES)
+"""All rates, in the order of tables."""
+
+KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration")
 """All that :func:`rates` may give."""
 
 
@@ -89,47 +95,54 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at a position.
 
-    The circuit also fills its weight slots, from external memory; the weights are random, as cycles
-    do not depend on them. Nothing is returned where the model does not fit, or its weights would
-    not stay on the chip.
+    Where the machine has room for two texts in the same runs, so it has the rates of these
+    (:data:`PAIR_RATES`): half the cycles of a run, and how many tokens of either a second has. The
+    circuit also fills its weight slots, from external memory; the weights are random, as cycles do
+    not depend on them. Nothing is returned where the model does not fit, or its weights would not
+    stay on the chip.
 
-    Raises :class:`RunError` where the token's scores are not the golden model's.
+    Raises :class:`RunError` where a token's scores are not the golden model's.
     """
     if config.weight_depth == RING_SLOTS:
         return {}
     decoder = untrained(TEXT_MODEL, Quantization(texts=1, length=16, folded=True))
     context = min(TEXT_MODEL.positions, config.max_row)
-    try:
-        program = compile_text(
-            decoder,
-            config,
-            context=context,
-            sinks=min(4, context - 1),
-            memory_bytes=board.memory_bytes,
-        )
-    except InputError:
-        return {}
-    cycles = _token(program, board)
-    return _rates(TOKEN_RATES, cycles, board) | {
-        "text_model": TEXT_MODEL.name,
-        "token_position": POSITION,
-    }
+    found: dict[str, Any] = {}
+    for texts, names in enumerate((TOKEN_RATES, PAIR_RATES), 1):
+        try:
+            program = compile_text(
+                decoder,
+                config,
+                context=context,
+                sinks=min(4, context - 1),
+                memory_bytes=board.memory_bytes,
+                texts=texts,
+            )
+        except InputError:
+            break
+        cycles = _run(program, board)
+        found |= _rates(names, cycles / texts if texts > 1 else cycles, board)
+    named = {"text_model": TEXT_MODEL.name, "token_position": POSITION}
+    return found | named if found else {}
 
 
-def _token(program: TextProgram, board: Board) -> int:
-    """Return the cycles of a token on a simulated board, behind others that are zeros."""
+def _run(program: TextProgram, board: Board) -> int:
+    """Return the cycles of a run on a simulated board: a token of each text, behind others."""
     image = program.setup[0].image if board.peak_bytes else b""
     with opened(board, program.config, image) as (_, device):
-        session = TextSession(program, device)
-        session.length = POSITION
-        turn = session.step(TOKEN)
-        cycles = turn.cycles
-        session.logits()
+        session = TextsSession(program, device)
+        session.lengths = [POSITION] * program.texts
+
+        def compare(_text: int) -> None:
+            session.logits()
+
+        session.advance([TOKEN] * program.texts, compare)
+        turn = session.turns[-1]
     if turn.mismatches:
         raise RunError(
             f"The scores of {TEXT_MODEL.name} on {program.config.name} are not the golden model's"
         )
-    return cycles
+    return turn.cycles
 
 
 def _rates(names: tuple[str, str], cycles: float, board: Board) -> dict[str, Any]:

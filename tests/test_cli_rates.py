@@ -87,6 +87,17 @@ def test_scores_that_are_others_are_told(monkeypatch: pytest.MonkeyPatch) -> Non
         token_rates(CONFIG.replace(scratchpad_bytes=1 << 16), BOARD)
 
 
+def test_one_text_is_counted_where_two_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.rates.TEXT_MODEL", MODEL)
+    monkeypatch.setattr("cli.rates._run", lambda program, _: 100 + program.texts)
+    roomy = CONFIG.replace(scratchpad_bytes=1 << 16)
+    both = token_rates(roomy.replace(weight_depth=470), BOARD)
+    assert (both["cycles_per_token"], both["cycles_per_token_two_texts"]) == (101, 51)
+    one = token_rates(roomy.replace(weight_depth=469), BOARD)
+    assert one["cycles_per_token"] == 101
+    assert not any("two_texts" in name for name in one)
+
+
 @pytest.mark.slow
 @needs_verilator
 def test_tokens_are_those_of_the_complete_top(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,6 +105,9 @@ def test_tokens_are_those_of_the_complete_top(monkeypatch: pytest.MonkeyPatch) -
     near = rates(CONFIG.replace(scratchpad_bytes=1 << 16), BOARD, 50.0)
     assert near["tokens_per_second"] == round(50e6 / near["cycles_per_token"], 1)
     assert (near["text_model"], near["token_position"]) == ("short", 128)
+    half = near["cycles_per_token_two_texts"]
+    assert near["tokens_per_second_two_texts"] == round(50e6 / half, 1)
+    assert near["cycles_per_token"] / 2 < half < near["cycles_per_token"]
     assert (near["cycles_per_inference"], near["inferences_per_second"]) == (None, None)
     assert near["no_inference"].startswith("Model digits needs max_row of at least 32, but")
     far = rates(CONFIG, with_sdram(BOARD), 80.0)
