@@ -212,7 +212,8 @@ def test_a_machine_with_sdram_has_a_clock_of_its_own() -> None:
 def test_a_board_without_sdram_is_refused() -> None:
     message = (
         "^Board icebreaker has no SDRAM, DDR3 or PSRAM that is supported; ulx3s_85f, ulx3s_45f, "
-        "ulx3s_25f, tang_nano_9k, orangecrab_25f, orangecrab_85f, ecpix5_85f, icepi_zero, icesugar_pro have$"
+        "ulx3s_25f, tang_nano_9k, orangecrab_25f, orangecrab_85f, ecpix5_85f, icepi_zero, "
+        "icesugar_pro have$"
     )
     with pytest.raises(InputError, match=message):
         with_sdram(get_board("icebreaker"))
