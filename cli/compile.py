@@ -1,7 +1,7 @@
 """celosia compile: a model as files that run it elsewhere."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from cli.model_options import ModelOptions, model_options, searched
 from cli.options import config_choice, equipped, given_options, json_option, memory_options
 from cli.output import check_folder, progress, report, warn, write_files
 from cli.paths import FILE, MODEL
-from cli.prompt_options import prompt_option
+from cli.prompt_options import prompts_option
 from cli.text_options import DecoderOptions, decoder_options
 from generators.compiler import compile_model
 from generators.export.c_model import c_files
@@ -33,7 +33,7 @@ from tb.memory_timing import FAR, MemoryTiming
 from tb.model_testbench import golden_outputs, model_testbench
 from tb.plain_testbench import TOP, Attachment
 from tb.run_inputs import Files, check_room
-from tb.run_text import run_text
+from tb.text_samples import text_samples
 from tb.text_testbench import text_testbench
 
 Written = dict[str, str | bytes]
@@ -41,7 +41,10 @@ ENCODER_ONLY = (
     *("inputs", "sentences", "random", "count", "names", "tokens"),
     *ModelOptions.__dataclass_fields__,
 )
-DECODER_ONLY = (*(set(DecoderOptions.__dataclass_fields__) - {"formats", "calibration"}),)
+DECODER_ONLY = (
+    *(set(DecoderOptions.__dataclass_fields__) - {"formats", "calibration"}),
+    *("prompts", "steps"),
+)
 """Parameters of the command that one kind of model does not take."""
 
 
@@ -68,7 +71,7 @@ DECODER_ONLY = (*(set(DecoderOptions.__dataclass_fields__) - {"formats", "calibr
     type=click.IntRange(1),
     help="External memory that the host has (bytes); all that is addressed without it.",
 )
-@prompt_option("What a language model takes in --testbench and --c.", "")
+@prompts_option("What a language model takes in --testbench and --c.")
 @click.option(
     "--steps", type=click.IntRange(1), default=4, show_default=True, help="Tokens behind it."
 )
@@ -198,7 +201,9 @@ def _decoder(
     timing: MemoryTiming = values["timing"]
     options = DecoderOptions.of(values)
     bits = options.formats.one_bits("A model is compiled for figures")
-    found = options.compiled(model, config, values["memory_bytes"], fixed=False)
+    prompts: Sequence[str] = values["prompts"] or ("",)
+    room, texts = values["memory_bytes"], len(prompts)
+    found = options.compiled(model, config, room, fixed=False, texts=texts)
     assert found.source is not None
     program, config = found.program, found.program.config
     written = text_package(
@@ -209,14 +214,12 @@ def _decoder(
         interval=timing.interval,
         bits=bits,
     )
-    asked = (program, found.tokenizer, values["prompt"])
+    asked = (program, found.tokenizer, prompts)
     if bench is not None:
         written |= text_testbench(*asked, values["steps"], *bench, bits=bits)
     if values["with_c"]:
-        given = found.tokenizer.encode(values["prompt"])
-        ran = run_text(*asked, values["steps"], "golden", bits=(bits,))
-        added = ran["tokens"][1 if program.lookups else len(given) :]
-        written |= text_c_files(program, found.tokenizer, [*given, *added], len(given), bits)
+        samples = text_samples(*asked, values["steps"], "golden", bits)
+        written |= text_c_files(program, found.tokenizer, samples, bits)
     result = {
         "model": program.name,
         "config": config.name,

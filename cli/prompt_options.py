@@ -9,7 +9,7 @@ from cli.options import Command
 from generators.lower.residence import MOST_TEXTS
 
 
-def prompt_option(about: str, default: str | None = None) -> Callable[[Command], Command]:
+def prompt_option(about: str) -> Callable[[Command], Command]:
     """Return what adds the option to a command of one text, which gets it as ``prompt``."""
 
     def one(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> str | None:
@@ -18,7 +18,7 @@ def prompt_option(about: str, default: str | None = None) -> Callable[[Command],
                 f"Option --prompt may be given once to celosia {context.command.name}, not "
                 f"{len(given)} times"
             )
-        return given[0] if given else default
+        return given[0] if given else None
 
     return click.option("--prompt", multiple=True, callback=one, help=about)
 

@@ -133,12 +133,11 @@ class DecoderOptions:
         A configuration that is not ``fixed`` gets what the options need. Of a folder it is the
         folder's own; a fixed one must be as that. So many ``texts`` go on in the same runs.
 
-        Raises :class:`InputError` where options are given that a compiled folder has answered.
+        Raises :class:`InputError` where options are given that a compiled folder has answered, or
+        it is for another number of texts.
         """
         if is_compiled_text(checkpoint):
-            if texts > 1:
-                raise InputError(f"Folder {checkpoint} is compiled for 1 text, not {texts}")
-            return self._loaded(Path(checkpoint), config, memory_bytes, fixed=fixed)
+            return self._loaded(Path(checkpoint), config, memory_bytes, fixed=fixed, texts=texts)
         options = self.quantization
         found = load_text(checkpoint, self.tokenizer)
         options = searched_text(found, options, self.formats.loss)
@@ -173,7 +172,13 @@ class DecoderOptions:
         return {**self.formats.figures, "weight_bytes": size, "calibration": apart.figures()}
 
     def _loaded(
-        self, folder: Path, config: Config, memory_bytes: int | None, *, fixed: bool
+        self,
+        folder: Path,
+        config: Config,
+        memory_bytes: int | None,
+        *,
+        fixed: bool,
+        texts: int,
     ) -> Compiled:
         own = {name for name in DecoderOptions.__dataclass_fields__ if name != "formats"}
         formats = set(Formats.__dataclass_fields__) - {"bits"}
@@ -184,6 +189,9 @@ class DecoderOptions:
                 "celosia compile"
             )
         program, tokenizer, figures = load_compiled_text(folder)
+        if program.texts != texts:
+            own = "1 text" if program.texts == 1 else f"{program.texts} texts at once"
+            raise InputError(f"Folder {folder} is compiled for {own}, not {texts}")
         if fixed and fingerprint(config) != fingerprint(program.config):
             raise InputError(
                 f"Folder {folder} is compiled for another configuration, {program.config.name}, "

@@ -1,11 +1,13 @@
-"""A compiled decoder in a testbench of plain Verilog: a text, and what the golden machine takes."""
+"""A compiled decoder in a testbench of plain Verilog: texts, and what the golden machine takes."""
+
+from collections.abc import Sequence
 
 from arch.formats import OPERAND_BITS
 from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
 from tb.plain_testbench import LATENCY, Attachment, testbench_files
-from tb.run_text import run_text
 from tb.step_writer import SLACK, StepWriter
+from tb.text_samples import text_samples
 
 FIRST = "first.hex"
 """The program that fills the chip first, as text."""
@@ -14,7 +16,7 @@ FIRST = "first.hex"
 def text_testbench(
     program: TextHost,
     tokenizer: TokenizerLike,
-    prompt: str,
+    prompts: Sequence[str],
     count: int,
     attachment: Attachment,
     top: str,
@@ -22,12 +24,12 @@ def text_testbench(
 ) -> dict[str, str]:
     """Return the files of a module's testbench by name: the Verilog, memory and steps.
 
-    It fills the chip, goes on with a prompt by at most ``count`` tokens, and compares each choice
-    with the golden machine's. Nested weights are read at so many ``bits``. The simulation ends with
-    a line that begins with PASS or FAIL.
+    It fills the chip, goes on with the prompt of each of the program's texts by at most ``count``
+    tokens, and compares each choice with the golden machine's. Nested weights are read at so many
+    ``bits``. The simulation ends with a line that begins with PASS or FAIL.
     """
     writer = StepWriter(program.config)
-    run_text(program, tokenizer, prompt, count, writer, bits=(bits,))
+    text_samples(program, tokenizer, prompts, count, writer, bits)
     memory = writer.memory(program.memory_bytes)
     longest = max(len(program.words), *(len(fill.words) for fill in program.setup))
     limit = SLACK * (_cycles(program, bits) + longest + len(memory))

@@ -55,8 +55,8 @@ class Host:
         assert [int(line, 16) for line in (folder / "program.hex").read_text().split()] == words
         self.machine.load_program(words)
 
-    def start(self, entry: str, tokens: list[int], **numbers: int) -> None:
-        """Write the registers of an entry and run it."""
+    def write(self, entry: str, tokens: list[int], text: int = 0, **numbers: int) -> None:
+        """Write the registers of an entry, for one of its texts."""
         for register, value in self.known["calls"][entry.partition(".")[0]].items():
             number = numbers.get(value["index"], 0)
             if value["index"] == "token":
@@ -64,18 +64,35 @@ class Host:
             if value["modulo"]:
                 number %= value["modulo"]
             number = number // value["divide"] * value["times"]
-            self.machine.set_register(int(register.removeprefix("R")), number)
+            behind = text * self.known.get("text_registers", 0)
+            self.machine.set_register(int(register.removeprefix("R")) + behind, number)
+
+    def start(self, entry: str, tokens: list[int], **numbers: int) -> None:
+        """Write the registers of an entry and run it."""
+        self.write(entry, tokens, **numbers)
         self.machine.start(self.known["program"]["entries"][entry])
 
     def take(self, tokens: list[int], position: int) -> None:
         """Take tokens of which the first has a position."""
+        rows, numbers = len(tokens), self.numbers(len(tokens), position)
+        if rows > 1:
+            self.start("words", tokens, **numbers)
+        self.start("step" if rows == 1 else "chunk", tokens, **numbers)
+
+    def take_both(self, tokens: list[int], positions: list[int]) -> None:
+        """Take a token of each of two texts."""
+        first, second = ([token] for token in tokens)
+        self.write("step", second, 1, **self.numbers(1, positions[1]))
+        self.start("step", first, **self.numbers(1, positions[0]))
+
+    def numbers(self, rows: int, position: int) -> dict[str, int]:
+        """Return what registers are made from, for tokens of which the first has a position."""
         cache = self.known["cache"]
         most, sinks = cache["capacity"], cache["sinks"]
-        rows = len(tokens)
         place = position
         if position >= most:
             place = sinks + (position - sinks) % (most - sinks)
-        numbers = {
+        return {
             "position": position,
             "place": place,
             "count": min(position + rows, most),
@@ -83,9 +100,6 @@ class Host:
             "rows": rows,
             "last": rows - 1,
         }
-        if rows > 1:
-            self.start("words", tokens, **numbers)
-        self.start("step" if rows == 1 else "chunk", tokens, **numbers)
 
     def logits(self) -> np.ndarray:
         """Return the scores behind the last token."""
@@ -111,6 +125,29 @@ def test_the_files_are_all_that_a_host_needs(
         host.take([tokens[position]], position)
         wanted = evaluate(decoder, [tokens[position]], cache)["logits"][-1]
         assert np.array_equal(host.logits(), wanted)
+
+
+def test_the_files_are_all_that_a_host_of_two_texts_needs(celosia, tmp_path: Path) -> None:
+    both = ("--prompt", "one day", "--prompt", "a")
+    words = ("--config", "small", "--context", "9", "--sinks", "2")
+    result = compiled(celosia, tmp_path / "out", "tales", *words, *both)
+    host, source = Host(tmp_path / "out"), load_text("tales")
+    assert result["predicted_cycles"] == host.known["cycles"] > 0
+    decoder = source.quantize(Quantization())
+    texts = [source.tokenizer.encode(text) for text in ("the small fox", "one day")]
+    caches = [KvCache(slots=9, sinks=2) for _ in texts]
+    for run in range(len(texts[0])):
+        # The second text begins anew when it is over.
+        places = [run, run % len(texts[1])]
+        if places[1] == 0:
+            caches[1] = KvCache(slots=9, sinks=2)
+        tokens = [text[place] for text, place in zip(texts, places, strict=True)]
+        host.take_both(tokens, places)
+        for number, (token, cache) in enumerate(zip(tokens, caches, strict=True)):
+            if number:
+                host.start("scores", [])
+            wanted = evaluate(decoder, [token], cache)["logits"][-1]
+            assert np.array_equal(host.logits(), wanted)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +230,12 @@ def test_what_a_folder_has_answered_is_refused(celosia, folder: Path, words, mes
     [
         (("tales", "--inputs", "x"), "Option --inputs is not for tales, which is a language model"),
         (("tales", "--batch", "2"), "Option --batch is not for tales, which is a language model"),
+        (("digits", "--prompt", "a"), "Option --prompt is not for digits, which is an encoder"),
         (("digits", "--kv-bits", "4"), "Option --kv-bits is not for digits, which is an encoder"),
         (("tales", "--sparse"), "Skipping zero weights needs sparse_lanes, which story lacks"),
         (("tales", "--bits", "8,4", "--weights", "nested"), "with one number of bits, not 2"),
         (("digits", "--memory", "9"), "bytes of external memory, but the board has 9"),
+        (("numerals", *["--prompt", "X"] * 2), "for decoders alone, and model numerals takes a so"),
         (("tales", "--memory", "9"), "pieces of 256 bytes, but external memory has 9"),
         (("digits", "--bits", "4"), "Bits 4 need weights nested, but they are in int8"),
     ],

@@ -58,7 +58,7 @@ def shell(folder: Path, commands: str) -> str:
     importlib.util.find_spec("peakrdl_cheader") is None, reason="PeakRDL is not installed"
 )
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
-    files, text, testbench, driver, system = blocks("sh")
+    files, text, testbench, driver, two, system = blocks("sh")
     shell(tmp_path, files)
     listed = set(re.findall(r"`([\w.]+)`", PAGE.split("| file |")[1]))
     assert {path.name for path in (tmp_path / "build" / "digits").iterdir()} <= listed
@@ -68,7 +68,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     listed = set(re.findall(r"`([\w.]+)`", PAGE.split("| file |")[3]))
     added = {path.name for path in folder.iterdir() if path.suffix in (".c", ".h", ".rdl")}
     assert added <= listed
-    classify, go_on = blocks("c")
+    classify, go_on, go_on_with_two = blocks("c")
     (folder / "page.c").write_text(classify)
     shell(folder, f"gcc {' '.join(FLAGS)} -c page.c")
     compiling, running = text.splitlines()
@@ -78,6 +78,13 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     added = {path.name.replace("tales_model", "digits_model") for path in folder.iterdir()}
     assert added <= listed
     (folder / "page.c").write_text(go_on)
+    shell(folder, f"gcc {' '.join(FLAGS)} -c page.c")
+    shell(tmp_path, two)
+    folder = tmp_path / "build" / "two_tales"
+    assert {path.name for path in folder.glob("celosia_text*")} <= set(
+        re.findall(r"`([\w.]+)`", PAGE)
+    )
+    (folder / "page.c").write_text(go_on_with_two)
     shell(folder, f"gcc {' '.join(FLAGS)} -c page.c")
     # Tests of compiled language models run their folders.
     assert running.startswith("celosia text build/tales ")

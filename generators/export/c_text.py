@@ -1,80 +1,107 @@
 """A compiled decoder in C99: its programs, images, registers and tokens as constant arrays."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from arch.formats import OPERAND_BITS
+from generators.export.c_samples import Sample, Samples, one_sample, several_samples
 from generators.export.c_source import WIDTH, array, driver, identifier, string
 from generators.export.package import register_offset
 from generators.lower.fill import Fill
+from generators.lower.residence import of_text
 from generators.program.executable import entry_at
-from generators.text_host import Call, Index, TextHost
+from generators.text_host import SCORES, Call, Index, TextHost
 from generators.text_sources import TokenizerLike
 
 CALLS = {"step": "step", "words": "words", "chunk": "chunk", "logits": "scores"} | {
     name: name for name in ("lookup", "encode")
 }
-"""The driver's names of the programs."""
-_WITH_BITS = ("step", "chunk")
+"""The driver's names of the programs, but for the one that a second text has."""
+_WITH_BITS = ("step", "chunk", SCORES)
+_SECOND = "second"  # the driver's name of what the second text has of its own
 _LONGEST = 255  # bytes of a token
 
 
 def text_c_files(
     program: TextHost,
     tokenizer: TokenizerLike,
-    tokens: Sequence[int],
-    given: int,
+    samples: Sequence[Sample],
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the driver, the registers' header, the model and a sample by the names of their files.
+    """Return the driver, the registers' header, the model and samples by the names of their files.
 
-    The model is ``NAME_model`` in ``NAME_model.c``, NAME the model's; the sample are tokens, of
-    which the first ``given`` are the host's, and the others the likeliest ones behind them. Nested
-    weights are read at so many ``bits``.
+    The model is ``NAME_model`` in ``NAME_model.c``, NAME the model's. There is a sample for each
+    text of the program. Nested weights are read at so many ``bits``.
 
     Raises :class:`InputError` where a package that makes the header is missing.
     """
     name = identifier(program.name)
+    if program.texts > 1:
+        parts, given = ["celosia_text", "celosia_texts"], several_samples(name, samples)
+    else:
+        parts, given = ["celosia_text"], one_sample(name, *samples)
     return {
-        **driver("celosia", "celosia_text"),
-        f"{name}_model.h": _header(program, name, len(tokens), given),
-        f"{name}_model.c": _model(program, tokenizer, name, bits),
-        f"{name}_samples.c": "\n".join(
-            [
-                f'#include "{name}_model.h"\n',
-                *array(f"const uint32_t {name}_sample_tokens", map(str, tokens)),
-            ]
-        ),
+        **driver("celosia", *parts),
+        f"{name}_model.h": _header(program, name, parts[-1], given),
+        f"{name}_model.c": _model(program, tokenizer, name, parts[-1], bits),
+        f"{name}_samples.c": "\n".join([f'#include "{name}_model.h"\n', *given.defined]),
     }
 
 
-def _header(program: TextHost, name: str, tokens: int, given: int) -> str:
+def _header(program: TextHost, name: str, part: str, samples: Samples) -> str:
+    """Return the header of a model, which a part of the driver runs, and of its samples."""
     upper = name.upper()
     return f"""\
 /* Model {program.name} for configuration {program.config.name}. */
 #ifndef {upper}_MODEL_H
 #define {upper}_MODEL_H
 
-#include "celosia_text.h"
+#include "{part}.h"
 
-#define {upper}_SAMPLE_TOKENS {tokens}
-#define {upper}_SAMPLE_GIVEN {given} /* of these: the source, or what the text begins with */
+{samples.sizes}
+extern const {part}_model_t {name}_model;
 
-extern const celosia_text_model_t {name}_model;
-
-/* Tokens that are given, and the likeliest ones behind them. */
-extern const uint32_t {name}_sample_tokens[];
-
+{samples.declared}
 #endif
 """
 
 
-def _model(program: TextHost, tokenizer: TokenizerLike, name: str, bits: int) -> str:
-    """Return the source of a model."""
-    logits, vocabulary = program.logits, program.vocabulary
-    pieces = [_piece(tokenizer, token) for token in range(vocabulary)]
+def _model(program: TextHost, tokenizer: TokenizerLike, name: str, part: str, bits: int) -> str:
+    """Return the source of a model, which a part of the driver runs."""
+    pieces = [_piece(tokenizer, token) for token in range(program.vocabulary)]
     texts = (f"(const uint8_t *){string(piece)}" for piece in pieces)
+    calls = {which: call for which, call in program.calls.items() if which in CALLS}
+    fields = _fields(program, calls, bits)
+    if program.texts > 1:
+        calls[_SECOND] = {of_text(register, 1): value for register, value in calls["step"].items()}
+        own = _call(program, SCORES, _SECOND, len(calls[_SECOND]), bits)
+        fields = [".both = {", *(f"    {line}" for line in fields), "},", f".{_SECOND} = {own},"]
+    return "\n".join(
+        [
+            f'#include "{name}_model.h"\n',
+            *(line for number, fill in enumerate(program.setup) for line in _fill(number, fill)),
+            *array("static const uint32_t program", _hex(program.words)),
+            *(line for which, call in calls.items() for line in _values(which, call)),
+            *array("static const uint8_t *const pieces", texts, 4),
+            *array(
+                "static const celosia_fill_t setup",
+                (
+                    f"{{image_{number}, setup_{number}, {len(fill.image)}, {len(fill.words)}}}"
+                    for number, fill in enumerate(program.setup)
+                ),
+                1,
+            ),
+            f"const {part}_model_t {name}_model = {{",
+            *(f"    {line}" for line in fields),
+            "};\n",
+        ]
+    )
+
+
+def _fields(program: TextHost, calls: Mapping[str, Call], bits: int) -> list[str]:
+    """Return the initializers of what a model of one text has, and one of several as well."""
+    logits, vocabulary = program.logits, program.vocabulary
     scores = (logits.addr, 1, vocabulary, 16, 0, program.logits_step.hex())
     numbers = {
         "setup_count": len(program.setup),
@@ -90,32 +117,18 @@ def _model(program: TextHost, tokenizer: TokenizerLike, name: str, bits: int) ->
         "sources": program.source_positions,
         "argmax": int(program.config.argmax),
     }
-    return "\n".join(
-        [
-            f'#include "{name}_model.h"\n',
-            *(line for number, fill in enumerate(program.setup) for line in _fill(number, fill)),
-            *array("static const uint32_t program", _hex(program.words)),
-            *(line for which, call in program.calls.items() for line in _values(which, call)),
-            *array("static const uint8_t *const pieces", texts, 4),
-            *array(
-                "static const celosia_fill_t setup",
-                (
-                    f"{{image_{number}, setup_{number}, {len(fill.image)}, {len(fill.words)}}}"
-                    for number, fill in enumerate(program.setup)
-                ),
-                1,
-            ),
-            f"const celosia_text_model_t {name}_model = {{",
-            f"    .name = {string(program.name)},",
-            "    .setup = setup,",
-            "    .program = program,",
-            *(f"    .{CALLS[which]} = {_call(program, which, bits)}," for which in program.calls),
-            *(f"    .{field} = {value}," for field, value in numbers.items()),
-            f"    .logits = {{{', '.join(map(str, scores))}}},",
-            "    .pieces = pieces,",
-            "};\n",
-        ]
-    )
+    return [
+        f".name = {string(program.name)},",
+        ".setup = setup,",
+        ".program = program,",
+        *(
+            f".{CALLS[which]} = {_call(program, which, which, len(call), bits)},"
+            for which, call in calls.items()
+        ),
+        *(f".{field} = {value}," for field, value in numbers.items()),
+        f".logits = {{{', '.join(map(str, scores))}}},",
+        ".pieces = pieces,",
+    ]
 
 
 def _piece(tokenizer: TokenizerLike, token: int) -> bytes:
@@ -156,8 +169,7 @@ def _values(which: str, call: Call) -> list[str]:
     return array(f"static const celosia_value_t {which}_values", values, WIDTH // 4)
 
 
-def _call(program: TextHost, which: str, bits: int) -> str:
-    """Return the initializer of a program; without registers it names none."""
+def _call(program: TextHost, which: str, values: str, count: int, bits: int) -> str:
+    """Return the initializer of a program with so many ``values``; without any it names none."""
     entry = program.entries[entry_at(which, bits) if which in _WITH_BITS else which]
-    call = program.calls[which]
-    return f"{{{entry.pc}, {len(call)}, {f'{which}_values' if call else 'NULL'}}}"
+    return f"{{{entry.pc}, {count}, {f'{values}_values' if count else 'NULL'}}}"

@@ -82,6 +82,7 @@ def _program(folder: Path, described: dict[str, Any]) -> TextHost:
         start=int(source["start"]),
         lookups=int(source["lookups"]),
         source_positions=int(source["positions"]),
+        texts=int(described.get("texts", 1)),
     )
 
 

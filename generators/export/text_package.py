@@ -12,6 +12,7 @@ from arch.formats import OPERAND_BITS
 from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
 from generators.export.package import CONFIG, IMAGE, MANIFEST, PROGRAM_HEX, register_offset
+from generators.lower.residence import TEXT_REGISTERS
 from generators.text_host import TextHost
 from generators.text_sources import CHARACTERS_FILE, LLAMA2C_SUFFIX, TextSource
 
@@ -95,14 +96,15 @@ def text_manifest(
     (:class:`generators.text_host.Index`), first modulo ``modulo`` where that is not 0, then divided
     by ``divide`` without its rest, times ``times``. ``tensors`` names what each entry's vector
     instructions write, in the order in which they run. ``cycles`` are predicted for ``position``,
-    for weights that are read at so many ``bits``. Addresses are bytes.
+    for weights that are read at so many ``bits``, of several texts for all of them at once.
+    Addresses are bytes.
     """
     position = min(program.cache.capacity, program.places) - 1
     last = len(program.setup) - 1
     config = program.config.replace(trace=False)
     cycles = None
     if not isinstance(config, MicroConfig):
-        cycles = program.predict(position, latency, interval, bits=bits).cycles
+        cycles = _cycles(program, position, latency, interval, bits)
     return {
         "kind": KIND,
         "model": program.name,
@@ -127,6 +129,7 @@ def text_manifest(
             for name, call in program.calls.items()
         },
         "rows": program.rows,
+        **_texts(program),
         "vocabulary": program.vocabulary,
         "places": program.places,
         "cache": asdict(program.cache) | {"bits": program.kv_bits, "block": program.kv_block},
@@ -160,3 +163,17 @@ def text_manifest(
         "memory": {"latency": latency, "interval": interval},
         "registers": {name: register_offset(name) for name in REGISTER_MAP},
     }
+
+
+def _cycles(program: TextHost, position: int, latency: int, interval: int, bits: int) -> int:
+    """Return the cycles of a token at a position, of several texts those of all of them at once."""
+    if program.texts > 1:
+        return program.predict_texts([position] * program.texts, latency, interval, bits=bits)
+    return program.predict(position, latency, interval, bits=bits).cycles
+
+
+def _texts(program: TextHost) -> dict[str, int]:
+    """Return how many texts a run takes a token of, and the registers from one to the next."""
+    if program.texts == 1:
+        return {}
+    return {"texts": program.texts, "text_registers": TEXT_REGISTERS}

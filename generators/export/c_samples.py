@@ -1,0 +1,69 @@
+"""Texts that a model in C is to go on with as the golden machine does, as constant arrays."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from generators.export.c_source import array
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text: tokens that a host gives, and the likeliest ones behind them."""
+
+    tokens: Sequence[int]
+    given: int
+    """Tokens that the host gives: the source, or what the text begins with."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples of a model, one for each text of a run, in the pieces of C that have them."""
+
+    sizes: str
+    """Macros of a header."""
+    declared: str
+    """Declarations of a header."""
+    defined: Sequence[str]
+    """Lines of the source."""
+
+
+def one_sample(name: str, sample: Sample) -> Samples:
+    """Return the pieces of C for one text of a model, whose name is as C allows it."""
+    upper = name.upper()
+    sizes = f"""\
+#define {upper}_SAMPLE_TOKENS {len(sample.tokens)}
+#define {upper}_SAMPLE_GIVEN {sample.given} /* of these: the source, or what the text begins with */
+"""
+    declared = f"""\
+/* Tokens that are given, and the likeliest ones behind them. */
+extern const uint32_t {name}_sample_tokens[];
+"""
+    defined = array(f"const uint32_t {name}_sample_tokens", map(str, sample.tokens))
+    return Samples(sizes, declared, defined)
+
+
+def several_samples(name: str, samples: Sequence[Sample]) -> Samples:
+    """Return the pieces of C for as many texts of a model, whose name is as C allows it."""
+    texts = f"{name.upper()}_TEXTS"
+    declared = f"""\
+/* Of each text: the tokens that are given, how many, and with the likeliest ones behind them. */
+extern const uint32_t *const {name}_sample_tokens[{texts}];
+extern const uint32_t {name}_sample_given[{texts}], {name}_sample_counts[{texts}];
+"""
+    own = [f"tokens_{text}" for text in range(len(samples))]
+    defined = [
+        *(
+            line
+            for which, sample in zip(own, samples, strict=True)
+            for line in array(f"static const uint32_t {which}", map(str, sample.tokens))
+        ),
+        _row(f"const uint32_t *const {name}_sample_tokens[{texts}]", own),
+        _row(f"const uint32_t {name}_sample_given[{texts}]", (one.given for one in samples)),
+        _row(f"const uint32_t {name}_sample_counts[{texts}]", (len(one.tokens) for one in samples)),
+        "",
+    ]
+    return Samples(f"#define {texts} {len(samples)}\n", declared, defined)
+
+
+def _row(declaration: str, values: Iterable[object]) -> str:
+    return f"{declaration} = {{{', '.join(map(str, values))}}};"
