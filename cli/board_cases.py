@@ -28,7 +28,7 @@ class Case:
     seed: int = 1
     """First seed of place-and-route."""
     seeds: int = 1
-    """How many seeds are tried."""
+    """Number of seeds that are tried, from the first on."""
 
     @property
     def file(self) -> str:
