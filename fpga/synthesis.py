@@ -14,6 +14,7 @@ from fpga.memories import place_memories, share_block_rams
 from fpga.multiplier_pairs import place_pairs
 from fpga.multipliers import OwnMultiplier, find_multipliers, own_name, with_multipliers
 from fpga.output_registers import use_output_registers
+from fpga.registered_memories import with_output_registers
 from fpga.table_product import ROWS
 from fpga.tools import find_tool, run_tool
 from generators.cache import cached, digest
@@ -57,11 +58,12 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 def exported(verilog: str, family: str) -> str:
     """Return a design from which the family's plain synthesis makes what a build makes.
 
-    For ``ecp5`` it has multipliers with their registers, as many as it multiplies; for ``ice40``
+    For ``ecp5`` it has multipliers and block RAMs with the registers behind them, as many as it
+    multiplies and as its memories need; for ``ice40``
     pairs of products in SB_MAC16 and large memories that ask for SB_SPRAM256KA; for ``gowin``
     memories without contents at first, as Yosys finds multipliers itself.
     """
-    return with_multipliers(_placed(verilog, family), family)
+    return with_multipliers(with_output_registers(_placed(verilog, family), family), family)
 
 
 def _placed(verilog: str, family: str) -> str:

@@ -14,6 +14,7 @@ _START = """\
 _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+)  = 0;\n", re.MULTILINE)
 _ESCAPED = re.compile(r"\\(\S+) ")
 _PORT = re.compile(r"^  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
+_DECLARED = re.compile(r"^  (?:input|output) [^,\n]*?(\w+|\\\w+ )(,?)$", re.MULTILINE)
 _STORAGE = re.compile(r"^  (wire|reg) (?:\[\d+:0\] )?(\w+|\\\w+ )( = [^;]+)?;\n", re.MULTILINE)
 _ENTRIES = re.compile(r"(?:^    \S+\[\d+\] = [^;]+;\n){4,}", re.MULTILINE)
 _MEMORY = re.compile(
@@ -102,7 +103,17 @@ class ModuleText:
             meaning = texts.get(re.sub(r"__\d+", "", port), "")
             lines += [f"  // {line}" for line in textwrap.wrap(meaning, 93)]
             lines.append(f"  {self._ports[port]}{comma}")
-        header = "\n".join(lines)
+        return self._under(comment, "\n".join(lines))
+
+    def like(self, comment: str, header: str) -> str:
+        """Return the module under a comment, its ports as another text of it describes them."""
+
+        def port(line: re.Match[str]) -> str:
+            return f"  {self._ports[line[1]]}{line[2]}"
+
+        return self._under(comment, _DECLARED.sub(port, header.strip("\n")))
+
+    def _under(self, comment: str, header: str) -> str:
         return f"{comment}module {self.name} (\n{header}\n);\n{self._body}endmodule\n"
 
 

@@ -91,7 +91,12 @@ def _through_yosys(rtlil: str, places: bool) -> dict[str, ModuleText]:
     )
     if done.returncode:
         raise RunError(f"Yosys cannot write Verilog: {done.stderr.strip()}")
-    text = _ATTRIBUTE.sub("", done.stdout).replace(_UNORDERED, "(* no_rw_check *)")
+    return read_modules(done.stdout)
+
+
+def read_modules(text: str) -> dict[str, ModuleText]:
+    """Return the modules of what Yosys wrote as Verilog, by name."""
+    text = _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
     found = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))
     return {module.name: module for module in found}
 

@@ -1,0 +1,116 @@
+"""Ways of what memories read through the modules of a design, to registers.
+
+Modules are those of Yosys's JSON, in which registers have their enables and resets
+(``opt_dff``). A memory is a module whose output ``read_data`` is what it holds.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+Bit = int | str
+"""A net of a module, or a constant."""
+Module = dict[str, Any]
+Load = tuple[str, str, int]
+"""A cell, its port and the bit of it; a module's own port is that of a cell without a name."""
+
+DATA = "read_data"
+"""A memory's output."""
+
+REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
+"""Types of registers: of those with both a reset comes before the enable."""
+
+
+def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
+    """Return the modules in which something that a memory reads meets its register.
+
+    Each with the modules below it that only lead there: from the memory's up, or from the
+    register's up. Within it these have no place of their own.
+    """
+    paths = _Paths(modules, memories)
+    found: dict[str, set[str]] = {}
+    for name, module in modules.items():
+        if name in memories:
+            continue
+        loads = loads_of(module)
+        for cell in module["cells"].values():
+            through: set[str] = set()
+            wanted = [bit for bit in paths.read(cell) if loads.get(bit)]
+            leads = [paths.leads(module, load, through) for bit in wanted for load in loads[bit]]
+            if leads and all(leads):
+                below = paths.below(cell["type"])
+                found.setdefault(name, set()).update(through, below)
+    return found
+
+
+class _Paths:
+    """Follows what memories read through a design's modules."""
+
+    def __init__(self, modules: Mapping[str, Module], memories: Collection[str]):
+        self._modules = modules
+        self._memories = memories
+        self._loads: dict[str, dict[Bit, list[Load]]] = {}
+        self._outputs: dict[str, set[tuple[str, int]]] = {}
+
+    def read(self, cell: Mapping[str, Any]) -> Iterator[Bit]:
+        """Give the nets on which a cell has what a memory in it reads."""
+        for port, index in sorted(self._raw(cell["type"])):
+            yield cell["connections"][port][index]
+
+    def below(self, name: str) -> set[str]:
+        """Return a module and those below it that have memories' words at their outputs."""
+        if name in self._memories:
+            return set()
+        cells = self._modules[name]["cells"].values()
+        inner = (self.below(cell["type"]) for cell in cells if self._raw(cell["type"]))
+        return {name}.union(*inner)
+
+    def leads(self, module: Module, load: Load, through: set[str]) -> bool:
+        """Tell whether a load is a register, or a port of a cell behind which are only such."""
+        name, port, index = load
+        if not name:
+            return False
+        cell = module["cells"][name]
+        if cell["type"] in REGISTERS:
+            return port == "D"
+        inner = self._modules.get(cell["type"])
+        if inner is None or cell["type"] in self._memories:
+            return False
+        through.add(cell["type"])
+        if cell["type"] not in self._loads:
+            self._loads[cell["type"]] = loads_of(inner)
+        behind = self._loads[cell["type"]].get(inner["ports"][port]["bits"][index], [])
+        return all(self.leads(inner, each, through) for each in behind)
+
+    def _raw(self, name: str) -> set[tuple[str, int]]:
+        """Return a module's outputs that are nothing but what a memory reads."""
+        if name not in self._outputs:
+            self._outputs[name] = set()
+            module = self._modules.get(name)
+            if module is None:
+                return set()
+            driven = set(module["ports"].get(DATA, {"bits": []})["bits"])
+            if name not in self._memories:
+                driven = {bit for cell in module["cells"].values() for bit in self.read(cell)}
+            self._outputs[name] = {
+                (port, index)
+                for port, each in module["ports"].items()
+                for index, bit in enumerate(each["bits"])
+                if each["direction"] == "output" and bit in driven
+            }
+        return self._outputs[name]
+
+
+def loads_of(module: Mapping[str, Any]) -> dict[Bit, list[Load]]:
+    """Return what each net of a module leads to."""
+    loads = defaultdict(list)
+    for port, each in module["ports"].items():
+        if each["direction"] != "input":
+            for index, bit in enumerate(each["bits"]):
+                loads[bit].append(("", port, index))
+    for name, cell in module["cells"].items():
+        for port, bits in cell["connections"].items():
+            if cell.get("port_directions", {}).get(port) != "output":
+                for index, bit in enumerate(bits):
+                    loads[bit].append((name, port, index))
+    return loads

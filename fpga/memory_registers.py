@@ -1,0 +1,153 @@
+"""Registers behind memories that go into these, in one module of a design.
+
+Modules and memories are those of :mod:`fpga.memory_paths`.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fpga.memory_paths import DATA, REGISTERS, Bit, Load, Module, loads_of
+
+TAKE, CLEAR = "take", "clear"
+"""Inputs of a memory with its register: the register's enable and its reset."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """The nets of a register's enable and of its reset to 0, and which of them act at 0."""
+
+    take: Bit
+    clear: Bit
+    take_low: bool
+    clear_low: bool
+
+
+def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
+    """Return the cells of memories whose words lead to nothing but registers of one control.
+
+    Each with its memory and that control.
+    """
+    loads = loads_of(module)
+    initial = _initial(module)
+    found = {}
+    for name, cell in module["cells"].items():
+        if cell["type"] not in memories:
+            continue
+        behind = [load for bit in cell["connections"][DATA] for load in loads.get(bit, [])]
+        clock = cell["connections"]["clk"]
+        controls = {_control(module, load, clock, initial) for load in behind}
+        control = controls.pop() if len(controls) == 1 else None
+        if control is not None:
+            found[name] = cell["type"], control
+    return found
+
+
+def _initial(module: Module) -> dict[Bit, str]:
+    """Return what nets are at first, where that is told."""
+    initial = {}
+    for net in module["netnames"].values():
+        values = net["attributes"].get("init", "")
+        initial.update(zip(net["bits"], reversed(values), strict=False))
+    return initial
+
+
+def _control(
+    module: Module, load: Load, clock: list[Bit], initial: Mapping[Bit, str]
+) -> Control | None:
+    """Return the control of a register of a clock that is 0 at first and after its reset.
+
+    None is returned for all else.
+    """
+    name, port, index = load
+    cell = module["cells"].get(name, {"type": ""})
+    if cell["type"] not in REGISTERS or port != "D" or "keep" in cell["attributes"]:
+        return None
+    pins, parameters = cell["connections"], cell["parameters"]
+    if pins["CLK"] != clock or int(parameters["CLK_POLARITY"], 2) != 1:
+        return None
+    reset = parameters["SRST_VALUE"][::-1][index] if "SRST" in pins else "0"
+    if reset != "0" or initial.get(pins["Q"][index], "x") == "1":
+        return None
+    return Control(
+        pins.get("EN", ["1"])[0],
+        pins.get("SRST", ["0"])[0],
+        int(parameters.get("EN_POLARITY", "1"), 2) == 0,
+        int(parameters.get("SRST_POLARITY", "1"), 2) == 0,
+    )
+
+
+def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
+    """Put the registers behind cells of memories into these, which get other types by name."""
+    loads = loads_of(module)
+    gone: dict[str, set[int]] = defaultdict(set)
+    same: dict[Bit, Bit] = {}
+    for name, control in cells.items():
+        cell = module["cells"][name]
+        pins = cell["connections"]
+        held = []
+        for bit in pins[DATA]:
+            outputs = []
+            for register, _, index in loads.get(bit, []):
+                gone[register].add(index)
+                outputs.append(module["cells"][register]["connections"]["Q"][index])
+            same.update(dict.fromkeys(outputs[1:], outputs[0]) if outputs else {})
+            held.append(outputs[0] if outputs else bit)
+        cell["type"] = names[cell["type"]]
+        take = _inverted(module, control.take) if control.take_low else control.take
+        clear = _inverted(module, control.clear) if control.clear_low else control.clear
+        pins |= {DATA: held, TAKE: [take], CLEAR: [clear]}
+        cell["port_directions"] |= {TAKE: "input", CLEAR: "input"}
+    moved = {module["cells"][name]["connections"]["Q"][bit] for name in gone for bit in gone[name]}
+    for name, bits in gone.items():
+        _narrow(module["cells"], name, bits)
+    for net in module["netnames"].values():
+        if "init" in net["attributes"]:
+            values = list(reversed(net["attributes"]["init"]))
+            for place, bit in enumerate(net["bits"][: len(values)]):
+                values[place] = "x" if bit in moved else values[place]
+            net["attributes"]["init"] = "".join(reversed(values))
+    holders = [*module["ports"].values(), *module["netnames"].values()]
+    for holder in holders:
+        holder["bits"] = [same.get(bit, bit) for bit in holder["bits"]]
+    for cell in module["cells"].values():
+        for port, bits in cell["connections"].items():
+            cell["connections"][port] = [same.get(bit, bit) for bit in bits]
+
+
+def _inverted(module: Module, bit: Bit) -> Bit:
+    """Return the net of what a net is not, by a cell of its own."""
+    name = f"$not_{bit}"
+    if name not in module["cells"]:
+        used = [each for net in module["netnames"].values() for each in net["bits"]]
+        used += [
+            each for cell in module["cells"].values() for each in cell["connections"].get("Y", [])
+        ]
+        module["cells"][name] = {
+            "type": "$not",
+            "parameters": {"A_SIGNED": "0", "A_WIDTH": f"{1:032b}", "Y_WIDTH": f"{1:032b}"},
+            "attributes": {},
+            "port_directions": {"A": "input", "Y": "output"},
+            "connections": {
+                "A": [bit],
+                "Y": [1 + max(each for each in used if isinstance(each, int))],
+            },
+        }
+    net: Bit = module["cells"][name]["connections"]["Y"][0]
+    return net
+
+
+def _narrow(cells: dict[str, Any], name: str, gone: Collection[int]) -> None:
+    """Take bits out of a register; without any it is no more."""
+    cell = cells[name]
+    kept = [bit for bit in range(len(cell["connections"]["Q"])) if bit not in gone]
+    if not kept:
+        del cells[name]
+        return
+    for pin in ("D", "Q"):
+        cell["connections"][pin] = [cell["connections"][pin][bit] for bit in kept]
+    cell["parameters"]["WIDTH"] = f"{len(kept):032b}"
+    if "SRST_VALUE" in cell["parameters"]:
+        value = cell["parameters"]["SRST_VALUE"][::-1]
+        cell["parameters"]["SRST_VALUE"] = "".join(value[bit] for bit in kept)[::-1]
