@@ -71,7 +71,7 @@ MACHINES = tuple(case for case in _OTHERS if case.unit is None)
 UNITS = tuple(case for case in _OTHERS if case.unit is not None)
 """Units that are built alone."""
 
-SPREAD = ("ulx3s_25f", "icebreaker", "tang_nano_9k", "tang_primer_20k")
+SPREAD = ("icebreaker", "tang_nano_9k", "tang_primer_20k")
 """Boards that are built with three seeds, as each takes minutes."""
 
 BOARD_CASES = tuple(Case(name, seeds=3 if name in SPREAD else 1) for name in BOARDS)

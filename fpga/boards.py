@@ -218,7 +218,8 @@ def with_sdram(board: Board) -> Board:
         return _with_psram(board, entry)
     if not entry.sdram:
         able = ", ".join(name for name, each in _ENTRIES.items() if each.offchip)
-        raise InputError(f"Board {board.name} has no SDRAM, DDR3 or PSRAM that is supported; {able} have")
+        kinds = "SDRAM, DDR3 or PSRAM"
+        raise InputError(f"Board {board.name} has no {kinds} that is supported; {able} have")
     chip, resource = SDRAM_CHIPS[entry.sdram], entry.resources().resources["sdram", 0]
     pins = dict(board.pins)
     for part in resource.ios:
