@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_told_in_its_report(
     measure(Case("ulx3s_25f"), tmp_path)
     found = read(tmp_path)
     page = refresh(PAGE, found, "page")
-    dashes = " | ".join("-" * 11)
+    dashes = " | ".join("-" * 13)
     assert f"| ulx3s_25f | LFE5U-25F | ulx3s_25f | {dashes} |\n" in page
     assert (
         "\n`ulx3s_25f` with `ulx3s_25f`: Board ulx3s_25f has 56 block RAMs, but the design needs "
@@ -145,7 +145,7 @@ def test_pages_get_the_tables(
     assert [command[2] for command in runs] == ["ulx3s_25f"]
     line = (
         "| ulx3s_25f | LFE5U-25F | tiny | 20,100 of 24,288 | 12,000 of 24,288 | 28 of 28 "
-        "| 50 of 56 | 76.54 | - | 75 | 31,977 | 2,345 | - | - |\n"
+        "| 50 of 56 | 76.54 | - | 75 | 31,977 | 2,345 | - | - | - | - |\n"
     )
     text = page.read_text()
     assert text.startswith(
