@@ -243,7 +243,7 @@ def _route(
     needed = count(board.device.family, synthesize(verilog, top, board.device, folder))
     check_fits(board.device, needed, f"Board {board.name}")
     seat(folder / NETLIST, top, board.device)
-    return needed, place(
+    placements = place(
         replace(board.device, placer=placer_options(board.device, verilog)),
         board.package,
         board.speed,
@@ -253,6 +253,9 @@ def _route(
         constraints=pins or None,
         progress=lambda done, total: tell("Place and route", done, total),
     )
+    for seed in sorted(set(seeds) - {one.seed for one in placements}):
+        tell(f"Seed {seed} was not routed", 0, 1)
+    return needed, placements
 
 
 def _finish(

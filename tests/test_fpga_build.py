@@ -281,3 +281,19 @@ def test_a_bitstream_is_made_for_each_board(
     # The reset's counter at least: a board without LEDs needs no other.
     assert 8 <= done.report["ffs"] < 80
     assert 8 <= done.report["luts"] < 150
+
+
+def test_a_seed_that_is_not_routed_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    placed = [flow.Placement(seed, tmp_path, {}, mhz) for seed, mhz in ((3, 61.234), (1, 60.0))]
+    board = get_board("ulx3s_25f")
+    needed = dict.fromkeys(board.device.capacity, 0)
+    for name, value in (("synthesize", ""), ("count", needed), ("seat", None), ("place", placed)):
+        monkeypatch.setattr(flow, name, lambda *_, value=value, **__: value)
+    said: list[str] = []
+
+    def tell(what: str, _done: int, _total: int) -> None:
+        said.append(what)
+
+    _, found = flow._route("", "top", board, tmp_path, range(1, 5), 50.0, "", tell)
+    assert said == ["Synthesis", "Seed 2 was not routed", "Seed 4 was not routed"]
+    assert flow._reached(range(1, 5), found) == {"1": 60.0, "2": None, "3": 61.23, "4": None}
