@@ -4,11 +4,21 @@
 
 #define OFFSET(name) ((uint32_t)offsetof(celosia_registers_t, name))
 
-/* Writes the registers of a program, and runs it. */
-static enum celosia_result call(const celosia_t *it, const celosia_call_t *which,
-                                const uint32_t *numbers, const uint32_t *tokens, uint32_t count) {
-    const enum celosia_result ready = celosia_present(it, 0);
-    if (ready != CELOSIA_OK) return ready;
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+void celosia_text_numbers(const celosia_text_model_t *model, uint32_t at, uint32_t rows,
+                          uint32_t numbers[CELOSIA_NUMBERS]) {
+    const uint32_t most = model->capacity, sinks = model->sinks;
+    numbers[CELOSIA_BY_POSITION] = at;
+    numbers[CELOSIA_BY_PLACE] = at < most ? at : sinks + (at - sinks) % (most - sinks);
+    numbers[CELOSIA_BY_COUNT] = least(at + rows, most);
+    numbers[CELOSIA_BY_LIMIT] = least(at + 1, most);
+    numbers[CELOSIA_BY_ROWS] = rows;
+    numbers[CELOSIA_BY_LAST] = rows - 1;
+}
+
+void celosia_text_write(const celosia_t *it, const celosia_call_t *which, const uint32_t *numbers,
+                        const uint32_t *tokens, uint32_t count) {
     for (uint32_t index = 0; index < which->value_count; index++) {
         const celosia_value_t *value = &which->values[index];
         uint32_t number = 0;
@@ -19,10 +29,16 @@ static enum celosia_result call(const celosia_t *it, const celosia_call_t *which
         if (value->modulo) number %= value->modulo;
         celosia_set(it, value->offset, number / value->divide * value->times);
     }
-    return celosia_start(it, which->start);
 }
 
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+/* Writes the registers of a program, and runs it. */
+static enum celosia_result call(const celosia_t *it, const celosia_call_t *which,
+                                const uint32_t *numbers, const uint32_t *tokens, uint32_t count) {
+    const enum celosia_result ready = celosia_present(it, 0);
+    if (ready != CELOSIA_OK) return ready;
+    celosia_text_write(it, which, numbers, tokens, count);
+    return celosia_start(it, which->start);
+}
 
 enum celosia_result celosia_text_load(const celosia_t *it, const celosia_text_model_t *model) {
     enum celosia_result found = celosia_present(it, model->memory_bytes);
@@ -63,13 +79,7 @@ enum celosia_result celosia_text_take(const celosia_t *it, const celosia_text_mo
         const uint32_t room = at < most ? least(model->rows, most - at) : 1;
         const uint32_t rows = room < 2 ? 1 : least(room, count);
         uint32_t numbers[CELOSIA_NUMBERS] = {0};
-        numbers[CELOSIA_BY_POSITION] = at;
-        numbers[CELOSIA_BY_PLACE] =
-            at < most ? at : model->sinks + (at - model->sinks) % (most - model->sinks);
-        numbers[CELOSIA_BY_COUNT] = least(at + rows, most);
-        numbers[CELOSIA_BY_LIMIT] = least(at + 1, most);
-        numbers[CELOSIA_BY_ROWS] = rows;
-        numbers[CELOSIA_BY_LAST] = rows - 1;
+        celosia_text_numbers(model, at, rows, numbers);
         numbers[CELOSIA_BY_SOURCE] = text->source ? text->source : model->sources;
         enum celosia_result found = CELOSIA_OK;
         if (rows > 1) found = call(it, &model->words, numbers, tokens, rows);

@@ -65,6 +65,14 @@ typedef struct {
     uint32_t source; /* tokens of the source that they answer; 0: of the longest one */
 } celosia_text_t;
 
+/* Fills in the numbers that registers are of, for so many tokens behind `at` of them. */
+void celosia_text_numbers(const celosia_text_model_t *model, uint32_t at, uint32_t rows,
+                          uint32_t numbers[CELOSIA_NUMBERS]);
+
+/* Writes the registers of a program, which are of these numbers and of so many tokens. */
+void celosia_text_write(const celosia_t *it, const celosia_call_t *which, const uint32_t *numbers,
+                        const uint32_t *tokens, uint32_t count);
+
 /* Fills the chip, and loads the programs. */
 enum celosia_result celosia_text_load(const celosia_t *it, const celosia_text_model_t *model);
 

@@ -1,22 +1,5 @@
 #include "celosia_texts.h"
 
-/* Writes what a step takes of a text, whose token comes to a place among its tokens. */
-static void give(const celosia_t *it, const celosia_text_model_t *model, const celosia_call_t *which,
-                 uint32_t token, uint32_t at) {
-    const uint32_t most = model->capacity, sinks = model->sinks;
-    uint32_t numbers[CELOSIA_NUMBERS] = {0};
-    numbers[CELOSIA_BY_TOKEN] = token;
-    numbers[CELOSIA_BY_POSITION] = at;
-    numbers[CELOSIA_BY_PLACE] = at < most ? at : sinks + (at - sinks) % (most - sinks);
-    numbers[CELOSIA_BY_COUNT] = at < most ? at + 1 : most;
-    for (uint32_t index = 0; index < which->value_count; index++) {
-        const celosia_value_t *value = &which->values[index];
-        uint32_t number = numbers[value->index];
-        if (value->modulo) number %= value->modulo;
-        celosia_set(it, value->offset, number / value->divide * value->times);
-    }
-}
-
 enum celosia_result celosia_texts_take(const celosia_t *it, const celosia_texts_model_t *model,
                                        celosia_texts_t *texts, const uint32_t *first,
                                        const uint32_t *second) {
@@ -31,7 +14,9 @@ enum celosia_result celosia_texts_take(const celosia_t *it, const celosia_texts_
         /* A text that rests takes its last token again, at its place. */
         const uint32_t length = texts->lengths[text], rests = !tokens[text] && length;
         const uint32_t token = tokens[text] ? *tokens[text] : texts->last[text];
-        give(it, both, calls[text], token, length - rests);
+        uint32_t numbers[CELOSIA_NUMBERS] = {0};
+        celosia_text_numbers(both, length - rests, 1, numbers);
+        celosia_text_write(it, calls[text], numbers, &token, 1);
     }
     const enum celosia_result found = celosia_start(it, both->step.start);
     for (uint32_t text = 0; text < 2 && found == CELOSIA_OK; text++) {
