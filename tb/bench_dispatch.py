@@ -52,8 +52,8 @@ class EngineModel:
         self.push = 0
         self.due = due
         self.seen = 0
-        # Operands that an instruction does not have are those of the ones before it.
-        self.fields = dict.fromkeys(command_layout(engine).members, 0)
+        # Operands that an instruction does not have are those of the ones before it, if any.
+        self.fields: dict[str, int] = {}
 
     def get(self, kind: str, suffix: str = "") -> int:
         """Return the value of one of the engine's ports."""
@@ -78,7 +78,8 @@ class EngineModel:
             self.seen += self.left is None
             assert self.seen <= len(self.due), f"{self.name} gets a command too many"
             self.fields |= self.due[self.seen - 1]["fields"]
-            assert command == self.fields, self.seen
+            known = {name: command[name] for name in self.fields}
+            assert known == self.fields, self.seen
         if valid and self.left is None:
             self.push = command["push"]
             slowness = self.speeds[self.seen // PHASE % len(self.speeds)]

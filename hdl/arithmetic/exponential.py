@@ -7,6 +7,7 @@ from amaranth.utils import exact_log2
 
 from arch.functions import OCTAVE_FRACTION, OCTAVE_LIMIT, OCTAVE_MANTISSA, octave_table
 from hdl.component import Component
+from hdl.stream.pipeline import data_register
 
 EXPONENTIAL_LATENCY = 2
 """Enabled cycles from a distance to its weight."""
@@ -43,13 +44,14 @@ class OctaveExponential(Component):
         read = table.read_port()
         octaves = self.distance[OCTAVE_FRACTION:]
         m.d.comb += [read.en.eq(self.en), read.addr.eq(self.distance[:OCTAVE_FRACTION])]
-        keep = Signal()
-        shift = Signal(SHIFT_WIDTH)
+        keep = Signal(reset_less=True)
+        shift = Signal(SHIFT_WIDTH, reset_less=True)
+        last_mantissa, last_shift = data_register(m, self.mantissa), data_register(m, self.shift)
         with m.If(self.en):
             m.d.sync += [
                 keep.eq(self.keep & (octaves < OCTAVE_LIMIT)),
                 shift.eq(octaves),
-                self.mantissa.eq(Mux(keep, read.data, 0)),
-                self.shift.eq(shift),
+                last_mantissa.eq(Mux(keep, read.data, 0)),
+                last_shift.eq(shift),
             ]
         return m

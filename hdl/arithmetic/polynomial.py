@@ -30,15 +30,15 @@ def horner(
     """
     c0_0, c1_0, c2_0 = coefficients
     t_width = len(t)
-    ts = [Signal(t_width, name=f"t_{i}") for i in (1, 2)]
-    c0 = [Signal(c0_0.shape(), name=f"c0_{i}") for i in range(4)]
-    c1 = [Signal(c1_0.shape(), name=f"c1_{i}") for i in range(2)]
+    ts = [Signal(t_width, name=f"t_{i}", reset_less=True) for i in (1, 2)]
+    c0 = [Signal(c0_0.shape(), name=f"c0_{i}", reset_less=True) for i in range(4)]
+    c1 = [Signal(c1_0.shape(), name=f"c1_{i}", reset_less=True) for i in range(2)]
     slope = Signal(signed(slope_width))
     # The multipliers' registers stand behind the memory, which answers late, and the sum.
     bend = multiply(m, "bend", c2_0, t, en=en)
     rise = multiply(m, "rise", slope, ts[1], en=en)
     m.d.comb += slope.eq(c1[1] + (bend >> t_width))
-    total = Signal(signed(sum_width))
+    total = Signal(signed(sum_width), reset_less=True)
     with m.If(en):
         m.d.sync += [
             Cat(ts).eq(Cat(t, ts[:-1])),
@@ -87,7 +87,7 @@ class PiecewisePolynomial(Component):
         read = coefficients.read_port()
         m.d.comb += [read.en.eq(self.en), read.addr.eq(self.x[t_width:])]
 
-        t = Signal(t_width)
+        t = Signal(t_width, reset_less=True)
         with m.If(self.en):
             m.d.sync += t.eq(self.x[:t_width])
         total = horner(

@@ -14,6 +14,7 @@ from arch.polynomial import (
 )
 from hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, PiecewisePolynomial
 from hdl.component import Component
+from hdl.stream.pipeline import data_register
 
 EXPONENT_WIDTH = 8
 """Width of the signed exponent of a result (bits)."""
@@ -55,8 +56,8 @@ class Normalizer(Component):
         left, zeros = self.x, Const(0, len(self.exponent))
         for level in reversed(range(self.latency)):
             step = 1 << level
-            shifted = Signal(self.width, name=f"left_{level}")
-            counted = Signal.like(self.exponent, name=f"zeros_{level}")
+            shifted = Signal(self.width, name=f"left_{level}", reset_less=True)
+            counted = Signal.like(self.exponent, name=f"zeros_{level}", reset_less=True)
             short = ~left[self.width - step :].any()
             with m.If(self.en):
                 m.d.sync += [
@@ -107,8 +108,12 @@ class _Inverse(Component):
             # With the root, the exponent's last bit selects one of two octaves.
             polynomial.x.eq(Cat(normalizer.fraction, normalizer.exponent[: self.root])),
         ]
-        scale = [Signal.like(normalizer.exponent) for _ in range(POLYNOMIAL_LATENCY)]
-        nonzero = Signal(POLYNOMIAL_LATENCY)
+        scale = [
+            Signal.like(normalizer.exponent, name=f"scale_{i}", reset_less=True)
+            for i in range(POLYNOMIAL_LATENCY)
+        ]
+        nonzero = Signal(POLYNOMIAL_LATENCY, reset_less=True)
+        mantissa, exponent = data_register(m, self.mantissa), data_register(m, self.exponent)
         valid = Signal(self.latency)
         carry = polynomial.y[MANTISSA_WIDTH]
         with m.If(self.en):
@@ -117,13 +122,13 @@ class _Inverse(Component):
                 Cat(scale[1:]).eq(Cat(scale[:-1])),
                 nonzero.eq(Cat(normalizer.nonzero, nonzero)),
                 valid.eq(Cat(self.valid_i, valid)),
-                self.mantissa.eq(0),
-                self.exponent.eq(0),
+                mantissa.eq(0),
+                exponent.eq(0),
             ]
             with m.If(nonzero[-1]):
                 m.d.sync += [
-                    self.mantissa.eq(Mux(carry, 1 << (MANTISSA_WIDTH - 1), polynomial.y)),
-                    self.exponent.eq(carry - MANTISSA_WIDTH - scale[-1]),
+                    mantissa.eq(Mux(carry, 1 << (MANTISSA_WIDTH - 1), polynomial.y)),
+                    exponent.eq(carry - MANTISSA_WIDTH - scale[-1]),
                 ]
         m.d.comb += self.valid_o.eq(valid[-1])
         return m

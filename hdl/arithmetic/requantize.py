@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from arch.errors import InputError
 from hdl.arithmetic.multiplier import multiply
 from hdl.component import Component
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import data_register, delay
 
 LOST_BITS = 8
 """Bits below a quotient that are looked at together (bits)."""
@@ -54,11 +54,13 @@ class RoundingShift(Component):
         below = Cat(self.amount > place + 1 for place in range(width))
         lost = self.x & below
 
-        half, exact = Signal(), Signal(-(-width // LOST_BITS))
+        floor = data_register(m, self.floor)
+        half = Signal(reset_less=True)
+        exact = Signal(-(-width // LOST_BITS), reset_less=True)
         m.d.comb += self.up.eq(half & ~exact.all())
         with m.If(self.en):
             m.d.sync += [
-                self.floor.eq(quotient >> 1),
+                floor.eq(quotient >> 1),
                 half.eq(quotient[0]),
                 exact.eq(self._exact(lost)),
             ]
@@ -183,13 +185,13 @@ class Requantizer(Component):
         ]
 
         # The offset, and by how much it is beyond the bounds, so that no comparison follows a sum.
-        bounds = self.bounds
+        bounds, y = self.bounds, data_register(m, self.y)
         sum_5, less_5, more_5 = (
             rounding.floor + offset + rounding.up
             for offset in (bounds.zero, bounds.above_low, bounds.above_high)
         )
         with m.If(self.en):
-            m.d.sync += self.y.eq(
-                Mux(less_5 < 0, bounds.low, Mux(more_5 >= 0, bounds.high, sum_5[: len(self.y)]))
+            m.d.sync += y.eq(
+                Mux(less_5 < 0, bounds.low, Mux(more_5 >= 0, bounds.high, sum_5[: len(y)]))
             )
         return m

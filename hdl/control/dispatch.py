@@ -9,7 +9,7 @@ from arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, MAX_TOKENS, MAX_W
 from hdl.component import Component
 from hdl.memory.protected import error_port, gather
 from hdl.ports import WORD, command_layout
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import data_register, delay
 
 TOKEN_WIDTH = MAX_TOKENS.bit_length()
 """Width of a token count (bits)."""
@@ -54,7 +54,7 @@ class CommandQueue(Component):
         if self._parity:
             bits = data.StructLayout(dict.fromkeys(["header", *names], 2))
             layout = data.StructLayout(dict(layout.members) | {"parity": bits})
-        command = Signal(layout)
+        command = Signal(layout, reset_less=True)
         complete, taken = Signal(), Signal()
         index = Signal(range(MAX_WORDS))
         partial = Signal()
@@ -89,7 +89,7 @@ class CommandQueue(Component):
         m.d.comb += self.i.ready.eq(~complete)
         valid, payload, moved = complete, command, taken
         for place in range(1, self.depth):
-            held = Signal.like(command, name=f"held_{place}")
+            held = Signal.like(command, name=f"held_{place}", reset_less=True)
             waiting = Signal(name=f"waiting_{place}")
             leaves = Signal(name=f"leaves_{place}")
             m.d.comb += moved.eq(valid & (~waiting | (leaves & (not self.registered))))
@@ -233,8 +233,9 @@ class Dispatch(Component):
             ]
             if registered:
                 m.d.comb += queue.o.ready.eq(~out.valid & granted)
+                command = data_register(m, out.p)
                 with m.If(taken):
-                    m.d.sync += [out.p.eq(queue.o.p.command), out.valid.eq(1)]
+                    m.d.sync += [command.eq(queue.o.p.command), out.valid.eq(1)]
                 with m.Elif(out.ready):
                     m.d.sync += out.valid.eq(0)
             else:

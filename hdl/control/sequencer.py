@@ -164,8 +164,8 @@ class Sequencer(Component):
             m.d.sync += [pc.eq(program.read_addr), after_last.eq(self.busy & ~again & last)]
 
         # First stage: there is no word after a start, nor behind a loop that goes back.
-        word = Signal(WORD_WIDTH)
-        here = Signal(_Early)
+        word = Signal(WORD_WIDTH, reset_less=True)
+        here = Signal(_Early, reset_less=True)
         coming = Signal(width)
         fresh = Signal()
         decides = Signal()

@@ -86,7 +86,7 @@ class RotaryUnit(Component):
         # All but the last fraction bit go first, the last one rounds.
         wide = Mux(self.times, total >> (PRODUCT_FRACTION - 1), total >> (ROTARY_FRACTION - 1))
         half = Signal(signed(22), name=f"half_{lane}")
-        rounded = Signal(signed(22), name=f"rounded_{lane}")
+        rounded = Signal(signed(22), name=f"rounded_{lane}", reset_less=True)
         low, high = Signal(signed(16), name=f"low_{lane}"), Signal(signed(16), name=f"high_{lane}")
         bound = Mux(self.wide, 1 << 15, 1 << (self.operand_width - 1))
         m.d.comb += [

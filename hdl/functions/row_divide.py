@@ -9,7 +9,7 @@ from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.exponential import SHIFT_WIDTH
 from hdl.arithmetic.multiplier import multiply
 from hdl.component import Component
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import data_register, delay
 
 PROBABILITY_WIDTH = PROBABILITY_FRACTION + 1
 """Width of a probability, which may be 1 (bits)."""
@@ -51,11 +51,11 @@ class DivideLane(Component):
         product = multiply(m, "product", self.mantissa, self.inverse, en=self.en)
         right = delay(m, self.shift + self.scale, 2, en=self.en)
         # One more bit than the result has, to round to nearest.
-        twice = Signal(PROBABILITY_WIDTH + 1)
+        twice, p = Signal(PROBABILITY_WIDTH + 1, reset_less=True), data_register(m, self.p)
         with m.If(self.en):
             m.d.sync += [
                 twice.eq(product[ONE_SHIFT - 1 :] >> right),
-                self.p.eq((twice + 1) >> 1),
+                p.eq((twice + 1) >> 1),
             ]
         return m
 

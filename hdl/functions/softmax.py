@@ -182,8 +182,8 @@ class RowWeights(Component):
 
         valid = _strobes(m, taken, self.summed)
         row_end = _strobes(m, taken & beat.last, self.summed + 1)
-        before = Signal(self.sum_width)
-        total = Signal(self.sum_width)
+        before = Signal(self.sum_width, reset_less=True)
+        total = Signal(self.sum_width, reset_less=True)
         begins = Signal(init=1)
         m.d.comb += total.eq(Mux(begins, 0, before) + part)
         with m.If(valid[-1]):

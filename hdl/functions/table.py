@@ -10,6 +10,7 @@ from arch.functions import TABLE_ENTRIES
 from hdl.component import Component
 from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.memory.ram import Ram
+from hdl.stream.pipeline import data_register
 
 TABLE_LATENCY = 2
 """Enabled cycles from an index to its value."""
@@ -55,7 +56,7 @@ class LookupTable(Component):
     def elaborate(self, platform):
         """Place one memory per lane."""
         m = Module()
-        copies = []
+        copies, value = [], data_register(m, self.value)
         for lane in range(self.lanes):
             depth = self.slots * TABLE_ENTRIES
             ram = Ram(8, depth) if self.level == "none" else protected_ram(8, depth, self.level)
@@ -72,6 +73,6 @@ class LookupTable(Component):
             ]
             # Block RAM answers late.
             with m.If(self.en):
-                m.d.sync += self.value[lane].eq(ram.read_data)
+                m.d.sync += value[lane].eq(ram.read_data)
         gather(m, self, errors_of(copies))
         return m

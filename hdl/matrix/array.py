@@ -94,18 +94,17 @@ def weight_layout(config: Config) -> data.StructLayout:
     """Return a line of weights: row ``index`` or, with ``column``, column ``index`` of a tile.
 
     Where columns are far apart (:func:`is_far`), ``strobe`` tells each which of its rows are
-    written; it is 0 without a line.
+    written; it is 0 without a line. The second half of the columns has the line's data in ``far``.
     """
     lines, elements, cols = config.rows, config.cols, config.cols
     if config.b_transpose:
         lines = elements = max(config.rows, config.cols)
+    line = {"data": data.ArrayLayout(signed(config.element_width), elements)}
+    line |= {"column": 1} if config.b_transpose else {}
     return data.StructLayout(
-        {
-            "data": data.ArrayLayout(signed(config.element_width), elements),
-            "slot": slot_layout(config),
-            "index": range(lines),
-        }
-        | ({"column": 1} if config.b_transpose else {})
+        line
+        | {"slot": slot_layout(config), "index": range(lines)}
+        | ({"far": data.StructLayout(line)} if is_far(config) and cols > 1 else {})
         | ({"scale": data.ArrayLayout(config.slot_scales, cols)} if config.slot_scales else {})
         | ({"exponent": unsigned(EXPONENT_BITS)} if config.block_exponents else {})
         | ({"strobe": data.ArrayLayout(config.rows, config.cols)} if is_far(config) else {})

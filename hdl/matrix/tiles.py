@@ -82,8 +82,8 @@ class TileWalker(Component):
     def elaborate(self, _platform):
         m = Module()
         # The command that is walked, the newest, and the one before, whose tiles may still wait.
-        newest = Signal(self.i.p.shape())
-        older = Signal(self.i.p.shape())
+        newest = Signal(self.i.p.shape(), reset_less=True)
+        older = Signal(self.i.p.shape(), reset_less=True)
         parity = Signal()
         alive = Signal(range(3))
         take = Signal()
@@ -128,14 +128,14 @@ class TileWalker(Component):
     def _walk(self, m, cmd, place, take, advance):
         """Go from place to place."""
         config = self.config
-        a_addr = Signal(config.sp_addr_width)
-        b_addr = Signal(config.sp_addr_width)
-        b_column = Signal(config.sp_addr_width)
-        acc_addr = Signal(config.acc_addr_width)
-        slot = Signal(range(config.weight_depth))
-        k_left = Signal(COUNT_WIDTH + 1)
-        n_left = Signal(COUNT_WIDTH + 1)
-        line = Signal.like(place.line)
+        a_addr = Signal(config.sp_addr_width, reset_less=True)
+        b_addr = Signal(config.sp_addr_width, reset_less=True)
+        b_column = Signal(config.sp_addr_width, reset_less=True)
+        acc_addr = Signal(config.acc_addr_width, reset_less=True)
+        slot = Signal(range(config.weight_depth), reset_less=True)
+        k_left = Signal(COUNT_WIDTH + 1, reset_less=True)
+        n_left = Signal(COUNT_WIDTH + 1, reset_less=True)
+        line = Signal.like(place.line, reset_less=True)
         column = b_transposed(config, cmd)
         append = appends(cmd)
         packed = Const(0, 1)
@@ -183,9 +183,9 @@ class TileWalker(Component):
             second = _flags_of(cmd, "second") if config.packed_cache else 0
             m.d.comb += place.half.eq(half | second)
         steps = self._steps(self.i.p)
-        a_step = Signal(config.sp_addr_width)
-        b_k_step = Signal(config.sp_addr_width)
-        b_n_step = Signal(config.sp_addr_width)
+        a_step = Signal(config.sp_addr_width, reset_less=True)
+        b_k_step = Signal(config.sp_addr_width, reset_less=True)
+        b_n_step = Signal(config.sp_addr_width, reset_less=True)
         before = Signal.like(line)
         m.d.comb += before.eq(Mux(appends(self.i.p), self.i.p.line, 0))
         to_column = b_transposed(config, self.i.p)

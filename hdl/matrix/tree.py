@@ -239,7 +239,7 @@ class TreeArray(Component):
     def elaborate(self, _platform):
         m = Module()
         config, i = self.config, self.i.payload
-        a = Signal.like(i.a)
+        a = Signal.like(i.a, reset_less=True)
         live = Signal(config.rows)
         if config.operand_gating:
             nonzero = Cat(element != 0 for element in i.a)
@@ -313,17 +313,18 @@ class TreeArray(Component):
     def _write(self, m, columns):
         """Give a row's elements to the columns, one each, or a column's to its rows."""
         config, line = self.config, self.i_weights.payload
-        elements = [
-            Cat(element, element != 0) if config.operand_gating else element
-            for element in line.data
-        ]
+        halves = [line, line.far] if "far" in line.shape().members else [line]
         found = line.strobe if is_far(config) else strobes(config, self.i_weights.valid, line)
-        by_column = line.column if config.b_transpose else 0
         slots = slots_of(line)
         for index, column in enumerate(columns):
             m.d.comb += [
                 column.write_slot.eq(slots[index % len(slots)]),
                 column.strobe.eq(found[index]),
+            ]
+            half = halves[index * len(halves) // config.cols]
+            elements = [
+                Cat(element, element != 0) if config.operand_gating else element
+                for element in half.data
             ]
             own = elements[index]
             if config.slot_scales:
@@ -333,5 +334,7 @@ class TreeArray(Component):
                 own = Cat(own, line.exponent[index * above :][: column.exponent_width])
             for row, weight in enumerate(column.weights):
                 m.d.comb += weight.eq(
-                    Mux(by_column, elements[row].as_unsigned(), own) if config.b_transpose else own
+                    Mux(half.column, elements[row].as_unsigned(), own)
+                    if config.b_transpose
+                    else own
                 )

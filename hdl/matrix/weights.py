@@ -322,19 +322,29 @@ class WeightWriter(Component):
                 m.d.sync += near.eq(strobe)
                 m.d.comb += to.eq(near)
         m.d.sync += weights.index.eq(note.index)
-        if config.b_transpose:
-            m.d.sync += weights.column.eq(note.column)
         if config.slot_scales:
             for col, (to, scale) in enumerate(zip(weights.scale, decoder.scales, strict=True)):
                 part = scale.word_select(note.index, config.slot_scales)
                 m.d.sync += to.eq(Mux(note.count > col, part, 0))
         zero = note.zero if config.zero_points else 0
-        enter(m, config, weights.data, elements, note.count, zero)
-        if config.low_rows:
-            with m.If(note.lower):
-                for index, bits in enumerate(lower):
-                    m.d.sync += weights.data[config.rows - 1 - index].eq(bits)
+        for line in self._halves(m):
+            if config.b_transpose:
+                m.d.sync += line.column.eq(note.column)
+            enter(m, config, line.data, elements, note.count, zero)
+            if config.low_rows:
+                with m.If(note.lower):
+                    for index, bits in enumerate(lower):
+                        m.d.sync += line.data[config.rows - 1 - index].eq(bits)
         return m
+
+    def _halves(self, m):
+        """Return what drives the data of the line for each half of the columns: registers."""
+        weights = self.o.payload
+        if "far" not in weights.shape().members:
+            return [weights]
+        far = Signal.like(weights.far, name="far", reset_less=True, attrs=dict(KEPT))
+        m.d.comb += weights.far.eq(far)
+        return [weights, far]
 
     def _pairs(self, m, valid, note, elements):
         """Return elements, or those of pairs, and the lower bits of the first ones of pairs."""

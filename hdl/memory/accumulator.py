@@ -161,12 +161,12 @@ class AccumulatorMemory(Component):
         # Stages 1 (row read) and 2 (sum written), with the addresses that stages compare.
         add_1 = Signal()
         add_2 = Signal()
-        add_addr_1 = Signal(self._addr_width)
-        add_addr_2 = Signal(self._addr_width)
-        addend_1 = Signal(self._layout)
-        addend_2 = Signal(self._layout)
+        add_addr_1 = Signal(self._addr_width, reset_less=True)
+        add_addr_2 = Signal(self._addr_width, reset_less=True)
+        addend_1 = Signal(self._layout, reset_less=True)
+        addend_2 = Signal(self._layout, reset_less=True)
         clear_1, drained_1 = Signal(), Signal()
-        clear_addr_1 = Signal(self._addr_width)
+        clear_addr_1 = Signal(self._addr_width, reset_less=True)
         m.d.sync += [
             add_1.eq(adding.valid),
             add_addr_1.eq(adding.addr),
@@ -190,7 +190,7 @@ class AccumulatorMemory(Component):
         after_2 = Signal()
         base = Signal(self._layout)
         total = Signal(self._layout)
-        total_before = Signal(self._layout)
+        total_before = Signal(self._layout, reset_less=True)
         m.d.sync += [
             after_1.eq(add_1 & (add_addr_1 == adding.addr)),
             after_2.eq(add_2 & (add_addr_2 == adding.addr)),
@@ -280,7 +280,8 @@ class AccumulatorMemory(Component):
         layout = self._layout
         if not self._registered:
             rows = Array(bank.row for bank in banks)
-            row, drained = Signal(layout), Signal(layout)
+            row = Signal(layout, reset_less=True)
+            drained = Signal(layout, reset_less=True)
             with m.If(add_1 if self._sleep else 1):
                 m.d.sync += row.eq(Mux(after, total, rows[adds]))
             with m.If(drained_1 if self._sleep else 1):

@@ -87,11 +87,11 @@ class Rows(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        row = Signal(row_layout(self.config))
+        row = Signal(row_layout(self.config), reset_less=True)
         span = row.span
-        word_stride = Signal.like(row.word_addr)
-        sp_stride = Signal.like(span.sp_addr)
-        rows = Signal(COUNT_WIDTH)  # left, with this one
+        word_stride = Signal.like(row.word_addr, reset_less=True)
+        sp_stride = Signal.like(span.sp_addr, reset_less=True)
+        rows = Signal(COUNT_WIDTH, reset_less=True)  # left, with this one
         final = Signal()  # whether it is the last, or there is none
         advance = Signal()
         shift = (self.config.mem_bytes - 1).bit_length()
@@ -163,7 +163,7 @@ class Bursts(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        row = Signal(row_layout(self.config))
+        row = Signal(row_layout(self.config), reset_less=True)
         final = Signal()
         bits = min((burst_words(self.config) - 1).bit_length(), len(row.word_addr))
         # The words after this one up to the boundary are the complement of the low address.

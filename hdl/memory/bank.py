@@ -62,7 +62,7 @@ class Bank(Component):
         read_rows = self._rows(m, "read", self.read_addr[width:], read_offset)
         write_rows = self._rows(m, "write", self.write_addr[width:], write_offset)
         write_data = together(list(self.write_data), self.align)
-        found = Signal(data.ArrayLayout(unsigned(8 * self.align), len(lanes)))
+        found = Signal(data.ArrayLayout(unsigned(8 * self.align), len(lanes)), reset_less=True)
         memories = []
         for lane in lanes:
             bits = slice(lane * self.align, (lane + 1) * self.align)

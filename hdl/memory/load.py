@@ -69,7 +69,7 @@ class LoadEngine(Component):
     def _write(self, m: Module, ahead: SyncFIFOBuffered | ProtectedFifo, asking: Signal) -> None:
         """Write each row's words as they come."""
         write, words = self.write.request, self.memory.data
-        row = Signal(span_layout(self.config))
+        row = Signal(span_layout(self.config), reset_less=True)
         active, final = Signal(), Signal()
         # Two places for what is written, or for the end of a command without rows behind it.
         layout = {"write": write.p.shape(), "some": 1, "end": 1, "push": row.push.shape()}

@@ -11,7 +11,7 @@ from hdl.component import Component
 from hdl.memory.bank import Bank, rotate, together
 from hdl.memory.protected import error_port, errors_of, gather
 from hdl.ports import ReadPort, WritePort, write_layout
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import data_register, delay
 
 READERS = ("b", "a", "v", "r", "store")
 """Readers of the whole machine: the array's weights and activations, the vector engine's input and
@@ -130,13 +130,14 @@ class Scratchpad(Component):
         m.d.comb += [r.ready.eq(may) for r, may in zip(requests, free, strict=True)]
         chosen = self._chosen(banks, asked)
         for bank, wanted in zip(banks, chosen, strict=True):
+            addr, data = self._asked(m, bank.write_addr), self._asked(m, bank.write_data)
             domain += bank.write_mask.eq(0)
             for request, line, wants in reversed(list(zip(requests, lines, wanted, strict=True))):
                 with m.If(wants):
                     domain += [
-                        bank.write_addr.eq(request.p.addr),
+                        addr.eq(request.p.addr),
                         bank.write_mask.eq(line.mask),
-                        bank.write_data.eq(line.data),
+                        data.eq(line.data),
                     ]
 
     def _read(self, m: Module, banks: list[Bank], domain) -> None:
@@ -154,9 +155,10 @@ class Scratchpad(Component):
             m.d.comb += port.request.ready.eq(free & ~self.hold if held else free)
         for bank, wanted in zip(banks, self._chosen(banks, asked), strict=True):
             domain += bank.read_en.eq(Cat(wanted).any())
+            read_addr = self._asked(m, bank.read_addr)
             for (_, addr), wants in reversed(list(zip(asked, wanted, strict=True))):
                 with m.If(wants):
-                    domain += bank.read_addr.eq(addr)
+                    domain += read_addr.eq(addr)
 
         # Each answer is found where its request went, as many cycles later.
         for port, cycles in zip(ports, latency, strict=True):
@@ -166,6 +168,10 @@ class Scratchpad(Component):
                 for index, bank in enumerate(banks):
                     with m.Case(index):
                         m.d.comb += port.data.eq(bank.read_data)
+
+    def _asked(self, m: Module, port):
+        """Return what sets a bank's address or data: with ``registered`` a register."""
+        return data_register(m, port) if self.config.registered else port
 
     def _bank(self, addr):
         return addr[(self.config.bank_bytes - 1).bit_length() :]

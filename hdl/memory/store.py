@@ -107,7 +107,7 @@ class StoreEngine(Component):
         ``room`` says that another burst can be asked for.
         """
         config, out = self.config, self.memory.data
-        row = Signal(span_layout(config))
+        row = Signal(span_layout(config), reset_less=True)
         active, row_end = Signal(), Signal()
         final = Signal()
         # Words in flight: enough for one a cycle.

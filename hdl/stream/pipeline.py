@@ -1,6 +1,7 @@
 """Registers that carry a value along a pipeline."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike
 
@@ -29,6 +30,17 @@ def delay(
             m.d.sync += register.eq(value)
         value = register
     return value
+
+
+def data_register(m: Module, port: Any) -> Any:
+    """Return a register without a reset that drives ``port``, whose data a bit beside it tells of.
+
+    A reset that reaches data as well as these bits is a net to everywhere, and keeps a register
+    out of a block RAM.
+    """
+    register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
+    m.d.comb += port.eq(register)
+    return register
 
 
 def spread(m: Module, value: ValueLike, ends: Sequence[Value]) -> None:

@@ -5,6 +5,7 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.component import Component
+from hdl.stream.pipeline import data_register
 
 
 class RegisterSlice(Component):
@@ -23,6 +24,7 @@ class RegisterSlice(Component):
     def elaborate(self, _platform):
         m = Module()
         spare = Signal(self.shape, reset_less=True)
+        payload = data_register(m, self.o.payload)
         waiting = Signal()
         m.d.comb += [
             self.i.ready.eq(~waiting),
@@ -33,7 +35,7 @@ class RegisterSlice(Component):
         with m.If(self.o.ready | ~self.o.valid):
             m.d.sync += [
                 self.o.valid.eq(self.i.valid | waiting),
-                self.o.payload.eq(self.following),
+                payload.eq(self.following),
                 waiting.eq(0),
             ]
         with m.Elif(self.i.valid & self.i.ready):

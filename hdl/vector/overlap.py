@@ -46,7 +46,7 @@ class Overlap(Component):
             m.d.comb += [self.o.eq(self.i), self.start.eq(self.begun)]
             return m
         definition = DEFINITIONS[Opcode.SOFTMAX]
-        kept = Signal.like(self.i)
+        kept = Signal.like(self.i, reset_less=True)
         softmax = self.i.opcode == Opcode.SOFTMAX
         # The front end is done, but the back end has not begun: it is still behind.
         waiting, owed = Signal(), Signal()

@@ -70,14 +70,14 @@ class Walker(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        walk = Signal.like(self.walk)
-        addr = Signal(self.addr_width)
-        row_addr = Signal(self.addr_width)
-        tile_addr = Signal(self.addr_width)
-        columns = Signal(COUNT_WIDTH)  # left in this row of the tile
-        width = Signal(COUNT_WIDTH)  # of the tile
-        after = Signal(COUNT_WIDTH)  # columns behind this tile
-        rows = Signal(COUNT_WIDTH)  # left in the tile
+        walk = Signal.like(self.walk, reset_less=True)
+        addr = Signal(self.addr_width, reset_less=True)
+        row_addr = Signal(self.addr_width, reset_less=True)
+        tile_addr = Signal(self.addr_width, reset_less=True)
+        columns = Signal(COUNT_WIDTH, reset_less=True)  # left in this row of the tile
+        width = Signal(COUNT_WIDTH, reset_less=True)  # of the tile
+        after = Signal(COUNT_WIDTH, reset_less=True)  # columns behind this tile
+        rows = Signal(COUNT_WIDTH, reset_less=True)  # left in the tile
         # Place of the beat, registered with the numbers above: of the row, the tile, and all.
         row_last, bottom, right = Signal(), Signal(), Signal()
         narrow = Signal()  # a beat holds a row of the tile
@@ -149,12 +149,14 @@ class Walker(Component):
 
     def _wrap(self, m, walk, row_last, tile_last):
         """Return whether the steps to the next beat and the next tile lead back, and how far."""
-        begin = Signal(self.addr_width)  # of the tile, from the row's beginning in the first
-        here = Signal(self.addr_width)
+        begin = Signal(
+            self.addr_width, reset_less=True
+        )  # of the tile, from the row's beginning in the first
+        here = Signal(self.addr_width, reset_less=True)
         leads, following = [], []
         for name, origin in (("beat_step", here), ("tile_step", begin)):
             # How far a step leads back instead, which also tells whether it must.
-            room = Signal(self.addr_width, name=f"{name}_room")
+            room = Signal(self.addr_width, name=f"{name}_room", reset_less=True)
             with m.If(self.start):
                 m.d.sync += room.eq(self.walk.period - self.walk[name])
             back = (walk.period != 0) & (origin >= room)
