@@ -17,7 +17,7 @@ from sim.interpreter import Interpreter
 from tb.memory_timing import ONCHIP
 from tb.run_inputs import run_files
 from tb.toolchain import missing_tools
-from tests.test_generators_text_program import HELD, LLAMA
+from tests.support.decoders import HELD, LLAMA
 
 BOARD = replace(get_board("ulx3s_85f", "uart"), memory_bytes=1 << 11)
 MODEL = LLAMA.replace(name="short", vocabulary=601, positions=256)

@@ -26,7 +26,7 @@ from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from sim.checker import check
 from tb.text_session import TextSession
-from tests.test_generators_text_program import GPT, HELD, LLAMA, random_decoder, tokens_of
+from tests.support.decoders import GPT, HELD, LLAMA, random_decoder, tokens_of
 from tests.test_texts import go_on
 
 BASE = HELD.replace(lanes=2, weight_depth=4096, program_depth=1 << 14, param_depth=1024)

@@ -11,7 +11,7 @@ from generators.text_shapes import untrained
 from tb.machines import make_machine
 from tb.run_inputs import run_files
 from tb.text_session import TextSession
-from tests.test_generators_text_program import CONFIGS, GPT, LLAMA
+from tests.support.decoders import CONFIGS, GPT, LLAMA
 
 ALIGNS = (1, 2, 4)
 

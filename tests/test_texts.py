@@ -17,8 +17,7 @@ from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from sim.checker import check
 from tb.texts_session import TextsSession
-from tests.support.text_cases import TEXT
-from tests.test_generators_text_program import (
+from tests.support.decoders import (
     CONFIGS,
     DECODERS,
     HELD,
@@ -27,6 +26,7 @@ from tests.test_generators_text_program import (
     random_decoder,
     tokens_of,
 )
+from tests.support.text_cases import TEXT
 from tests.test_kv_blocks import PLAIN, narrow
 from tests.test_rows_outside import CASES as OUTSIDE
 from tests.test_rows_outside import DECODERS as LARGE

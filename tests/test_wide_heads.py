@@ -7,7 +7,7 @@ from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
 from generators.text_compiler import compile_text
 from tb.text_session import TextSession
-from tests.test_generators_text_program import CONFIGS, GPT, HELD, LLAMA, random_decoder, tokens_of
+from tests.support.decoders import CONFIGS, GPT, HELD, LLAMA, random_decoder, tokens_of
 from tests.test_texts import go_on
 
 FOUR = HELD.replace(lanes=4)
