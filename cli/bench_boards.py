@@ -61,7 +61,8 @@ def bench_boards(
 
     A report that is there already is kept where its design, tools and seed are today's, so that
     the command can be interrupted and called again. Cycles are always counted anew, on the
-    simulated boards; with --kept of every report whose machine is today's.
+    simulated boards; with --kept of every report whose machine is today's. Some builds are of
+    three seeds; their reports have what each reached, and are of the best.
     """
     check_folder(folder)
     cases = [case for case in CASES if only in case.file]
