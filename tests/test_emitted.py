@@ -7,11 +7,11 @@ from arch.isa import DEFINITIONS, Opcode
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.frontend.description import ModelDescription
-from generators.frontend.text_description import TextDescription
 from generators.quantize.options import Quantization
 from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from tb.random_models import random_inputs, random_weights
+from tests.support.decoders import GPT, LLAMA
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(name="toy", tokens=6, features=3, dim=16, layers=2, heads=4, ffn=20)
@@ -25,23 +25,6 @@ ENCODERS = (
     (MODEL.replace(tokens=1, dim=24), {"sparse_lanes": 10}, {"sparse": True}),
     (MODEL, {"wide_functions": True}, {"wide_functions": True}),
     (MODEL, {"wide_operands": True}, {"activations": "mixed"}),
-)
-LLAMA = TextDescription(
-    name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
-)
-GPT = TextDescription(
-    name="gpt",
-    vocabulary=30,
-    positions=48,
-    dim=32,
-    layers=2,
-    heads=2,
-    ffn=40,
-    norm="layernorm",
-    position="learned",
-    gated=False,
-    activation="gelu_tanh",
-    bias=True,
 )
 TEXT = SMALL.replace(
     scratchpad_bytes=1 << 16,

@@ -25,7 +25,10 @@ def resets() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["Bank", "LookupTable", "Multiplier", "Normalizer", "PiecewisePolynomial", "Requantizer"],
+    [
+        *("Bank", "LookupTable", "Multiplier", "Normalizer", "OctaveExponential"),
+        *("PiecewisePolynomial", "Requantizer", "RoundingShift"),
+    ],
 )
 def test_components_that_only_compute_have_no_reset(kind: str) -> None:
     # A register behind a block RAM goes into it only without a reset.

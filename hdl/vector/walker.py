@@ -149,9 +149,8 @@ class Walker(Component):
 
     def _wrap(self, m, walk, row_last, tile_last):
         """Return whether the steps to the next beat and the next tile lead back, and how far."""
-        begin = Signal(
-            self.addr_width, reset_less=True
-        )  # of the tile, from the row's beginning in the first
+        # Of the tile and of the beat, from the row's beginning in the first tile.
+        begin = Signal(self.addr_width, reset_less=True)
         here = Signal(self.addr_width, reset_less=True)
         leads, following = [], []
         for name, origin in (("beat_step", here), ("tile_step", begin)):

@@ -237,6 +237,7 @@ def _reset(module: ModuleType) -> Harness:
         inside = [getattr(probes, name) for name in _registers(module)]
         for one in (dut.busy, dut.error, dut.cause, *inside):
             m.d.comb += Assert(~was | (Value.cast(one) == 0))
+        m.d.comb += Assert(probes.fresh | ~dut.o.valid)
 
     return Harness(module.Sequencer(_CONFIG), state, _registers(module), reset=True)
 
