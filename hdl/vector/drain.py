@@ -1,14 +1,14 @@
 """Reads accumulator rows as a stream of lane groups, and clears them."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH
 from hdl.component import Component
 from hdl.ports import DrainPort
+from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
 from hdl.vector.beats import value_layout
 from hdl.vector.walker import Walker
@@ -61,46 +61,35 @@ class DrainReader(Component):
 
         # A request goes out only if the queue will have room for its answer.
         groups = Signal(range(config.lane_groups))
-        row_width = len(self.port.data.as_value())
-        depth = config.acc_latency + 1  # enough for one a cycle
-        m.submodules.fifo = fifo = SyncFIFO(width=row_width + len(groups), depth=depth)
-        pending = Signal(range(depth + 1))
-        taken, finished = Signal(), Signal()
+        rows = data.StructLayout({"row": self.port.data.shape(), "groups": len(groups)})
+        m.submodules.answers = answers = CreditQueue(rows, config.acc_latency)
         m.d.comb += [
             self.port.request.p.eq(walker.o.p.addr),
-            self.port.request.valid.eq(walker.o.valid & (pending != depth)),
-            taken.eq(self.port.request.valid & self.port.request.ready),
-            walker.o.ready.eq(taken),
+            self.port.request.valid.eq(walker.o.valid & answers.room),
+            answers.taken.eq(self.port.request.valid & self.port.request.ready),
+            walker.o.ready.eq(answers.taken),
+            answers.i.valid.eq(self.port.valid),
+            answers.i.payload.row.eq(self.port.data),
+            answers.i.payload.groups.eq(delay(m, groups, config.acc_latency)),
         ]
-        m.d.sync += pending.eq(pending + taken - finished)
         for group in range(config.lane_groups):
             with m.If(walker.o.p.count > group * config.lanes):
                 m.d.comb += groups.eq(group)
 
-        # A row waits only if it does not leave at once, and none waits before it.
-        head = Signal.like(fifo.r_data)
-        m.d.comb += [
-            fifo.w_data.eq(Cat(self.port.data, delay(m, groups, config.acc_latency))),
-            fifo.w_en.eq(self.port.valid & (fifo.r_rdy | ~finished)),
-            fifo.r_en.eq(finished),
-            head.eq(Mux(fifo.r_rdy, fifo.r_data, fifo.w_data)),
-        ]
-
         # The row at the head leaves group by group.
         group = Signal.like(groups)
-        step = Signal()
+        step, head = Signal(), answers.o.p
         m.d.comb += [
             self.o.p.keep.eq(-1),
-            self.o.valid.eq(fifo.r_rdy | self.port.valid),
+            self.o.valid.eq(answers.o.valid),
             step.eq(self.o.valid & self.o.ready),
-            finished.eq(step & (group == head[row_width:])),
+            answers.o.ready.eq(self.o.ready & (group == head.groups)),
         ]
-        m.d.sync += group.eq(Mux(finished, 0, group + step))
-        row = data.View(self.port.data.shape(), head[:row_width])
+        m.d.sync += group.eq(Mux(answers.o.valid & answers.o.ready, 0, group + step))
         for index in range(config.lane_groups):
             with m.If(group == index):
                 for lane in range(min(config.lanes, config.cols - index * config.lanes)):
-                    m.d.comb += self.o.p.value[lane].eq(row[index * config.lanes + lane])
+                    m.d.comb += self.o.p.value[lane].eq(head.row[index * config.lanes + lane])
         return m
 
 

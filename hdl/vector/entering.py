@@ -9,20 +9,20 @@ from hdl.stream.pipeline import delay
 
 
 def entering(
-    m: Module, beat: data.View, words: Sequence, *, en: Value, taken: Value, sleep: bool
+    m: Module, beat: data.View, words: Sequence, *, taken: Value, sleep: bool
 ) -> tuple[list[Value], list]:
     """Return each lane's value of the beat taken two cycles ago, and its parameters.
 
-    ``words`` are the lanes' parameters, a cycle after their beat was taken. A cycle is one with
-    ``en`` at 1. With ``sleep`` a lane that has no element in a beat keeps value and parameters of
-    the one before, so that nothing behind them moves.
+    ``words`` are the lanes' parameters, a cycle after their beat was taken. With ``sleep`` a lane
+    that has no element in a beat keeps value and parameters of the one before, so that nothing
+    behind them moves.
     """
     values, params = [], []
     for lane, word in enumerate(words):
-        ahead, behind = en, en
+        ahead, behind = 1, 1
         if sleep:
-            awake = taken & beat.keep[lane]
-            ahead, behind = en & awake, en & delay(m, awake, 1, en=en, reset=True)
+            ahead = taken & beat.keep[lane]
+            behind = delay(m, ahead, 1, reset=True)
         entered = delay(m, beat.value[lane], 1, en=ahead)
         values.append(delay(m, entered, 1, en=behind))
         # A register after the memory's own: block RAM answers late.

@@ -14,8 +14,8 @@ from hdl.functions.rotary import RotaryUnit
 from hdl.functions.table import TABLE_LATENCY, LookupTable, table_write_signature
 from hdl.memory.protected import error_port
 from hdl.ports import WritePort
+from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
-from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, elements, value_layout
 from hdl.vector.bounds import OutputBounds
@@ -106,42 +106,47 @@ class Epilogue(Component):
         m = Module()
         m.submodules.params = params = Walker(self._param_addr_width)
         m.submodules.places = places = Walker(self.config.sp_addr_width)
-        shape = self.i.p.shape()
-        door = (
-            RegisterSlice(shape) if self.config.registered else Skid(shape, sleep=self.config.sleep)
-        )
-        m.submodules.door = door
-        wiring.connect(m, wiring.flipped(self.i), door.i)
-        values = door.o
-        # The whole pipeline moves, or none of it.
-        en, taken = Signal(), Signal()
+        values = self.i
+        if self.config.registered:
+            m.submodules.door = door = RegisterSlice(self.i.p.shape())
+            wiring.connect(m, wiring.flipped(self.i), door.i)
+            values = door.o
+        room = Signal()
         m.d.comb += [
             params.start.eq(self.start),
             params.walk.eq(self.param_walk),
             places.start.eq(self.start),
             places.walk.eq(self.o_walk),
             # What belongs to the next command waits for its walk.
-            values.ready.eq(en & params.o.valid),
-            taken.eq(values.valid & values.ready),
-            params.o.ready.eq(taken),
+            values.ready.eq(room & params.o.valid),
+            params.o.ready.eq(values.valid & room),
             self.param_addr.eq(params.o.p.addr),
-            self.param_en.eq(en),
         ]
-        y = self._requantize(m, en, values)
-        valid = delay(m, taken, self._depth, en=en, reset=True)
+        taken = values.valid & values.ready
+        y = self._requantize(m, taken, values.p)
+        latency, valid = self._depth, delay(m, taken, self._depth, reset=True)
         if self.config.wide_functions:
-            valid, y = self._evaluate(m, en, valid, y)
+            latency += self.polynomial_latency
+            valid, y = self._evaluate(m, valid, y)
         elif self.config.activation:
-            y = self._look_up(m, en, y)
-        self._write(m, en, valid, y, places)
+            y = self._look_up(m, y)
+        # What the second input is joined with; it may wait for that, and the pipeline does not.
+        shape = data.ArrayLayout(signed(16), self.config.lanes)
+        m.submodules.turned = turned = CreditQueue(shape, latency)
+        m.d.comb += [
+            room.eq(turned.room),
+            turned.taken.eq(taken),
+            turned.i.valid.eq(valid),
+            *(turned.i.payload[lane].eq(element) for lane, element in enumerate(y)),
+        ]
+        self._write(m, turned.o, places)
         return m
 
-    def _requantize(self, m, en, values):
+    def _requantize(self, m, taken, beats):
         """Return the output elements of the beat taken ``_requantized`` cycles ago."""
         config = self.config
-        beats, words = values.p, self.params.lanes
-        taken = values.valid & values.ready
-        found, params = entering(m, beats, words, en=en, taken=taken, sleep=config.sleep)
+        words = self.params.lanes
+        found, params = entering(m, beats, words, taken=taken, sleep=config.sleep)
         wide = self.wide | self._pairs()
         if config.wide_functions:
             wide |= self.polynomial
@@ -152,13 +157,13 @@ class Epilogue(Component):
             bounds.wide.eq(wide),
             bounds.relu.eq(self.relu),
         ]
-        keep = delay(m, beats.keep, self._requantized, en=en)
+        keep = delay(m, beats.keep, self._requantized)
         y = []
         for lane, word in enumerate(params):
             unit = Requantizer(self.config.multiplier_width, self.config.registered)
             m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
-                unit.en.eq(en),
+                unit.en.eq(1),
                 unit.x.eq(found[lane]),
                 unit.bias.eq(word.bias),
                 unit.multiplier.eq(word.multiplier),
@@ -168,55 +173,58 @@ class Epilogue(Component):
             y.append(Mux(keep[lane], unit.y, self.zero))
         return y
 
-    def _look_up(self, m, en, y):
+    def _look_up(self, m, y):
         """Return elements looked up, or as they were, ``TABLE_LATENCY`` cycles later."""
         level = self.config.protected("parameters")
         table = LookupTable(lanes=self.config.lanes, slots=self.config.table_slots, level=level)
-        return self._looked_up(m, en, y, table)
+        return self._looked_up(m, y, table)
 
-    def _evaluate(self, m, en, valid, y):
+    def _evaluate(self, m, valid, y):
         """Return whether there is a beat, and its elements as polynomials or a table have them."""
         config = self.config
         table = FunctionTable(
             config.lanes, config.table_slots, config.operand_width, config.protected("parameters")
         )
-        found = self._looked_up(m, en, y, table)
-        late = delay(m, valid & self.polynomial, self.polynomial_latency, en=en, reset=True)
+        found = self._looked_up(m, y, table)
+        late = delay(m, valid & self.polynomial, self.polynomial_latency, reset=True)
         m.d.comb += table.polynomial.eq(self.polynomial)
         return Mux(self.polynomial, late, valid), [
             Mux(self.polynomial, result, element)
             for result, element in zip(table.result, found, strict=True)
         ]
 
-    def _looked_up(self, m, en, y, table):
+    def _looked_up(self, m, y, table):
         """Place a table and return what it has for elements, or these, as ``look_up`` says."""
         if "errors" in table.signature.members:
             m.d.comb += self.errors.eq(table.errors)
         m.submodules.table = table
         wiring.connect(m, wiring.flipped(self.table_write), table.write)
         m.d.comb += [
-            table.en.eq(en),
+            table.en.eq(1),
             table.slot.eq(self.slot),
             *(table.index[lane].eq(element) for lane, element in enumerate(y)),
         ]
-        plain = [delay(m, element, TABLE_LATENCY, en=en) for element in y]
+        plain = [delay(m, element, TABLE_LATENCY) for element in y]
         return [
             Mux(self.look_up, value, element)
             for value, element in zip(table.value, plain, strict=True)
         ]
 
-    def _write(self, m, en, valid, y, places):
-        """Add the residual and hold the beat until it is written."""
+    def _write(self, m, turned, places):
+        """Join the residual and hold the beat until it is written."""
         request = self.write.request
         written = data.StructLayout({"write": request.p.shape(), "last": 1})
-        m.submodules.out = out = Skid(written)
+        latency = RotaryUnit.latency if self.config.rotary else 0
+        m.submodules.out = out = CreditQueue(written, latency)
         held, waiting = Signal(written, reset_less=True), Signal()
-        place = places.o.p
-        needed = valid & (self.add | self._pairs())
+        place, y = places.o.p, turned.p
+        needed = self.add | self._pairs()
         m.d.comb += [
-            en.eq(out.i.ready & (~needed | self.residual.valid)),
-            self.residual.ready.eq(out.i.ready & needed),
+            self.residual.ready.eq(turned.valid & needed & out.room),
+            turned.ready.eq(out.room & (~needed | self.residual.valid)),
+            out.taken.eq(turned.valid & turned.ready),
         ]
+        valid = out.taken
         residuals = elements(self.residual.p, self.config.lanes, 2)
         wide = []
         for lane, (element, residual) in enumerate(zip(y, residuals, strict=True)):
@@ -225,13 +233,13 @@ class Epilogue(Component):
             wide.append(saturate16(total))
         narrow = [element[:8] for element in y]
         if self.config.rotary:
-            valid, wide, narrow = self._rotate(m, en, valid, y, wide)
+            valid, wide, narrow = self._rotate(m, valid, y, wide)
         m.d.comb += [
-            out.i.valid.eq(valid & en),
-            out.i.p.write.addr.eq(place.addr),
-            out.i.p.write.count.eq(Mux(self.wide, place.count << 1, place.count)),
-            out.i.p.write.data.eq(Mux(self.wide, Cat(wide), Cat(narrow))),
-            out.i.p.last.eq(place.last),
+            out.i.valid.eq(valid),
+            out.i.payload.write.addr.eq(place.addr),
+            out.i.payload.write.count.eq(Mux(self.wide, place.count << 1, place.count)),
+            out.i.payload.write.data.eq(Mux(self.wide, Cat(wide), Cat(narrow))),
+            out.i.payload.last.eq(place.last),
             out.o.ready.eq(~waiting | request.ready),
             places.o.ready.eq(out.i.valid),
             request.valid.eq(waiting),
@@ -241,18 +249,18 @@ class Epilogue(Component):
         with m.If(out.o.ready):
             m.d.sync += [waiting.eq(out.o.valid), held.eq(out.o.p)]
         if self.config.argmax:
-            self._find_largest(m, out.i.valid, out.i.p.write.data, place)
+            self._find_largest(m, out.i.valid, out.i.payload.write.data, place)
 
     def _pairs(self):
         """Return whether the second input rotates or multiplies."""
         return self.rotate | self.times if self.config.rotary else 0
 
-    def _rotate(self, m, en, valid, y, wide):
+    def _rotate(self, m, valid, y, wide):
         """Return whether there is a beat, and its elements of 16 and 8 bits, rotated or not."""
         lanes = self.config.lanes
         m.submodules.rotary = unit = RotaryUnit(lanes, self.config.operand_width)
         m.d.comb += [
-            unit.en.eq(en),
+            unit.en.eq(1),
             unit.times.eq(self.times),
             unit.wide.eq(self.wide),
             unit.r_zero.eq(self.r_zero),
@@ -261,7 +269,7 @@ class Epilogue(Component):
             Cat(unit.r).eq(Cat(elements(self.residual.p, lanes, 1))),
         ]
         pairs = self._pairs()
-        rotated = delay(m, valid & pairs, unit.latency, en=en, reset=True)
+        rotated = delay(m, valid & pairs, unit.latency, reset=True)
         return (
             Mux(pairs, rotated, valid),
             [Mux(pairs, unit.o[lane], wide[lane])[:16] for lane in range(lanes)],

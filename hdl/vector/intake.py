@@ -1,7 +1,7 @@
 """From accumulators to the 16-bit elements that softmax and normalization take."""
 
-from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -12,8 +12,8 @@ from hdl.arithmetic.requantize import (
     requantizer_latency,
 )
 from hdl.component import Component
+from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
-from hdl.stream.skid import Skid
 from hdl.vector.beats import beat_layout, value_layout
 from hdl.vector.entering import entering
 from hdl.vector.params import param_layout
@@ -37,7 +37,6 @@ class Intake(Component):
                 "start": In(1),
                 "walk": In(walk_layout(self._param_addr_width)),
                 "param_addr": Out((config.param_depth - 1).bit_length()),
-                "param_en": Out(1),
                 "params": In(param_layout(config)),
                 "i": In(stream.Signature(value_layout(config.lanes))),
                 "o": Out(stream.Signature(beat_layout(config))),
@@ -50,43 +49,52 @@ class Intake(Component):
         return 2 + requantizer_latency(registered=self.config.registered)
 
     def elaborate(self, _platform):
-        """The whole pipeline moves, or none of it; a word comes two cycles after its beat."""
+        """Nothing in the pipeline waits; a word comes two cycles after its beat."""
         m = Module()
         m.submodules.places = places = Walker(self._param_addr_width)
-        m.submodules.out = out = Skid(self.o.p.shape())
-        wiring.connect(m, out.o, wiring.flipped(self.o))
-        en, taken = Signal(), Signal()
-        count = Signal(range(self.config.lanes + 1))
+        lanes, taken = self.config.lanes, Signal()
+        narrow = data.StructLayout(
+            {
+                "elements": data.ArrayLayout(signed(16), lanes),
+                "count": range(lanes + 1),
+                "row_last": 1,
+                "last": 1,
+            }
+        )
+        m.submodules.out = out = CreditQueue(narrow, self.latency)
+        found = out.i.payload
         words, sleep = self.params.lanes, self.config.sleep
-        values, held = entering(m, self.i.p, words, en=en, taken=taken, sleep=sleep)
+        values, held = entering(m, self.i.p, words, taken=taken, sleep=sleep)
         wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
-        elements = []
         for lane, params in enumerate(held):
             unit = Requantizer(self.config.multiplier_width, self.config.registered)
             m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
-                unit.en.eq(en),
+                unit.en.eq(1),
                 unit.x.eq(values[lane]),
                 unit.bias.eq(params.bias),
                 unit.multiplier.eq(params.multiplier),
                 unit.shift.eq(params.shift),
                 unit.bounds.eq(wide),
             ]
-            elements.append(unit.y)
+            m.d.comb += found.elements[lane].eq(unit.y)
         m.d.comb += [
             places.start.eq(self.start),
             places.walk.eq(self.walk),
             places.o.ready.eq(taken),
-            count.eq(places.o.p.count),
-            en.eq(~out.i.valid | out.i.ready),
-            self.i.ready.eq(en),
-            taken.eq(self.i.valid & en),
+            self.i.ready.eq(out.room),
+            taken.eq(self.i.valid & out.room),
             self.param_addr.eq(places.o.p.addr),
-            self.param_en.eq(en),
-            out.i.valid.eq(delay(m, taken, self.latency, en=en, reset=True)),
-            out.i.p.data.eq(Cat(elements)),
-            out.i.p.count.eq(delay(m, count, self.latency, en=en)),
-            out.i.p.row_last.eq(delay(m, places.o.p.row_last, self.latency, en=en)),
-            out.i.p.last.eq(delay(m, places.o.p.last, self.latency, en=en)),
+            out.taken.eq(taken),
+            out.i.valid.eq(delay(m, taken, self.latency, reset=True)),
+            found.count.eq(delay(m, places.o.p.count[: len(found.count)], self.latency)),
+            found.row_last.eq(delay(m, places.o.p.row_last, self.latency)),
+            found.last.eq(delay(m, places.o.p.last, self.latency)),
+            self.o.p.data.as_value().eq(Cat(out.o.p.elements)),
+            self.o.p.count.eq(out.o.p.count),
+            self.o.p.row_last.eq(out.o.p.row_last),
+            self.o.p.last.eq(out.o.p.last),
+            self.o.valid.eq(out.o.valid),
+            out.o.ready.eq(self.o.ready),
         ]
         return m
