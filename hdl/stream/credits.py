@@ -1,0 +1,63 @@
+"""A queue behind a pipeline that never stands still."""
+
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
+from amaranth.lib import stream
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from hdl.component import Component
+from hdl.stream.flow import Flow
+
+
+class CreditQueue(Component):
+    """Takes all that a pipeline of ``latency`` cycles brings, so that its registers need no enable.
+
+    A payload may enter the pipeline, which ``taken`` tells, only while ``room``, a credit, is 1:
+    then there is a place for it behind the pipeline, whenever it comes to ``i``. ``room`` depends
+    on no input. ``o`` brings payloads in order, each in the cycle in which it comes to ``i`` at the
+    earliest; throughput is one a cycle, behind a wait as well. A payload that waits first stands in
+    a register, and all others in a memory behind it.
+    """
+
+    def __init__(self, payload: ShapeLike, latency: int):
+        self.payload = payload
+        self.latency = latency
+        super().__init__(
+            {
+                "taken": In(1),
+                "room": Out(1, init=1),
+                "i": In(Flow(payload)),
+                "o": Out(stream.Signature(payload)),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        incoming, outgoing = Value.cast(self.i.payload), Value.cast(self.o.payload)
+        full, left = Signal(), Signal()
+        kept = Signal(len(incoming), reset_less=True)
+        # One place more than the pipeline has: a credit comes back a cycle late.
+        places = self.latency + 1
+        owed = Signal(range(places + 1))
+        m.d.comb += [
+            self.room.eq(owed != places),
+            self.o.valid.eq(full | self.i.valid),
+            outgoing.eq(Mux(full, kept, incoming)),
+            left.eq(self.o.valid & self.o.ready),
+        ]
+        m.d.sync += owed.eq(owed + self.taken - left)
+
+        following, waits = incoming, 0
+        if self.latency:
+            m.submodules.queue = queue = SyncFIFO(width=len(incoming), depth=self.latency)
+            m.d.comb += [
+                queue.w_data.eq(incoming),
+                queue.w_en.eq(self.i.valid & full & (queue.r_rdy | ~left)),
+                queue.r_en.eq(full & left),
+            ]
+            waits = queue.r_rdy
+            following = Mux(waits, queue.r_data, incoming)
+        with m.If(~full | left):
+            m.d.sync += kept.eq(following)
+        m.d.sync += full.eq(Mux(full, ~left | waits | self.i.valid, self.i.valid & ~left))
+        return m
