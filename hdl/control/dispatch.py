@@ -234,8 +234,11 @@ class Dispatch(Component):
             if registered:
                 m.d.comb += queue.o.ready.eq(~out.valid & granted)
                 command = data_register(m, out.p)
+                # It is led there before its tokens are known, which so many registers need not ask.
+                with m.If(queue.o.valid & ~out.valid):
+                    m.d.sync += command.eq(queue.o.p.command)
                 with m.If(taken):
-                    m.d.sync += [command.eq(queue.o.p.command), out.valid.eq(1)]
+                    m.d.sync += out.valid.eq(1)
                 with m.Elif(out.ready):
                     m.d.sync += out.valid.eq(0)
             else:

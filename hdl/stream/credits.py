@@ -57,7 +57,7 @@ class CreditQueue(Component):
             ]
             waits = queue.r_rdy
             following = Mux(waits, queue.r_data, incoming)
-        with m.If(~full | left):
+        with m.If(Mux(full, self.o.ready, self.i.valid)):
             m.d.sync += kept.eq(following)
         m.d.sync += full.eq(Mux(full, ~left | waits | self.i.valid, self.i.valid & ~left))
         return m

@@ -11,15 +11,13 @@ class Skid(Component):
     """Passes a stream of ``payload`` on in the same cycle, with ``i.ready`` from a register.
 
     ``i.ready`` depends on no input: a payload that ``o`` does not take in the cycle in which it
-    comes is kept. Latency is 0 cycles, throughput one payload per cycle. With ``sleep`` what keeps
-    it moves only when a payload comes.
+    comes is kept. Latency is 0 cycles, throughput one payload per cycle.
     """
 
     i: stream.Interface
     o: stream.Interface
 
-    def __init__(self, payload: ShapeLike, *, sleep: bool = False):
-        self.sleep = sleep
+    def __init__(self, payload: ShapeLike):
         signature = stream.Signature(payload)
         super().__init__({"i": In(signature), "o": Out(signature)})
 
@@ -34,6 +32,6 @@ class Skid(Component):
             Value.cast(self.o.payload).eq(Mux(full, kept, incoming)),
         ]
         m.d.sync += full.eq(self.o.valid & ~self.o.ready)
-        with m.If(~full & self.i.valid if self.sleep else ~full):
+        with m.If(~full):
             m.d.sync += kept.eq(incoming)
         return m

@@ -1,6 +1,6 @@
 """The vector engine's front ends side by side."""
 
-from amaranth.hdl import Cat, Module, signed
+from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,6 +9,7 @@ from arch.isa import Engine
 from hdl.component import Component
 from hdl.memory.protected import error_port, errors_of, gather
 from hdl.ports import command_layout
+from hdl.stream.pipeline import KEPT
 from hdl.vector.beats import beat_layout, collect, distribute, value_layout
 from hdl.vector.decode import flag_layout, opcode_layout
 from hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
@@ -20,7 +21,8 @@ class FrontEnds(Component):
     With ``drain``, which a configuration has with ``fused``, the input of SOFTMAX and NORM is
     ``drained``. While the command is none of MAP, SOFTMAX and NORM nothing moves. The
     command holds still from ``start``, a cycle before the first beat at the latest,
-    to the last value of ``o``; ``opcode`` and ``flag`` from a cycle later.
+    to the last value of ``o``; ``opcode`` and ``flag`` from a cycle later. With ``registered`` a
+    front end has all of these in registers of its own, as it may be far from the command.
     """
 
     def __init__(self, config: Config):
@@ -57,14 +59,16 @@ class FrontEnds(Component):
         if self.config.softmax:
             front = self._softmax(m)
             checked.append(front)
-            rows.append((opcode.softmax, front.i))
-            values.append((opcode.softmax, front.o))
+            strobe = self._near(m, opcode.softmax)
+            rows.append((strobe, front.i))
+            values.append((strobe, front.o))
         if self.config.norm:
             front = self._norm(m)
             checked.append(front)
-            rows.append((opcode.norm, front.i))
-            seconds.append((opcode.norm, front.r))
-            values.append((opcode.norm, front.o))
+            strobe = self._near(m, opcode.norm)
+            rows.append((strobe, front.i))
+            seconds.append((strobe, front.r))
+            values.append((strobe, front.o))
         distribute(m, self.i, inputs + rows)
         if self.config.fused:
             self._drained(m, rows)
@@ -73,29 +77,38 @@ class FrontEnds(Component):
         gather(m, self, errors_of(checked))
         return m
 
+    def _near(self, m, told):
+        """Return what a front end is told, with ``registered`` from a register of its own."""
+        if not self.config.registered:
+            return told
+        near = Signal(Value.cast(told).shape(), reset_less=True, attrs=dict(KEPT))
+        m.d.sync += near.eq(told)
+        return near
+
     def _drained(self, m, rows):
         """Lead accumulators to those that take whole rows."""
         for strobe, sink in rows:
-            with m.If(self.flag.drain):
+            drains = self._near(m, self.flag.drain)
+            with m.If(drains):
                 m.d.comb += [
                     sink.p.eq(self.drained.p),
                     sink.valid.eq(self.drained.valid & strobe),
                 ]
             with m.If(strobe):
-                m.d.comb += self.drained.ready.eq(sink.ready & self.flag.drain)
+                m.d.comb += self.drained.ready.eq(sink.ready & drains)
 
     def _softmax(self, m):
         command = self.command
         m.submodules.softmax = front = SoftmaxFront(self.config)
         m.d.comb += [
             front.start.eq(self.start),
-            front.start_column.eq(command.start),
-            front.start_step.eq(command.start_step),
-            front.limit.eq(command.limit),
-            front.limit_step.eq(command.limit_step),
-            front.diagonal_en.eq(self.flag.diagonal),
-            front.diagonal.eq(command.diagonal),
-            front.diagonal_value.eq(command.diagonal_value),
+            front.start_column.eq(self._near(m, command.start)),
+            front.start_step.eq(self._near(m, command.start_step)),
+            front.limit.eq(self._near(m, command.limit)),
+            front.limit_step.eq(self._near(m, command.limit_step)),
+            front.diagonal_en.eq(self._near(m, self.flag.diagonal)),
+            front.diagonal.eq(self._near(m, command.diagonal)),
+            front.diagonal_value.eq(self._near(m, command.diagonal_value)),
         ]
         return front
 
@@ -103,10 +116,10 @@ class FrontEnds(Component):
         command = self.command
         m.submodules.norm = front = NormFront(self.config)
         m.d.comb += [
-            front.n.eq(command.n),
-            front.rms.eq(self.flag.rms),
-            front.add.eq(self.flag.add),
-            front.eps.eq(Cat(command.eps_low, command.eps_high)),
+            front.n.eq(self._near(m, command.n)),
+            front.rms.eq(self._near(m, self.flag.rms)),
+            front.add.eq(self._near(m, self.flag.add)),
+            front.eps.eq(self._near(m, Cat(command.eps_low, command.eps_high))),
         ]
         wiring.connect(m, front.o_sum, wiring.flipped(self.o_sum))
         return front

@@ -2,12 +2,13 @@
 
 from types import ModuleType
 
-from amaranth.hdl import Assert
+from amaranth.hdl import Assert, Assume, Signal
 
 from tb.formal.harness import Harness, ModelQueue, assert_held, assume_held, taken
 from tb.formal.prover import properties
 
 _WIDTH = 2  # bits; nothing depends on a payload's value
+_PIPELINE = 2  # cycles
 
 
 def _slice(module: ModuleType) -> Harness:
@@ -42,7 +43,26 @@ def _skid(module: ModuleType) -> Harness:
     return Harness(module.Skid(_WIDTH), state)
 
 
+def _credits(module: ModuleType) -> Harness:
+    dut = module.CreditQueue(_WIDTH, _PIPELINE)
+
+    def state(m, dut, _probes):
+        # A pipeline that takes as long as it likes, and brings no more than entered it.
+        inside = Signal(range(_PIPELINE + 2))
+        m.d.sync += inside.eq(inside + dut.taken - dut.i.valid)
+        m.d.comb += [Assume(~dut.taken | dut.room), Assume(~dut.i.valid | (inside != 0))]
+        assert_held(m, dut.o)
+        queue = ModelQueue(m, _PIPELINE + 1, dut.i.payload, dut.i.valid, taken(dut.o), "queue")
+        m.d.comb += [
+            Assert(dut.room == (queue.count + inside != _PIPELINE + 1)),
+            Assert(dut.o.valid == queue.any),
+            Assert(~dut.o.valid | (dut.o.payload == queue.oldest)),
+        ]
+
+    return Harness(dut, state)
+
+
 STREAMS = properties(
-    {"slice-order": _slice, "skid-order": _skid},
+    {"slice-order": _slice, "skid-order": _skid, "credits-order": _credits},
     probes={"slice-order": {"spare": "dut.spare"}},
 )
