@@ -115,6 +115,7 @@ def test_statistics_of_no_variance():
     values = []
 
     async def bench(ctx):
+        ctx.set(lane.en, 1)
         for name, value in {"n": 1, "s": -7, "total": -7, "mantissa": 0, "right": 16}.items():
             ctx.set(getattr(lane, name), value)
         await ctx.tick().repeat(lane.latency)

@@ -14,7 +14,6 @@ from hdl.component import Component
 from hdl.functions.row_queue import ROW_LATENCY, RowQueue
 from hdl.functions.row_statistics import RowStatistics
 from hdl.memory.protected import error_port, errors_of, gather
-from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
 
 
@@ -39,8 +38,9 @@ def sum_layout(lanes: int) -> data.StructLayout:
 class NormalizeLane(Component):
     """Normalize one element: ``((n * s - total) * mantissa) / 2**right`` to nearest, ties up.
 
-    Latency is ``latency`` cycles, one result per cycle. Three multiplications of at most 17x17
-    bits. The result is right where the row's statistics are those of a row that holds the element.
+    Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
+    while ``en`` is 0. Three multiplications of at most 17x17 bits. The result is right where the
+    row's statistics are those of a row that holds the element.
     """
 
     latency = 7
@@ -49,35 +49,38 @@ class NormalizeLane(Component):
         total_width = (max_row << 15).bit_length() + 1
         self._centered_width = (max_row << 16).bit_length() + 1
         # No element is farther from the mean than the root of the row's length.
-        self.value_width = ((isqrt(max_row) + 1) << VALUE_FRACTION).bit_length() + 1
+        self._value_width = ((isqrt(max_row) + 1) << VALUE_FRACTION).bit_length() + 1
         super().__init__(
             {
+                "en": In(1),
                 "n": In(unsigned(max_row.bit_length())),
                 "s": In(signed(16)),
                 "total": In(signed(total_width)),
                 "mantissa": In(unsigned(MANTISSA_WIDTH)),
                 "right": In(5),
-                "value": Out(signed(self.value_width)),
+                "value": Out(signed(32)),
             }
         )
 
     def elaborate(self, _platform):
         """One stage per operation; signal names end in the stage that writes them."""
         m = Module()
-        scaled_2 = multiply(m, "scaled", self.n, self.s)
-        total_2 = delay(m, self.total, 2)
+        en = self.en
+        scaled_2 = multiply(m, "scaled", self.n, self.s, en=en)
+        total_2 = delay(m, self.total, 2, en=en)
         centered_2 = (scaled_2 - total_2)[: self._centered_width]
 
-        mantissa_2 = delay(m, self.mantissa, 2)
-        low_4 = multiply(m, "low", centered_2[:16], mantissa_2)
-        high_4 = multiply(m, "high", centered_2[16:].as_signed(), mantissa_2)
-        product_5 = delay(m, low_4 + (high_4 << 16), 1)
+        mantissa_2 = delay(m, self.mantissa, 2, en=en)
+        low_4 = multiply(m, "low", centered_2[:16], mantissa_2, en=en)
+        high_4 = multiply(m, "high", centered_2[16:].as_signed(), mantissa_2, en=en)
+        product_5 = delay(m, low_4 + (high_4 << 16), 1, en=en)
 
         # The quotient's lowest bit is the first that is shifted out: it rounds.
-        right_5 = delay(m, self.right, 5)
-        quotient = ((product_5 << 1) >> right_5)[: self.value_width + 1]
-        quotient_6 = delay(m, quotient.as_signed(), 1)
-        m.d.sync += self.value.eq((quotient_6 >> 1) + quotient_6[0])
+        right_5 = delay(m, self.right, 5, en=en)
+        quotient = ((product_5 << 1) >> right_5)[: self._value_width + 1]
+        quotient_6 = delay(m, quotient.as_signed(), 1, en=en)
+        with m.If(en):
+            m.d.sync += self.value.eq((quotient_6 >> 1) + quotient_6[0])
         return m
 
 
@@ -197,32 +200,25 @@ class AddNormUnit(Component):
         return beat
 
     def _normalize(self, m, joined):
-        """Let the beats of finished rows pass the lanes, behind which there is room for them."""
+        """Let the beats of finished rows pass the lanes, which stand still while ``o`` waits."""
         latency = NormalizeLane.latency
-        lanes = [NormalizeLane(max_row=self.max_row) for _ in range(self.lanes)]
-        values = data.ArrayLayout(signed(lanes[0].value_width), self.lanes)
-        narrow = data.StructLayout({"value": values, "last": 1, "mask": self.lanes})
-        m.submodules.normalized = normalized = CreditQueue(narrow, latency)
-        beat, row, found, o = joined.p.beat, joined.p.row, normalized.i, normalized.o
+        en = Signal()
+        beat, row = joined.p.beat, joined.p.row
         m.d.comb += [
-            joined.ready.eq(normalized.room),
-            normalized.taken.eq(joined.valid & normalized.room),
-            found.valid.eq(delay(m, normalized.taken, latency, reset=True)),
-            found.payload.mask.eq(delay(m, beat.mask, latency)),
-            found.payload.last.eq(delay(m, beat.last, latency)),
-            self.o.p.mask.eq(o.p.mask),
-            self.o.p.last.eq(o.p.last),
-            self.o.valid.eq(o.valid),
-            o.ready.eq(self.o.ready),
+            en.eq(~self.o.valid | self.o.ready),
+            joined.ready.eq(en),
+            self.o.valid.eq(delay(m, joined.valid, latency, en=en, reset=True)),
+            self.o.p.mask.eq(delay(m, beat.mask, latency, en=en)),
+            self.o.p.last.eq(delay(m, beat.last, latency, en=en)),
         ]
-        for index, lane in enumerate(lanes):
-            m.submodules[f"lane_{index}"] = lane
+        for index in range(self.lanes):
+            m.submodules[f"lane_{index}"] = lane = NormalizeLane(max_row=self.max_row)
             m.d.comb += [
+                lane.en.eq(en),
                 lane.n.eq(self.n),
                 lane.s.eq(beat.s[index]),
                 lane.total.eq(row.total),
                 lane.mantissa.eq(row.mantissa),
                 lane.right.eq(row.right),
-                found.payload.value[index].eq(lane.value),
-                self.o.p.value[index].eq(o.p.value[index]),
+                self.o.p.value[index].eq(lane.value),
             ]

@@ -15,8 +15,7 @@ class CreditQueue(Component):
     A payload may enter the pipeline, which ``taken`` tells, only while ``room``, a credit, is 1:
     then there is a place for it behind the pipeline, whenever it comes to ``i``. ``room`` depends
     on no input. ``o`` brings payloads in order, each in the cycle in which it comes to ``i`` at the
-    earliest; throughput is one a cycle, behind a wait as well. A payload that waits first stands in
-    a register, and all others in a memory behind it.
+    earliest; throughput is one a cycle, behind a wait as well.
     """
 
     def __init__(self, payload: ShapeLike, latency: int):
@@ -33,31 +32,17 @@ class CreditQueue(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        incoming, outgoing = Value.cast(self.i.payload), Value.cast(self.o.payload)
-        full, left = Signal(), Signal()
-        kept = Signal(len(incoming), reset_less=True)
         # One place more than the pipeline has: a credit comes back a cycle late.
         places = self.latency + 1
-        owed = Signal(range(places + 1))
+        incoming, owed = Value.cast(self.i.payload), Signal(range(places + 1))
+        m.submodules.queue = queue = SyncFIFO(width=len(incoming), depth=places)
         m.d.comb += [
             self.room.eq(owed != places),
-            self.o.valid.eq(full | self.i.valid),
-            outgoing.eq(Mux(full, kept, incoming)),
-            left.eq(self.o.valid & self.o.ready),
+            self.o.valid.eq(queue.r_rdy | self.i.valid),
+            Value.cast(self.o.payload).eq(Mux(queue.r_rdy, queue.r_data, incoming)),
+            queue.w_data.eq(incoming),
+            queue.w_en.eq(self.i.valid & (queue.r_rdy | ~self.o.ready)),
+            queue.r_en.eq(self.o.ready),
         ]
-        m.d.sync += owed.eq(owed + self.taken - left)
-
-        following, waits = incoming, 0
-        if self.latency:
-            m.submodules.queue = queue = SyncFIFO(width=len(incoming), depth=self.latency)
-            m.d.comb += [
-                queue.w_data.eq(incoming),
-                queue.w_en.eq(self.i.valid & full & (queue.r_rdy | ~left)),
-                queue.r_en.eq(full & left),
-            ]
-            waits = queue.r_rdy
-            following = Mux(waits, queue.r_data, incoming)
-        with m.If(Mux(full, self.o.ready, self.i.valid)):
-            m.d.sync += kept.eq(following)
-        m.d.sync += full.eq(Mux(full, ~left | waits | self.i.valid, self.i.valid & ~left))
+        m.d.sync += owed.eq(owed + self.taken - (self.o.valid & self.o.ready))
         return m

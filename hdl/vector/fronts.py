@@ -163,8 +163,8 @@ class SoftmaxFront(Component):
 class NormFront(Component):
     """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
 
-    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs are told to wait
-    by a register.
+    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs and unit come from
+    registers to wait.
     """
 
     def __init__(self, config: Config):
@@ -194,8 +194,10 @@ class NormFront(Component):
         joined, values = unit.i, unit.o
         if self.config.registered:
             m.submodules.before = before = Skid(unit.i.p.shape())
+            m.submodules.behind = behind = Skid(unit.o.p.shape())
             wiring.connect(m, before.o, unit.i)
-            joined = before.i
+            wiring.connect(m, unit.o, behind.i)
+            joined, values = before.i, behind.o
         both = Signal()
         m.d.comb += [
             both.eq(self.i.valid & (self.r.valid | ~self.add)),
