@@ -40,7 +40,8 @@ def test_value_holds_and_a_write_is_seen_by_the_next_read():
         await step(1, -128)
         assert await step(1, -128) == -5
         assert await step(0, 0, (0, 9)) == -5
-        assert await step(1, -128, (0, 17)) == -5
+        assert await step(1, -128) == -5
+        assert await step(0, 0, (0, 17)) == -5
         assert await step(1, -128) == 9
         assert await step(1, 127) == 17
         await step(0, 0, (255, 33))

@@ -1,13 +1,13 @@
 """The power of two with a negative exponent."""
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Module, Mux, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from arch.functions import OCTAVE_FRACTION, OCTAVE_LIMIT, OCTAVE_MANTISSA, octave_table
 from hdl.component import Component
-from hdl.stream.pipeline import data_register
+from hdl.stream.pipeline import delay
 
 EXPONENTIAL_LATENCY = 2
 """Enabled cycles from a distance to its weight."""
@@ -35,7 +35,7 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def elaborate(self, platform):
-        """Read the table, then drop what does not count."""
+        """Read the table, whose register goes into the block RAM, then drop what does not count."""
         m = Module()
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(
@@ -44,14 +44,10 @@ class OctaveExponential(Component):
         read = table.read_port()
         octaves = self.distance[OCTAVE_FRACTION:]
         m.d.comb += [read.en.eq(self.en), read.addr.eq(self.distance[:OCTAVE_FRACTION])]
-        keep = Signal(reset_less=True)
-        shift = Signal(SHIFT_WIDTH, reset_less=True)
-        last_mantissa, last_shift = data_register(m, self.mantissa), data_register(m, self.shift)
-        with m.If(self.en):
-            m.d.sync += [
-                keep.eq(self.keep & (octaves < OCTAVE_LIMIT)),
-                shift.eq(octaves),
-                last_mantissa.eq(Mux(keep, read.data, 0)),
-                last_shift.eq(shift),
-            ]
+        keep = delay(m, self.keep & (octaves < OCTAVE_LIMIT), 2, en=self.en)
+        mantissa = delay(m, read.data, 1, en=self.en)
+        m.d.comb += [
+            self.mantissa.eq(Mux(keep, mantissa, 0)),
+            self.shift.eq(delay(m, octaves[:SHIFT_WIDTH], 2, en=self.en)),
+        ]
         return m

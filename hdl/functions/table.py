@@ -9,7 +9,6 @@ from arch.errors import InputError
 from arch.functions import TABLE_ENTRIES
 from hdl.component import Component
 from hdl.memory.protected import error_port, errors_of, gather, protected_ram
-from hdl.memory.ram import Ram
 from hdl.stream.pipeline import data_register
 
 TABLE_LATENCY = 2
@@ -29,8 +28,8 @@ class LookupTable(Component):
 
     ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles in
     which ``en`` is 1 after ``index`` and ``slot``; it holds while ``en`` is 0. ``write`` sets
-    entry ``index`` (unsigned, 0 for -128) of table ``slot`` in all copies; a read in the cycle of
-    a write sees the old value, of protected tables any. Throughput is one value per lane and one
+    entry ``index`` (unsigned, 0 for -128) of table ``slot`` in all copies; what a read of it in the
+    cycle of the write brings is undefined. Throughput is one value per lane and one
     write in every cycle.
     Raises :class:`InputError` where ``lanes`` or ``slots`` is not positive.
     """
@@ -59,7 +58,7 @@ class LookupTable(Component):
         copies, value = [], data_register(m, self.value)
         for lane in range(self.lanes):
             depth = self.slots * TABLE_ENTRIES
-            ram = Ram(8, depth) if self.level == "none" else protected_ram(8, depth, self.level)
+            ram = protected_ram(8, depth, self.level)
             m.submodules[f"table_{lane}"] = ram
             copies.append(ram)
             index = self.index[lane].as_unsigned()

@@ -13,19 +13,18 @@ def entering(
 ) -> tuple[list[Value], list]:
     """Return each lane's value of the beat taken two cycles ago, and its parameters.
 
-    ``words`` are the lanes' parameters, a cycle after their beat was taken. With ``sleep`` a lane
-    that has no element in a beat keeps value and parameters of the one before, so that nothing
-    behind them moves.
+    ``words`` are the lanes' parameters, two cycles after their beat was taken, and with ``sleep``
+    one. A lane that has no element in a beat then keeps value and parameters of the one before, so
+    that nothing behind them moves.
     """
     values, params = [], []
     for lane, word in enumerate(words):
-        ahead, behind = 1, 1
+        ahead, behind, held = 1, 1, word
         if sleep:
             ahead = taken & beat.keep[lane]
             behind = delay(m, ahead, 1, reset=True)
+            held = data.View(word.shape(), delay(m, word, 1, en=behind))
         entered = delay(m, beat.value[lane], 1, en=ahead)
         values.append(delay(m, entered, 1, en=behind))
-        # A register after the memory's own: block RAM answers late.
-        held = delay(m, word, 1, en=behind)
-        params.append(data.View(word.shape(), held))
+        params.append(held)
     return values, params

@@ -8,6 +8,7 @@ from arch.config import Config
 from hdl.component import Component
 from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.memory.split_ram import SplitRam
+from hdl.stream.pipeline import delay
 
 PARAM_BYTES = 9
 """Bytes of one lane's parameters."""
@@ -44,8 +45,10 @@ def held_bits(config: Config) -> list[int | None]:
 class ParamMemory(Component):
     """Holds ``depth`` parameter words, without it ``param_depth``, in the bits that differ.
 
-    A word is written line by line and read whole, a cycle later; words beyond ``depth`` are not
-    held. A word that is written is not read in that cycle: the program's tokens keep the order.
+    A word is written line by line and read whole, two cycles later from a register behind each
+    block RAM; with ``sleep`` one cycle later, as each lane has a register that may hold its word.
+    Words beyond ``depth`` are not held. A word that is written is not read in that cycle: the
+    program's tokens keep the order.
     """
 
     def __init__(self, config: Config, depth: int = 0):
@@ -69,12 +72,13 @@ class ParamMemory(Component):
         m = Module()
         level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
         places, lines, held = held_bits(self.config), [], {}
+        late = not self.config.sleep
         for line in range(self.config.param_lines):
             kept = sorted({one for one in places if one is not None and one // width == line})
             if not kept:
                 continue
             if level == "none":
-                ram = SplitRam(len(kept), self.depth, part=len(kept))
+                ram = SplitRam(len(kept), self.depth, part=len(kept), registered=late)
             else:
                 part = min(CHECKED, width)
                 count = -(-len(kept) // part) * part
@@ -89,7 +93,8 @@ class ParamMemory(Component):
                 ram.read_en.eq(self.read_en),
                 ram.read_addr.eq(self.read_addr),
             ]
-            held |= dict(zip(kept, ram.read_data, strict=False))
+            word = ram.read_data if level == "none" else delay(m, ram.read_data, int(late))
+            held |= dict(zip(kept, word, strict=False))
         bits = [Const(0, 1) if place is None else held[place] for place in places]
         m.d.comb += self.read_data.as_value().eq(Cat(bits))
         gather(m, self, errors_of(lines))
