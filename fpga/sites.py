@@ -13,6 +13,7 @@ from fpga.devices import Device
 
 _ELEMENT = re.compile(r"\.array\.column_(\d+)\.element_(\d+)\.")
 _FACTOR = re.compile(r"\.array\.column_(\d+)\.multiplier_(\d+)\.")
+_UNIT = re.compile(r"\.vector\.((?:fronts\.)?\w+)\.")
 _WEIGHTS = re.compile(r"\.array\.column_(\d+)\.weights\w*\.(low|high)\.memory\.0\.(\d+)$")
 
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
@@ -27,6 +28,8 @@ Cells = dict[tuple[Any, ...], dict[str, Any]]
 Places = list[tuple[dict[str, Any], str]]
 Site = tuple[int, int, str]
 """A place of the device: column, row and name."""
+_BLOCK_ENABLES = 4
+"""Enables that the multipliers of a block may have."""
 
 
 def seat(netlist: Path, top: str, device: Device) -> int:
@@ -34,9 +37,10 @@ def seat(netlist: Path, top: str, device: Device) -> int:
 
     A column of a systolic array has the column of blocks of its number, four elements in each
     block. A tree with weights in block RAMs has half of its columns from the left side of the
-    device on, half from the right, so that what is left lies between them. An array that is larger
-    than the device, or whose multipliers have enables of their own, of which a block has too few,
-    is left to nextpnr; so is one on a device whose places are not known.
+    device on, half from the right, and between them the vector engine's multipliers, each unit's
+    beside each other. An array that is larger than the device, or whose multipliers have enables of
+    their own, of which a block has too few, is left to nextpnr; so is one on a device whose places
+    are not known.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]
@@ -46,7 +50,8 @@ def seat(netlist: Path, top: str, device: Device) -> int:
         return 0
     places = _columns(elements, device)
     if weights and _fits(factors, weights, device):
-        places += _halves(factors, weights, device)
+        halves = _halves(factors, weights, device)
+        places += halves + _between(cells, {site for _, site in halves}, device)
     for cell, site in places:
         cell["attributes"]["BEL"] = site
     if places:
@@ -101,6 +106,40 @@ def _halves(multipliers: Cells, weights: Cells, device: Device) -> Places:
             ways = [[_way(key, site, rams, rows, here) for site in sites] for key in rams]
             for ram, site in zip(*linear_sum_assignment(ways), strict=True):
                 found.append((weights[rams[ram]], _text(sites[site])))
+    return found
+
+
+def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Device) -> Places:
+    """Give the vector engine's multipliers free sites in the middle of the device.
+
+    Those of a unit are in one row, beside each other, the largest unit's first. Where a unit finds
+    no row, or they have more enables than a block, all are left to nextpnr.
+    """
+    units: dict[str, list[str]] = {}
+    enables: set[int] = set()
+    for name in sorted(cells):
+        if cells[name]["type"] == _MULTIPLIER and (unit := _UNIT.search(name)):
+            units.setdefault(unit[1], []).append(name)
+            pins = cells[name]["connections"]
+            enables |= {bit for pin in _ENABLES for bit in pins[pin] if isinstance(bit, int)}
+    rows: list[tuple[list[Site], list[str]]] = []
+    mean = sum(device.multiplier_rows) / len(device.multiplier_rows)
+    for row in sorted(device.multiplier_rows, key=lambda row: (abs(row - mean), -row)):
+        sites = _sites(device, [row], _MULTIPLIERS)
+        rows.append(([site for site in sites if _text(site) not in taken], []))
+    for _, names in sorted(units.items(), key=lambda unit: (-len(unit[1]), unit[0])):
+        room = [here for free, here in rows if len(here) + len(names) <= len(free)]
+        if not room:
+            return []
+        room[0].extend(names)
+    if len(enables) > _BLOCK_ENABLES:
+        return []
+    found: Places = []
+    for free, here in rows:
+        first = (len(free) - len(here)) // 2
+        found += [
+            (cells[name], _text(site)) for name, site in zip(here, free[first:], strict=False)
+        ]
     return found
 
 

@@ -36,7 +36,7 @@ def block_ram(width: int) -> dict[str, Any]:
 
 
 def write(folder: Path, cells: dict[str, Any]) -> Path:
-    cells["core.accelerator.vector.scale.high.multiplier"] = multiplier()
+    cells["core.accelerator.sparse.lane_0.multiplier"] = multiplier()
     path = folder / "netlist.json"
     path.write_text(json.dumps({"modules": {"top": {"cells": cells}}}), encoding="utf-8")
     return path
@@ -119,6 +119,37 @@ def test_a_trees_columns_lie_at_both_sides_of_the_device(tmp_path: Path) -> None
     assert ways < 128 * 28, "weights stand beside their multipliers"
     # The block columns in the middle are left for all else.
     assert not {x for x, _ in map(place_of, found.values())} & set(range(58, 67))
+
+
+UNITS = {"epilogue.rotary": 6, "epilogue.lane": 8, "fronts.norm": 24, "intake": 8}
+"""Multipliers of a vector engine's units."""
+
+
+def engine(enables: int = 1) -> dict[str, Any]:
+    """Return the multipliers of a vector engine, of so many enables."""
+    at = "core.accelerator.vector."
+    names = [f"{at}{unit}.part_{n}.multiplier" for unit, many in UNITS.items() for n in range(many)]
+    return {name: multiplier(17 + n % enables) for n, name in enumerate(names)}
+
+
+def test_a_units_multipliers_lie_beside_each_other_between_the_columns(tmp_path: Path) -> None:
+    path = write(tmp_path, tree(8, 8) | engine())
+    assert seat(path, "top", LARGE) == 8 * (8 + 10) + 46
+    found = places(path)
+    assert len(set(found.values())) == len(found)
+    at = {n.removeprefix("core.accelerator.vector."): place_of(s) for n, s in found.items()}
+    for unit, row in (("fronts.norm", 34), ("epilogue", 58), ("intake", 58)):
+        here = [place for name, place in at.items() if name.startswith(unit)]
+        assert {y for _, y in here} == {row}
+        across = [x for x, _ in here]
+        assert max(across) - min(across) < 3 * len(here)
+        assert {min(across), max(across)} <= set(range(30, 96)), "in the middle"
+
+
+def test_a_vector_engine_that_does_not_fit_is_left_to_nextpnr(tmp_path: Path) -> None:
+    for rows, enables in ((8, 5), (12, 1)):
+        path = write(tmp_path, tree(rows, 8) | engine(enables))
+        assert seat(path, "top", LARGE) == 8 * (rows * 2 + rows // 4)
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (3, 2), (5, 3), (8, 8), (12, 13)])
