@@ -235,7 +235,7 @@ def test_an_exported_accelerator_does_the_same() -> None:
     config = PRESETS["tiny"].replace(mem_addr_width=16)
     made = exported(to_verilog(machine_component(config), "top"), "ecp5")
     assert "MULT18X18D #(" in made
-    assert {"lane_0", "params_line_0_low"} <= set(re.findall(r"_registered (\w+) \(", made))
+    assert {"lane_0", "low", "table_0"} <= set(re.findall(r"_registered (\w+) \(", made))
     memory = 1 << config.mem_addr_width
     machine = VerilatorMachine(config, memory_bytes=memory, latency=4, verilog=made + MODELS)
     found = selftest(machine, config, memory, programs=3, seed=6)

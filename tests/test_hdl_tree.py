@@ -1,5 +1,6 @@
 """The array with trees: exact sums of the lines before each vector, still registers at zeros."""
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -103,5 +104,6 @@ def test_columns_that_are_far_have_registers_of_their_own(
     )
     verilog = to_verilog(make_unit("accelerator", config), "machine")
     # Slots of activations and of weights and strobes of each column, activations of either side,
-    # weights of the second one.
-    assert verilog.count("(* keep *)") == kept
+    # weights of the second one. The vector engine's front ends have others.
+    engine = re.sub(r"^module \w*FrontEnds.*?^endmodule", "", verilog, flags=re.M | re.S)
+    assert engine.count("(* keep *)") == kept
