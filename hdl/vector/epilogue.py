@@ -67,7 +67,6 @@ class Epilogue(Component):
             "residual": In(stream.Signature(beat_layout(config))),
             "param_walk": In(walk_layout(self._param_addr_width)),
             "param_addr": Out((config.param_depth - 1).bit_length()),
-            "param_en": Out(1),
             "params": In(param_layout(config)),
             "o_walk": In(walk_layout(config.sp_addr_width)),
             "write": Out(WritePort(config)),
@@ -132,14 +131,14 @@ class Epilogue(Component):
             y = self._look_up(m, y)
         # What the second input is joined with; it may wait for that, and the pipeline does not.
         shape = data.ArrayLayout(signed(16), self.config.lanes)
-        m.submodules.turned = turned = CreditQueue(shape, latency)
+        m.submodules.requantized = requantized = CreditQueue(shape, latency)
         m.d.comb += [
-            room.eq(turned.room),
-            turned.taken.eq(taken),
-            turned.i.valid.eq(valid),
-            *(turned.i.payload[lane].eq(element) for lane, element in enumerate(y)),
+            room.eq(requantized.room),
+            requantized.taken.eq(taken),
+            requantized.i.valid.eq(valid),
+            *(requantized.i.payload[lane].eq(element) for lane, element in enumerate(y)),
         ]
-        self._write(m, turned.o, places)
+        self._write(m, requantized.o, places)
         return m
 
     def _requantize(self, m, taken, beats):
@@ -210,19 +209,19 @@ class Epilogue(Component):
             for value, element in zip(table.value, plain, strict=True)
         ]
 
-    def _write(self, m, turned, places):
+    def _write(self, m, requantized, places):
         """Join the residual and hold the beat until it is written."""
         request = self.write.request
         written = data.StructLayout({"write": request.p.shape(), "last": 1})
         latency = RotaryUnit.latency if self.config.rotary else 0
         m.submodules.out = out = CreditQueue(written, latency)
         held, waiting = Signal(written, reset_less=True), Signal()
-        place, y = places.o.p, turned.p
+        place, y = places.o.p, requantized.p
         needed = self.add | self._pairs()
         m.d.comb += [
-            self.residual.ready.eq(turned.valid & needed & out.room),
-            turned.ready.eq(out.room & (~needed | self.residual.valid)),
-            out.taken.eq(turned.valid & turned.ready),
+            self.residual.ready.eq(requantized.valid & needed & out.room),
+            requantized.ready.eq(out.room & (~needed | self.residual.valid)),
+            out.taken.eq(requantized.valid & requantized.ready),
         ]
         valid = out.taken
         residuals = elements(self.residual.p, self.config.lanes, 2)
