@@ -122,6 +122,8 @@ def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Devic
             units.setdefault(unit[1], []).append(name)
             pins = cells[name]["connections"]
             enables |= {bit for pin in _ENABLES for bit in pins[pin] if isinstance(bit, int)}
+    if len(enables) > _BLOCK_ENABLES:
+        return []
     rows: list[tuple[list[Site], list[str]]] = []
     mean = sum(device.multiplier_rows) / len(device.multiplier_rows)
     for row in sorted(device.multiplier_rows, key=lambda row: (abs(row - mean), -row)):
@@ -132,8 +134,6 @@ def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Devic
         if not room:
             return []
         room[0].extend(names)
-    if len(enables) > _BLOCK_ENABLES:
-        return []
     found: Places = []
     for free, here in rows:
         first = (len(free) - len(here)) // 2

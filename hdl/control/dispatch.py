@@ -234,7 +234,7 @@ class Dispatch(Component):
             if registered:
                 m.d.comb += queue.o.ready.eq(~out.valid & granted)
                 command = data_register(m, out.p)
-                # It is led there before its tokens are known, which so many registers need not ask.
+                # Tokens decide about `valid` alone, not about the enable of so many registers.
                 with m.If(queue.o.valid & ~out.valid):
                     m.d.sync += command.eq(queue.o.p.command)
                 with m.If(taken):

@@ -34,15 +34,15 @@ class CreditQueue(Component):
         m = Module()
         # One place more than the pipeline has: a credit comes back a cycle late.
         places = self.latency + 1
-        incoming, owed = Value.cast(self.i.payload), Signal(range(places + 1))
+        incoming, used = Value.cast(self.i.payload), Signal(range(places + 1))
         m.submodules.queue = queue = SyncFIFO(width=len(incoming), depth=places)
         m.d.comb += [
-            self.room.eq(owed != places),
+            self.room.eq(used != places),
             self.o.valid.eq(queue.r_rdy | self.i.valid),
             Value.cast(self.o.payload).eq(Mux(queue.r_rdy, queue.r_data, incoming)),
             queue.w_data.eq(incoming),
             queue.w_en.eq(self.i.valid & (queue.r_rdy | ~self.o.ready)),
             queue.r_en.eq(self.o.ready),
         ]
-        m.d.sync += owed.eq(owed + self.taken - (self.o.valid & self.o.ready))
+        m.d.sync += used.eq(used + self.taken - (self.o.valid & self.o.ready))
         return m

@@ -77,12 +77,12 @@ class FrontEnds(Component):
         gather(m, self, errors_of(checked))
         return m
 
-    def _near(self, m, told):
-        """Return what a front end is told, with ``registered`` from a register of its own."""
+    def _near(self, m, value):
+        """Return a value for a front end, with ``registered`` from a register of its own."""
         if not self.config.registered:
-            return told
-        near = Signal(Value.cast(told).shape(), reset_less=True, attrs=dict(KEPT))
-        m.d.sync += near.eq(told)
+            return value
+        near = Signal(Value.cast(value).shape(), reset_less=True, attrs=dict(KEPT))
+        m.d.sync += near.eq(value)
         return near
 
     def _drained(self, m, rows):

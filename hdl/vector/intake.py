@@ -76,8 +76,8 @@ class Intake(Component):
                 unit.multiplier.eq(params.multiplier),
                 unit.shift.eq(params.shift),
                 unit.bounds.eq(wide),
+                found.elements[lane].eq(unit.y),
             ]
-            m.d.comb += found.elements[lane].eq(unit.y)
         m.d.comb += [
             places.start.eq(self.start),
             places.walk.eq(self.walk),

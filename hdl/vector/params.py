@@ -61,7 +61,6 @@ class ParamMemory(Component):
                 "write_addr": In(addr_width),
                 "write_line": In(range(config.param_lines)),
                 "write_data": In(8 * config.line_bytes),
-                "read_en": In(1),
                 "read_addr": In(addr_width),
                 "read_data": Out(param_layout(config)),
                 **error_port(config.protected("parameters")),
@@ -90,7 +89,7 @@ class ParamMemory(Component):
                 ram.write_en.eq(self.write_en & (self.write_line == line) & inside),
                 ram.write_addr.eq(self.write_addr),
                 ram.write_data.eq(Cat(self.write_data[place % width] for place in kept)),
-                ram.read_en.eq(self.read_en),
+                ram.read_en.eq(1),
                 ram.read_addr.eq(self.read_addr),
             ]
             word = ram.read_data if level == "none" else delay(m, ram.read_data, int(late))

@@ -209,7 +209,6 @@ class VectorEngine(Component):
             waiting.eq(self.i.valid & ~begun & (~overlap.behind | overlap.follows)),
             starts.eq(waiting),
             params.read_addr.eq(epilogue.param_addr),
-            params.read_en.eq(1),
             epilogue.params.eq(params.read_data),
         ]
 
@@ -223,7 +222,6 @@ class VectorEngine(Component):
                 for name in ("write_en", "write_addr", "write_line", "write_data")
             ),
             copy.read_addr.eq(intake.param_addr),
-            copy.read_en.eq(1),
             intake.params.eq(copy.read_data),
             intake.walk.eq(self._registered(m, walks.pre)),
             intake.start.eq(start),
