@@ -130,7 +130,7 @@ def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Ins
 
 
 def _split(instruction: Instruction, rng: np.random.Generator) -> list[Instruction]:
-    """Return an instruction, or sometimes a SOFTMAX of sums as two, the second begun early."""
+    """Return an instruction, or sometimes a SOFTMAX of sums as several, each begun early."""
     rows = instruction.operand("m").immediate if "m" in instruction.operands else 1
     splits = instruction.opcode == Opcode.SOFTMAX and "drain" in instruction.flags
     if not splits or "diagonal" in instruction.flags or rows < 2 or rng.random() < 0.3:
@@ -148,7 +148,7 @@ def _split(instruction: Instruction, rng: np.random.Generator) -> list[Instructi
     operands = {**instruction.operands, "m": first}
     return [
         replace(instruction, operands=operands, flags=instruction.flags | {"followed"}),
-        replace(instruction, operands=behind),
+        *_split(replace(instruction, operands=behind), rng),
     ]
 
 

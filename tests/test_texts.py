@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from arch.errors import InputError
+from arch.instruction import unpack
+from arch.isa import Opcode
 from arch.presets import PRESETS
 from cli.options import paired
 from generators.quantize.options import Quantization
@@ -182,14 +184,33 @@ def test_the_circuit_takes_two_texts():
 @pytest.mark.parametrize("name", ["streamed", "fused"])
 def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(name):
     config = CONFIGS[name].replace(trace=True)
-    program = compile_text(DECODERS["llama"], config, context=30, texts=2)
-    session = go_on(program, "verilator", (34, 33), 1)
+    program = compile_text(DECODERS["llama"], config, context=48, texts=2)
+    session = go_on(program, "verilator", (51, 50), 1)
     assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
     timing = session.timing
-    expected = program.predict_texts([33, 32], timing.latency, timing.interval)
+    expected = program.predict_texts([50, 49], timing.latency, timing.interval)
     assert abs(expected / session.turns[-1].cycles - 1) < 0.02
-    alone = compile_text(DECODERS["llama"], config, context=30)
-    assert expected < 1.7 * alone.predict(33, timing.latency, timing.interval).cycles
+    alone = compile_text(DECODERS["llama"], config, context=48)
+    assert expected < 1.7 * alone.predict(50, timing.latency, timing.interval).cycles
+
+
+@pytest.mark.parametrize(
+    ("texts", "context", "rows"),
+    [
+        (1, 19, [(6, False)]),
+        (1, 30, [(4, True), (2, False)]),
+        (2, 30, [(6, True), (6, False)]),
+        (2, 48, [(2, True), (4, True), (4, True), (2, False)]),
+    ],
+)
+def test_softmaxes_are_cut_where_products_beside_them_are_long(texts, context, rows):
+    program = compile_text(DECODERS["llama"], CONFIGS["fused"], context=context, texts=texts)
+    begin = program.entries["step"].pc
+    found = [one for one in unpack(program.words[begin:]) if one.opcode == Opcode.SOFTMAX]
+    made = [(one.operand("m").immediate, "followed" in one.flags) for one in found]
+    assert made[: len(rows)] == rows
+    # Those of a chunk have as many rows as a register says.
+    assert {row for row, _ in made[len(rows) :]} <= {0}
 
 
 @pytest.mark.parametrize(

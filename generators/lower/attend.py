@@ -51,10 +51,10 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     _drain_queries(make, op, *made[op.query.name])
     if own:
         _drain(make, *made[op.value.name], [one.cached.target("values") for one in texts])
+        if len(texts) > 1:
+            # Ahead of what drains the queries the queues have no room for all of them.
+            texts[0].cached.append_keys()
         for one in texts:
-            if len(texts) > 1:
-                # Ahead of what drains the queries the queues have no room for all of them.
-                one.cached.append_keys()
             one.cached.keep()
     if anew:
         texts[0].make_all("keys", *made[op.key.name])

@@ -21,6 +21,9 @@ from generators.network import Home
 from generators.program.draft import Given, Ref, Written
 from generators.program.layout import aligned
 
+FOLLOWS = 20
+"""Cycles that one softmax more costs a token, what it waits for its words included."""
+
 Steps = list[Callable[[], None]]
 """Calls that add instructions, in this order."""
 
@@ -68,29 +71,41 @@ class TokenAttention:
     def of_one(self) -> tuple[Steps, ...]:
         """Return the steps of one token: the heads of a key head are rows of a product.
 
-        Where a softmax takes sums there are two, the first followed: it begins while scores are
+        Where a softmax takes sums there may be two, the first followed: it begins while scores are
         still multiplied, and values are multiplied while the second one ends. Of several texts each
-        has one, followed by that of the next text.
+        has one or two, followed by those of the next text. Only the first text's has scores beside
+        it that it would wait for, and only the last one's is waited for by values.
         """
-        heads = self.model.heads
+        heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         half = -(-self.model.kv_heads // 2) * self.op.group
-        parts = [(0, half, True), (half, heads - half, False)]
-        if not self.config.fused or len(self.runs) > 1 or half == heads:
-            parts = [(0, heads, False)]
-        elif self.make.texts > 1:
-            parts = [(0, heads, not self.last)]
+        first = half if self.last else self.op.group
+        follows = config.fused and len(self.runs) == 1
+        parts = [(0, heads, follows and not self.last)]
+        scores = (heads - first) * -(-capacity // config.cols) * (self.text == 0)
+        values = first * -(-capacity // config.rows) * self.tiles * self.last
+        if follows and first < heads and scores + values > FOLLOWS:
+            parts = [(0, first, True), (first, heads - first, not self.last)]
         # The steps of all parts have these sums.
-        self.make.acc(self.acc, -(-self.kept.capacity // self.config.cols) * heads)
-        scores: Steps = [partial(self._scores, *one) for one in parts]
+        self.make.acc(self.acc, -(-capacity // config.cols) * heads)
+
+        def probabilities() -> None:
+            if self.text:
+                # Behind the scores of the text before, which its softmax waits for.
+                self.cached.append_keys()
+            for begin, count, followed in parts:
+                self._scores(begin, count, followed)
+
         sums: Steps = [partial(self._sums, place) for place in range(len(self.parts))]
         contexts: Steps = [partial(self._contexts, place) for place in range(len(self.parts))]
-        return scores, sums, contexts
+        return [probabilities], sums, contexts
 
     def _scores(self, begin: int, count: int, followed: bool) -> None:
         """Add scores and softmax of one token's heads, as many as are alike at once."""
         heads, acc = self.model.heads, self.make.acc(self.acc, 0)
-        # Of one head at a time the sums go to one bank, and those before leave the other one.
-        together = 1 if begin else self.op.group
+        # Where a row of sums leaves in one cycle, those of one head at a time go to one bank, and
+        # those before leave the other one. Of two texts as many instructions would take longer.
+        alone = begin and self.make.texts == 1 and self.config.lane_groups == 1
+        together = 1 if alone else self.op.group
         for head in range(begin, begin + count, together):
             above = self.cached.above(head // self.op.group)
             width = (above + self.op.key_dim) * self.op.query.element

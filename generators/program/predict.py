@@ -26,8 +26,10 @@ _KEEP = 3
 """Cycles from a LOAD's last word to its end."""
 _FETCH = 6
 """Cycles from a taken STORE to its first word."""
-_READ = 20
+_READ = 12
 """Cycles from the last beat that a softmax of sums reads to the start of one that follows it."""
+_WRITTEN = 3
+"""Cycles from the end of a softmax that is followed to the start of the next but one."""
 _BURSTS = 8
 """Bursts that the external memory takes before it answers the first."""
 _BURST_WORDS = 256
@@ -155,14 +157,19 @@ class _Machine:
         if step.engine == Engine.MATRIX:
             return self._matrix.take(step, ready)
         if step.engine == Engine.VECTOR:
-            done = self._vector.done(step, ready, self._matrix.reads, self._matrix.sums)
+            done, behind = self._vector.done(step, ready, self._matrix.reads, self._matrix.sums), 0
+            leaves = done
             if self._behind:
-                done = max(done, self._behind + self._vector.beats(step))
-            self._free[Engine.VECTOR], self._behind = done + 1, 0
+                done = leaves = max(done, self._behind + self._vector.beats(step))
             if "followed" in step.flags:
-                self._free[Engine.VECTOR] = ready + self._vector.beats(step) + _READ
-                self._behind = done
-            return ready, done, done
+                late = self._config.registered
+                leaves = ready + self._vector.beats(step) + _READ + 3 * late - 1
+                # One softmax at a time is behind another.
+                if self._behind:
+                    leaves = max(leaves, self._behind + _WRITTEN + 2 * late - 1)
+                behind = done
+            self._free[Engine.VECTOR], self._behind = leaves + 1, behind
+            return ready, leaves, done
         words = step["m"] * -(-step["row_bytes"] // self._config.mem_bytes)
         if step.engine == Engine.STORE:
             end = ready + _FETCH + words * self._interval

@@ -36,11 +36,19 @@ class Reads:
 
 @dataclass(frozen=True)
 class Sums:
-    """Cycles in which every product adds to accumulators of one parity; drains of these wait."""
+    """Cycles in which products add to accumulators of one parity; drains of these wait."""
 
     begin: int
     end: int
     parity: int
+    every: int = 1
+    """Cycles from sum to sum."""
+
+    def wait(self, now: int) -> int:
+        """Return the cycles that a drain waits which finds rows of its parity in a cycle."""
+        if not self.begin <= now < self.end or (now - self.begin) % self.every:
+            return 0
+        return self.end - now if self.every == 1 else 1
 
 
 def _adds(step: Step) -> bool:
@@ -114,14 +122,17 @@ class VectorTiming:
         if not sums:
             return 0
         now, waited, cols = begin + 1, 0, self._config.cols
-        for column in range(0, step["n"], cols):
-            beats = -(-min(cols, step["n"] - column) // self._config.lanes)
-            for row in range(step["m"]):
-                parity = (addr + column // cols * stride + row) & 1
-                for one in sums:
-                    if one.parity == parity and one.begin <= now < one.end:
-                        now, waited = one.end, waited + one.end - now
-                now += beats
+        tiles, rows = range(-(-step["n"] // cols)), range(step["m"])
+        places = [(tile, row) for tile in tiles for row in rows]
+        if step.opcode != Opcode.DRAIN:
+            places = [(tile, row) for row in rows for tile in tiles]
+        for tile, row in places:
+            parity = (addr + tile * stride + row) & 1
+            for one in sums:
+                if one.parity == parity:
+                    wait = one.wait(now)
+                    now, waited = now + wait, waited + wait
+            now += -(-min(cols, step["n"] - tile * cols) // self._config.lanes)
         return waited
 
     def _turns(self, step: Step, beats: int) -> int:
@@ -195,7 +206,7 @@ class MatrixTiming:
         self.reads: deque[Reads] = deque(maxlen=64)
         """Reads of the last products."""
         self.sums: deque[Sums] = deque(maxlen=64)
-        """Accumulations of the last resident products of one row."""
+        """Accumulations of the last resident products of one row, or of rows in pairs."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return when a ready command's products begin, when it is taken, and when complete."""
@@ -231,6 +242,13 @@ class MatrixTiming:
                 parity = (step["acc_addr"] + tile // inner_tiles * step["acc_stride"]) & 1
                 for cycle in range(begin, begin + parts):
                     self._add(cycle + self._added, parity)
+        resident = product and b_bank is None
+        if resident and config.lane_groups == 1 and not (m | step["acc_stride"]) & 1:
+            # Rows have one parity and the other by turns; what leaves in several beats waits for
+            # no turn.
+            for row in (0, 1):
+                begin, parity = first + self._added + row, (step["acc_addr"] + row) & 1
+                self.sums.append(Sums(begin, end + self._added, parity, every=2))
         self._end, self._before, self._loaded = end, before, loaded
         # A command's last tile leaves the walker as its lines are asked for.
         self._accept = max(self._accept_next, taken + len(tiles), loaded - 1)
