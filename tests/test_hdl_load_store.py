@@ -34,6 +34,7 @@ def run_case(engine, simulator, seed, config, **given):
         ("verilator", 4, 0.5, ODD | {"scratchpad_bytes": 8192}),
         ("icarus", 5, 0.2, ODD | {"scratchpad_bytes": 8192, "registered": True}),
         ("verilator", 6, 0.4, {"scratchpad_bytes": 16384, "registered": True}),
+        ("icarus", 8, 0.3, WIDE | {"scratchpad_bytes": 65536, "registered": True}),
     ],
 )
 def test_rows_arrive(engine, simulator, seed, stall, config):
@@ -49,11 +50,14 @@ def test_no_word_is_offered_before_its_burst_was_taken(registered):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("shape", [(20, 40), (6, 256), (1, 5000)])
-def test_one_word_a_cycle_at_forty_cycles_of_latency(engine, shape):
+@pytest.mark.parametrize(
+    ("shape", "registered"),
+    [((20, 40), False), ((6, 256), False), ((1, 5000), False), ((20, 40), True), ((6, 256), True)],
+)
+def test_one_word_a_cycle_at_forty_cycles_of_latency(engine, shape, registered):
     m, row_bytes = shape
     words = 4 * m * -(-row_bytes // 16)
-    config = WIDE | {"scratchpad_bytes": 65536}
+    config = WIDE | {"scratchpad_bytes": 65536, "registered": registered}
     timing = {"latency": 40}
     run_case(engine, "icarus", 5, config, commands=4, shape=shape, limit=words + 60, timing=timing)
 
