@@ -38,8 +38,8 @@ class StoreEngine(Component):
     Alignment is as in :class:`LoadEngine`; the mask of a row's last word leaves out the
     bytes behind the row. ``i`` takes commands and reads their rows while bursts before are still
     being written. One memory word a cycle goes through. The words of a burst are offered after
-    its request was taken. ``status.done`` is 1 in or after the cycle of ``memory.written`` for
-    the last burst of a command, in order, one command a cycle.
+    its request was taken, a cycle later where :func:`words_wait`. ``status.done`` is 1 in or after
+    the cycle of ``memory.written`` for the last burst of a command, in order, one command a cycle.
     """
 
     def __init__(self, config: Config):
