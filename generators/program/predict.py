@@ -27,10 +27,11 @@ _KEEP = 3
 """Cycles from a LOAD's last word to its end."""
 _FETCH = 6
 """Cycles from a taken STORE to its first word."""
-_READ = 12
-"""Cycles from the last beat that a softmax of sums reads to the start of one that follows it."""
-_WRITTEN = 3
-"""Cycles from the end of a softmax that is followed to the start of the next but one."""
+_READ = (12, 15)
+"""Cycles from the last beat that a softmax of sums reads to the start of one that follows it,
+without ``registered`` and with it."""
+_WRITTEN = (3, 5)
+"""Cycles from the end of a softmax that is followed to the start of the next but one, as well."""
 _BURSTS = 8
 """Bursts that the external memory takes before it answers the first."""
 _BURST_WORDS = 256
@@ -163,11 +164,11 @@ class _Machine:
             if self._behind:
                 done = leaves = max(done, self._behind + self._vector.beats(step))
             if "followed" in step.flags:
-                late = self._config.registered
-                leaves = ready + self._vector.beats(step) + _READ + 3 * late - 1
+                registered = self._config.registered
+                leaves = ready + self._vector.beats(step) + _READ[registered] - 1
                 # One softmax at a time is behind another.
                 if self._behind:
-                    leaves = max(leaves, self._behind + _WRITTEN + 2 * late - 1)
+                    leaves = max(leaves, self._behind + _WRITTEN[registered] - 1)
                 behind = done
             self._free[Engine.VECTOR], self._behind = leaves + 1, behind
             return ready, leaves, done
