@@ -1,15 +1,17 @@
 """Two texts of a decoder in every run, against each text alone."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from arch.errors import InputError
-from arch.instruction import unpack
+from arch.instruction import Instruction, pack, unpack
 from arch.isa import Opcode
 from arch.presets import PRESETS
 from cli.options import paired
+from generators.program.predict import predict
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
@@ -18,6 +20,7 @@ from generators.text_host import SCORES
 from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from sim.checker import check
+from tb.machines import make_machine
 from tb.texts_session import TextsSession
 from tests.support.decoders import (
     CONFIGS,
@@ -192,6 +195,24 @@ def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(name):
     assert abs(expected / session.turns[-1].cycles - 1) < 0.02
     alone = compile_text(DECODERS["llama"], config, context=48)
     assert expected < 1.7 * alone.predict(50, timing.latency, timing.interval).cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("registered", [False, True])
+def test_softmaxes_in_a_row_take_what_is_predicted(registered):
+    config = CONFIGS["fused"].replace(registered=registered)
+    machine = make_machine(config, "verilator")
+    for n in (3, 40, 90):
+        sizes = {"m": 4, "n": n, "limit": n, "i_stride": 4, "o_stride": 96}
+        flags = frozenset({"drain", "per_tensor"})
+        last = Instruction(Opcode.SOFTMAX, sizes, flags)
+        first, counted, expected = replace(last, flags=flags | {"followed"}), [], []
+        for number in range(5):
+            words = pack([*[first] * number, last, Instruction(Opcode.HALT)])
+            machine.load_program(words)
+            counted.append(machine.start().cycles)
+            expected.append(predict(words, config).cycles)
+        assert np.diff(counted).tolist() == np.diff(expected).tolist(), n
 
 
 @pytest.mark.parametrize(
