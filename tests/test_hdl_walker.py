@@ -93,8 +93,9 @@ def test_walks_are_as_described(wraps, stall):
 
 @pytest.mark.parametrize("registered", [False, True])
 @pytest.mark.parametrize("stall", [0.0, 0.4])
-def test_reader_brings_the_bytes_of_every_beat(stall, registered):
-    config = PRESETS["odd"].replace(scratchpad_bytes=SIZE, registered=registered)
+@pytest.mark.parametrize("preset", ["odd", "small"])
+def test_reader_brings_the_bytes_of_every_beat(preset, stall, registered):
+    config = PRESETS[preset].replace(scratchpad_bytes=SIZE, registered=registered)
     rng = np.random.default_rng(4)
     unit = RowReader(config)
     memory = rng.integers(0, 256, SIZE + config.line_bytes)

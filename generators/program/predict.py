@@ -14,7 +14,7 @@ from arch.errors import ProgramError
 from arch.instruction import Instruction, unpack_one
 from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
 from generators.program.timing import MatrixTiming, VectorTiming
-from hdl.memory.store import words_wait
+from hdl.memory.requests import lines_wait
 from sim.flow import Step, run
 
 _START = 4
@@ -174,7 +174,7 @@ class _Machine:
             return ready, leaves, done
         words = step["m"] * -(-step["row_bytes"] // self._config.mem_bytes)
         if step.engine == Engine.STORE:
-            end = ready + _FETCH + words_wait(self._config) + words * self._interval
+            end = ready + _FETCH + lines_wait(self._config) + words * self._interval
             self._free[Engine.STORE] = end
             return ready, ready, end + self._latency
         self._read += words

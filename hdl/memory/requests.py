@@ -10,6 +10,9 @@ from hdl.ports import ReadPort
 from hdl.stream.pipeline import delay
 from hdl.stream.slice import RegisterSlice
 
+TURNED_AT_ONCE = 8
+"""Bytes of the longest line that is turned and queued in one cycle (bytes)."""
+
 
 class Requests(Component):
     """Asks ``port`` for the address of each of ``i``, and tells its note as the answer comes.
@@ -51,3 +54,12 @@ class Requests(Component):
 def requests_latency(config: Config) -> int:
     """Return the cycles from a request to its answer, where nothing makes it wait."""
     return config.sram_latency + config.registered
+
+
+def lines_wait(config: Config) -> bool:
+    """Return whether a line that was read is queued out of a register, a cycle later.
+
+    It is on a ``registered`` machine whose lines are long: their way from block RAM, turned to
+    begin with the request's byte, ends in a queue that may be far away.
+    """
+    return config.registered and config.line_bytes > TURNED_AT_ONCE

@@ -9,7 +9,7 @@ from arch.config import Config
 from arch.isa import Engine
 from hdl.component import Component
 from hdl.memory.address import Bursts, Rows, piece_layout, span_layout
-from hdl.memory.requests import Requests, requests_latency
+from hdl.memory.requests import Requests, lines_wait, requests_latency
 from hdl.ports import EngineStatus, MemoryWritePort, ReadPort, command_layout
 from hdl.stream.pipeline import delay
 from hdl.stream.skid import Skid
@@ -17,19 +17,7 @@ from hdl.stream.skid import Skid
 BURSTS_AHEAD = 16
 """Bursts that may wait for being written."""
 
-TURNED_AT_ONCE = 8
-"""Bytes of the longest line that a word is turned out of and queued in one cycle (bytes)."""
-
 _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
-
-
-def words_wait(config: Config) -> bool:
-    """Return whether words come out of a register, a cycle later.
-
-    They do on a ``registered`` machine whose lines are long: a word's way from a block RAM, turned
-    to its place, ends in a queue that may be far away.
-    """
-    return config.registered and config.line_bytes > TURNED_AT_ONCE
 
 
 class StoreEngine(Component):
@@ -38,7 +26,7 @@ class StoreEngine(Component):
     Alignment is as in :class:`LoadEngine`; the mask of a row's last word leaves out the
     bytes behind the row. ``i`` takes commands and reads their rows while bursts before are still
     being written. One memory word a cycle goes through. The words of a burst are offered after
-    its request was taken, a cycle later where :func:`words_wait`. ``status.done`` is 1 in or after
+    its request was taken, a cycle later where :func:`lines_wait`. ``status.done`` is 1 in or after
     the cycle of ``memory.written`` for the last burst of a command, in order, one command a cycle.
     """
 
@@ -124,7 +112,7 @@ class StoreEngine(Component):
         active, row_end = Signal(), Signal()
         final = Signal()
         # Words in flight: enough for one a cycle.
-        most = requests_latency(config) + 3 + words_wait(config)
+        most = requests_latency(config) + 3 + lines_wait(config)
         pending = Signal(range(most + 1))
         # The place of the word's last byte waits for the word.
         m.submodules.requests = requests = Requests(config, range(config.mem_bytes))
@@ -154,7 +142,7 @@ class StoreEngine(Component):
         mask = Cat(last_byte >= byte for byte in range(self.config.mem_bytes))
         word = Cat(self.read.data.as_value()[: self.config.mem_width], mask)
         valid = self.read.valid
-        if words_wait(config):
+        if lines_wait(config):
             word, valid = delay(m, word, 1), delay(m, valid, 1, reset=True)
         m.submodules.words = words = SyncFIFOBuffered(width=len(word), depth=most)
         m.d.comb += [

@@ -2,13 +2,14 @@
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import stream
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from hdl.component import Component
-from hdl.memory.requests import Requests, requests_latency
+from hdl.memory.requests import Requests, lines_wait, requests_latency
 from hdl.ports import ReadPort
+from hdl.stream.pipeline import delay
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout
 from hdl.vector.walker import Walker, walk_layout
@@ -24,7 +25,8 @@ class RowReader(Component):
 
     Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all but the
     address of the walk's beat. One beat a cycle; the first comes ``reader_latency`` cycles after
-    ``start`` if the scratchpad answers at once. With ``registered`` beats come from a register.
+    ``start`` if the scratchpad answers at once. With ``registered`` beats come from a register, and
+    where :func:`lines_wait` a register stands in front of their queue instead of behind its memory.
     With ``wraps`` the walk may have a period.
     """
 
@@ -44,14 +46,18 @@ class RowReader(Component):
         m = Module()
         m.submodules.walker = walker = Walker(self.config.sp_addr_width, wraps=self.wraps)
         m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
-        # Answers that may be in flight or waiting: enough for one a cycle.
-        width, depth = self.o.p.shape().size, reader_latency(self.config)
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=width, depth=depth)
-
-        # A request goes out only if the queue will have room for its answer.
         note = walker.o.p.as_value()[len(walker.o.p.addr) :]
         m.submodules.requests = requests = Requests(self.config, unsigned(len(note)))
         connect(m, requests.port, flipped(self.port))
+        # Answers that may be in flight or waiting: enough for one a cycle.
+        width, depth = self.o.p.shape().size, reader_latency(self.config)
+        line, valid = Cat(self.port.data, requests.note), self.port.valid
+        queue = SyncFIFOBuffered
+        if lines_wait(self.config):
+            line, valid = delay(m, line, 1), delay(m, valid, 1, reset=True)
+            queue = SyncFIFO
+        m.submodules.fifo = fifo = queue(width=width, depth=depth)
+        # A request goes out only if the queue will have room for its answer.
         pending = Signal(range(depth + 1))
         room = Signal()
         m.d.comb += [
@@ -69,8 +75,8 @@ class RowReader(Component):
         else:
             connect(m, beats, flipped(self.o))
         m.d.comb += [
-            fifo.w_data.eq(Cat(self.port.data, requests.note)),
-            fifo.w_en.eq(self.port.valid),
+            fifo.w_data.eq(line),
+            fifo.w_en.eq(valid),
             beats.p.as_value().eq(fifo.r_data),
             beats.valid.eq(fifo.r_rdy),
             fifo.r_en.eq(beats.ready),
