@@ -100,7 +100,7 @@ def test_a_burst_that_stops_is_refreshed_within():
 @pytest.mark.parametrize(
     ("timing", "rule"),
     [
-        ({"rcd": 2}, "tRCD"),
+        ({"rcd": 3}, "tRCD"),
         ({"rp": 2}, "tRP"),
         ({"ras": 3, "rc": 5}, "tRAS:"),
         ({"rc": 9}, "tRC:"),
@@ -113,8 +113,10 @@ def test_a_burst_that_stops_is_refreshed_within():
     ],
 )
 def test_a_controller_that_hurries_is_found_out(timing, rule):
+    # A row is accessed three cycles behind the command that opens it, or later.
+    chip = dataclasses.replace(SMALL, rcd=25) if rule == "tRCD" else SMALL
     with pytest.raises(AssertionError, match=rule):
-        random_bursts(SMALL, 143e6, 16, **timing)
+        random_bursts(chip, 143e6, 16, **timing)
 
 
 def test_reading_in_order_is_a_column_a_cycle_but_for_refreshes_and_rows():
@@ -124,7 +126,7 @@ def test_reading_in_order_is_a_column_a_cycle_but_for_refreshes_and_rows():
     benches, taken = reading_in_order(config, words, bursts)
     simulate(config, chip, 100e6, *benches)
     columns = words * bursts * 4
-    assert taken[-1] - taken[0] == 12_486
+    assert taken[-1] - taken[0] == 12_516
     assert columns / (taken[-1] - taken[0]) > 0.97
 
 

@@ -10,11 +10,12 @@ from hdl.component import Component
 class Banks(Component):
     """Remembers each bank's open row and the times since its commands.
 
-    In a cycle with ``activate`` or ``precharge`` that command goes to ``bank`` and ``row``; with
-    ``precharge_all`` all banks are closed; with ``write`` bank ``written`` gets a column. The
-    outputs say of the same cycle's ``bank`` and ``row``: the row is open and may be accessed in the
-    next cycle (``accessible``), it may be opened (``may_activate``), another row is open and may be
-    closed (``may_precharge``). ``rested``: all banks may be closed.
+    In a cycle with ``activate`` or ``precharge`` that command goes to ``target`` and its row
+    ``opened``; with ``precharge_all`` all banks are closed; with ``write`` bank ``written`` gets a
+    column. The outputs say of the same cycle's ``bank`` and ``row``, before any of these commands:
+    the row is open and may be accessed two cycles later (``accessible``), it may be opened a cycle
+    later (``may_activate``), another row is open and may be closed a cycle later
+    (``may_precharge``). ``rested``: all banks may be closed a cycle later.
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):
@@ -24,6 +25,8 @@ class Banks(Component):
             {
                 "bank": In(chip.bank_bits),
                 "row": In(chip.row_bits),
+                "target": In(chip.bank_bits),
+                "opened": In(chip.row_bits),
                 "written": In(chip.bank_bits),
                 "activate": In(1),
                 "precharge": In(1),
@@ -41,24 +44,23 @@ class Banks(Component):
         timing = self.timing
         # A row stays open until it may be opened again at once: tRC is tRAS and tRP, or more.
         ras = max(timing.ras, timing.rc - timing.rp)
-        apart = self._countdown(m, "apart", timing.rrd, self.activate)
+        apart = self._countdown(m, "apart", timing.rrd - 1, self.activate)
         accessible, closes, opens, closable = [], [], [], []
         for index in range(1 << self.chip.bank_bits):
             here = Signal(name=f"here_{index}")
-            m.d.comb += here.eq(self.bank == index)
+            m.d.comb += here.eq(self.target == index)
             is_open = Signal(name=f"open_{index}")
             row = Signal(self.chip.row_bits, name=f"row_{index}")
             begins, ends = here & self.activate, (here & self.precharge) | self.precharge_all
             writes = self.write & (self.written == index)
             with m.If(begins):
-                m.d.sync += [is_open.eq(1), row.eq(self.row)]
+                m.d.sync += [is_open.eq(1), row.eq(self.opened)]
             with m.If(ends):
                 m.d.sync += is_open.eq(0)
-            # Who accesses a row does it in the next cycle.
-            ready = self._countdown(m, f"rcd_{index}", max(1, timing.rcd - 1), begins)
-            held = self._countdown(m, f"ras_{index}", ras, begins)
-            wrote = self._countdown(m, f"wr_{index}", timing.wr, writes)
-            settled = self._countdown(m, f"rp_{index}", timing.rp, ends)
+            ready = self._countdown(m, f"rcd_{index}", timing.rcd - 2, begins)
+            held = self._countdown(m, f"ras_{index}", ras - 1, begins)
+            wrote = self._countdown(m, f"wr_{index}", timing.wr - 1, writes)
+            settled = self._countdown(m, f"rp_{index}", timing.rp - 1, ends)
             # Every bank compares its row, so that which bank is meant counts as late as can be.
             same = row == self.row
             accessible.append(is_open & same & ready)
@@ -74,7 +76,8 @@ class Banks(Component):
         return m
 
     def _countdown(self, m, name, cycles, begins):
-        """Return whether ``cycles`` cycles have passed since the one with ``begins``."""
+        """Return whether ``cycles`` cycles, at least one, have passed since that of ``begins``."""
+        cycles = max(1, cycles)
         left = Signal(range(cycles), name=f"{name}_left")
         over = Signal(init=1, name=f"{name}_over")
         with m.If(begins):

@@ -26,7 +26,8 @@ class SdramController(Component):
 
     ``pins`` are the chip's; ``clock`` is the frequency of ``sync`` and of the chip (Hz). Accesses
     are of single columns, one a cycle, a word's lowest column first. While one row is read or
-    written the row of the next piece is opened in another bank, which takes two cycles from it. A
+    written the row of the next piece is opened in another bank, which takes two cycles from it:
+    that a bank is to be closed or opened, or that a row is there, is known a cycle before. A
     write waits ``cas + 2`` cycles from the last READ on; a refresh begins at the end of a piece, or
     where one has waited for long within a piece whose words are not taken or do not come.
     Bursts of reads and of writes take turns. Up to ``READ_AHEAD`` words are read before the first
@@ -71,9 +72,10 @@ class SdramController(Component):
         # The current piece: its row is open.
         now = Signal(coming.p.shape())
         active, moves, ends, begins = Signal(), Signal(), Signal(), Signal()
+        there = Signal()  # the next piece's row may be accessed
         m.d.comb += [
             ends.eq(moves & (now.piece.last == 0)),
-            begins.eq(coming.valid & (~active | ends) & banks.accessible & ~upkeep.wanted),
+            begins.eq((~active | ends) & there & ~upkeep.wanted),
             coming.ready.eq(begins),
             self.write.written.eq(ends & now.writes & now.piece.final),
         ]
@@ -92,22 +94,34 @@ class SdramController(Component):
         bank = Mux(suspended, now.piece.bank, coming.p.piece.bank)
         row = Mux(suspended, now.piece.row, coming.p.piece.row)
         same_bank = active & (now.piece.bank == coming.p.piece.bank)
+        opens, closes, reopened = Signal(), Signal(), Signal()
+        commands = opens | closes
+        m.d.sync += [
+            there.eq(coming.valid & banks.accessible & ~suspended & ~begins),
+            reopened.eq(banks.accessible & suspended),
+            opens.eq(prepares & banks.may_activate),
+            closes.eq(prepares & banks.may_precharge & ~same_bank),
+            banks.target.eq(bank),
+            banks.opened.eq(row),
+        ]
         m.d.comb += [
-            prepares.eq((suspended | coming.valid) & ~upkeep.wanted & ~upkeep.working),
+            prepares.eq((suspended | coming.valid) & ~upkeep.wanted & ~upkeep.working & ~commands),
             banks.bank.eq(bank),
             banks.row.eq(row),
             banks.written.eq(now.piece.bank),
-            banks.activate.eq(prepares & banks.may_activate),
-            banks.precharge.eq(prepares & banks.may_precharge & ~same_bank),
+            banks.activate.eq(opens),
+            banks.precharge.eq(closes),
             banks.precharge_all.eq(upkeep.command == Command.PRECHARGE),
-            upkeep.quiet.eq((~active | suspended | (upkeep.urgent & ~moves)) & banks.rested),
+            upkeep.quiet.eq(
+                (~active | suspended | (upkeep.urgent & ~moves)) & banks.rested & ~commands
+            ),
             self.ready.eq(upkeep.ready),
         ]
         with m.If(upkeep.working):
             m.d.sync += suspended.eq(active)
-        with m.Elif(banks.accessible):
+        with m.Elif(reopened):
             m.d.sync += suspended.eq(0)
-        may = active & ~suspended & ~upkeep.working & ~banks.activate & ~banks.precharge
+        may = active & ~suspended & ~upkeep.working & ~commands
         column = self._columns(m, now, may)
         m.d.comb += [moves.eq(column), banks.write.eq(column & now.writes)]
 
@@ -118,10 +132,10 @@ class SdramController(Component):
                 0,
                 Mux(upkeep.command == Command.MODE, self._mode(), PRECHARGE_ALL),
             )
-        with m.Elif(banks.activate):
-            self._say(m, Command.ACTIVATE, bank, row)
-        with m.Elif(banks.precharge):
-            self._say(m, Command.PRECHARGE, bank, 0)
+        with m.Elif(opens):
+            self._say(m, Command.ACTIVATE, banks.target, banks.opened)
+        with m.Elif(closes):
+            self._say(m, Command.PRECHARGE, banks.target, 0)
         with m.Elif(column):
             self._say(
                 m, Mux(now.writes, Command.WRITE, Command.READ), now.piece.bank, now.piece.col
