@@ -40,6 +40,12 @@ from tests.test_wide_text import CASES as WIDE
 from tests.test_wide_text import compiled
 
 ROOMY = [name for name in CONFIGS if name != "passing"]
+DEEP = {"table_slots": 8, "param_depth": 1024}
+NARROW = {
+    name: CONFIGS[name].replace(rows=3, cols=2, lanes=2, weight_depth=8192, acc_depth=4096, **DEEP)
+    for name in ("fused", "resident")
+}
+"""Machines on which products of one text's rows are long enough to be beside another's norm."""
 NESTED = CONFIGS["streamed"].replace(weight_formats="int4,high2,mid2", argmax=True)
 
 
@@ -98,6 +104,43 @@ def test_small_and_odd_sizes(context, changes):
     for config in (HELD, CONFIGS["odd"], CONFIGS["streamed"]):
         program = compile_text(random_decoder(model), config, context=context, texts=2)
         go_on(program, "golden", (context + 2, context), 1)
+
+
+def norm_rows(program):
+    """Return the rows of each norm of a step's program, in the order of its words."""
+    begin = program.entries["step"].pc
+    norms = [one for one in unpack(program.words[begin:]) if one.opcode == Opcode.NORM]
+    return [one.operand("m").immediate for one in norms]
+
+
+@pytest.mark.parametrize("layers", [1, 3, 5])
+@pytest.mark.parametrize(("name", "config"), NARROW.items())
+def test_norms_of_texts_are_apart_where_products_beside_them_are_long(name, config, layers):
+    model = LLAMA.replace(name="deep", layers=layers)
+    program = compile_text(random_decoder(model), config, context=11, texts=2)
+    # Before the layers, and in the loop's body behind attention and MLP; then a prompt's scores.
+    assert norm_rows(program)[: 2 * min(layers, 3)] == [1] * 2 * min(layers, 3)
+    go_on(program, "golden", (9, 7), 1)
+    wide = compile_text(random_decoder(model), CONFIGS[name].replace(**DEEP), context=11, texts=2)
+    assert set(norm_rows(wide)) == {2}
+    registers = [0] * 16
+    for register, value in program.step_registers([8, 2]).items():
+        registers[register] = value
+    assert check(program.words, config, program.entries["step"].pc, registers) > 20
+
+
+@pytest.mark.parametrize("kind", ["gpt", "corrections", "short head"])
+def test_norms_that_are_apart_of_other_models(kind):
+    config, decoder = NARROW["fused"], DECODERS["gpt"]
+    if kind == "corrections":
+        config = config.replace(weight_formats="int4")
+        options = Quantization(texts=2, length=24, weights="int4", low_rank=3)
+        decoder = untrained(LLAMA, options)
+    if kind == "short head":
+        decoder = random_decoder(LLAMA.replace(name="short", vocabulary=20))
+    program = compile_text(decoder, config, context=9, texts=2)
+    assert set(norm_rows(program)) == {2 if kind == "short head" else 1}
+    go_on(program, "golden", (8, 4), 1)
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
@@ -195,6 +238,18 @@ def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(name):
     assert abs(expected / session.turns[-1].cycles - 1) < 0.02
     alone = compile_text(DECODERS["llama"], config, context=48)
     assert expected < 1.7 * alone.predict(50, timing.latency, timing.interval).cycles
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NARROW)
+def test_cycles_of_norms_that_are_apart(name):
+    config = NARROW[name].replace(trace=True, registered=True)
+    program = compile_text(DECODERS["llama"], config, context=20, texts=2)
+    session = go_on(program, "verilator", (23, 22), 1)
+    assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
+    timing = session.timing
+    expected = program.predict_texts([22, 21], timing.latency, timing.interval)
+    assert abs(expected / session.turns[-1].cycles - 1) < 0.02
 
 
 @pytest.mark.slow

@@ -37,18 +37,24 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     for one in texts:
         one.cached.recall()
     anew, own = own and texts[0].kept.made, own and not texts[0].kept.made
-    for tensor in (op.key, op.query, op.value) if own else (op.query,):
-        linear, _ = made[tensor.name]
-        for tiles in make.plan.query_parts if tensor is op.query else (None,):
-            within = tiles and make.plan.matrices[linear.target.name].within(*tiles)
-            make.linear(linear, "h", tiles=within)
+    # Keys and queries of one text are multiplied beside the norm of the next text's row.
+    for text in make.apart:
+        for tensor in (op.key, op.query) if own else (op.query,):
+            linear, _ = made[tensor.name]
+            for tiles in make.plan.query_parts if tensor is op.query else (None,):
+                within = tiles and make.plan.matrices[linear.target.name].within(*tiles)
+                make.linear(linear, "h", tiles=within, text=text)
+    if own:
+        make.linear(made[op.value.name][0], "h")
     if anew:
         Cached(make, texts[0].kept).remember()
-    if own:
-        _drain(make, *made[op.key.name], [one.cached.target("keys") for one in texts])
-        if len(texts) == 1:
-            texts[0].cached.append_keys()
-    _drain_queries(make, op, *made[op.query.name])
+    for text in make.apart:
+        if own:
+            targets = [one.cached.target("keys") for one in texts]
+            _drain(make, *made[op.key.name], targets, text)
+            if len(texts) == 1:
+                texts[0].cached.append_keys()
+        _drain_queries(make, op, *made[op.query.name], text)
     if own:
         _drain(make, *made[op.value.name], [one.cached.target("values") for one in texts])
         if len(texts) > 1:
@@ -68,25 +74,35 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
 
 
 def _drain_queries(
-    make: Instructions, op: Attention, linear: Linear, behind: Sequence[Rowwise]
+    make: Instructions,
+    op: Attention,
+    linear: Linear,
+    behind: Sequence[Rowwise],
+    text: int | None = None,
 ) -> None:
-    """Add the requantization of all texts' queries, part by part."""
+    """Add the requantization of all texts' queries, or of one's, part by part."""
     stride = make.plan.query_stride(op)
     for first, count in make.plan.query_parts:
-        place = Ref("query", first * make.config.cols * op.query.element)
-        make.drain(linear, View(place, stride), tiles=(first, count), behind=behind)
+        offset = first * make.config.cols * op.query.element + (text or 0) * stride
+        target = View(Ref("query", offset), stride)
+        make.drain(linear, target, tiles=(first, count), behind=behind, text=text)
 
 
 def _drain(
-    make: Instructions, op: Linear, behind: Sequence[Rowwise], targets: Sequence[View]
+    make: Instructions,
+    op: Linear,
+    behind: Sequence[Rowwise],
+    targets: Sequence[View],
+    alone: int | None = None,
 ) -> None:
     """Add the requantization of a product, whose rows are those of texts with targets of their own.
 
-    It is one instruction where these lie one behind the other.
+    It is one instruction where these lie one behind the other, or that of one text ``alone``.
     """
     first, *others = targets
-    if isinstance(first.place, Ref):
+    if alone is None and isinstance(first.place, Ref):
         make.drain(op, first, behind=behind)
         return
     for text, target in enumerate(targets):
-        make.drain(op, target, text=text if others else None, behind=behind)
+        if alone in (None, text):
+            make.drain(op, target, text=text if others else None, behind=behind)

@@ -15,7 +15,7 @@ from generators.lower.cached import Cached
 from generators.lower.instructions import View, Work
 from generators.lower.moves import load, store
 from generators.lower.plan import PAIRS, kind
-from generators.lower.projections import Instructions, place_behind
+from generators.lower.projections import HEAD_TILES, Instructions, place_behind
 from generators.lower.residence import Register, of_text
 from generators.lower.staging import STAGES
 from generators.lower.walk import Product, ending_ahead, steps
@@ -23,8 +23,6 @@ from generators.program.draft import Given, Node, Ref, Repeat, Written
 
 STREAM = Ref("x")
 """Place of the residual stream's first row."""
-HEAD_TILES = 12
-"""Tile columns of the head's products that are requantized at once."""
 
 
 @dataclass
@@ -177,8 +175,10 @@ class Layers(Instructions):
         parts, cols = self.plan.ffn_parts, self.config.cols
         for place, (first, end) in enumerate(parts):
             tiles = first, end - first
-            for op, _ in layers:
-                self.linear(op, "h", tiles=tiles)
+            # The first one's rows of one text are multiplied beside the norm of the next text's.
+            for index, (op, _) in enumerate(layers):
+                for text in [None] if place or index else self.apart:
+                    self.linear(op, "h", tiles=tiles, text=text)
             for op, behind, target in ends:
                 part = View(Ref(kind(target), first * cols), target.columns)
                 self.drain(op, part, tiles=tiles, behind=behind)

@@ -29,6 +29,11 @@ ODD = QUERIES | {"up", "hidden"}
 
 BEHIND = HIDDEN | {"mlp_sum", "head0", "head1"}
 """Names of sums that are there when those of attention are not."""
+APART = 40
+"""Cycles of a row's product with as many columns from which on texts' rows are normalized apart:
+the vector engine has more instructions then, some 200 cycles of a layer."""
+HEAD_TILES = 12
+"""Tile columns of the head's products that are requantized at once."""
 
 
 @dataclass
@@ -58,10 +63,23 @@ class Instructions:
             self.m = self.rows
         linears = (op for op in self.graph.ops if isinstance(op, Linear))
         self._takers = {op.source.name: op for op in linears if op.residual}
-        self._ready: dict[str, int] = {}
+        self._ready: dict[tuple[str, int | None], int] = {}
         self._accumulators = Accumulators(self.config, self.model.name)
         self._word = 0
         self._brought: tuple[tuple[tuple[Words, int, int], ...], list[int]] = (), []
+
+    @property
+    def apart(self) -> Sequence[int | None]:
+        """Texts whose rows are multiplied one by one around norms, or ``None`` for all at once.
+
+        So the norm of one text's row is beside products of the next one's. Rows of all texts are
+        multiplied at once where these products are short, where weights come for each product, and
+        where the head is one product: each norm of the last layer is waited for by one of its own.
+        """
+        config, dim, words = self.config, self.model.dim, self.model.vocabulary
+        cycles = -(-dim // config.rows) * -(-dim // config.cols)
+        long = cycles >= APART and words > HEAD_TILES * config.cols
+        return range(self.texts) if self.texts > 1 and self.plan.resident and long else [None]
 
     def acc(self, name: str, rows: int) -> int:
         """Return the first of the accumulators' rows for sums of some name.
@@ -134,12 +152,14 @@ class Instructions:
         acc: int | None = None,
         tiles: tuple[int, int] | None = None,
         split: int | None = None,
+        text: int | None = None,
     ) -> None:
         """Add the product of all rows of a buffer or view, or of one row at a place, and a matrix.
 
         With ``tiles`` (first, count) only of some tile columns, with ``split`` of one part. Sums
-        are in the product's own rows, or from ``acc`` on. A correction comes with the last part;
-        the first tile columns have its thin tensor made.
+        are in the product's own rows, or from ``acc`` on. Of several texts' rows it is that of one
+        ``text`` alone. A correction comes with the last part; the first tile columns have its thin
+        tensor made.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         one = isinstance(source, Given | Ref)
@@ -148,13 +168,17 @@ class Instructions:
         tiles = tiles or (0, -(-op.target.columns // self.config.cols))
         acc = self.sums(op, matrix.place(tiles[0])) if acc is None else acc
         stride, m = BANKS if one else self.stride(op), 1 if one else self.m
+        if text is not None:
+            view, acc, m = self._rows(view, text), acc + text, 1
         own = matrix.splits if split is None else [matrix.splits[split]]
         parts = [part for each in own for part in each if part.plane < self.planes]
         thin = None if low is None or own[-1] is not matrix.splits[-1] else low.first
-        made = View(Ref(thin.target.buffer), thin.target.columns) if thin else view
+        made = view
+        if thin:
+            made = self._rows(View(Ref(thin.target.buffer), thin.target.columns), text)
         if thin and tiles[0] == 0:
-            self.linear(thin, source)
-            self.drain(thin, made, row=one)
+            self.linear(thin, source, text=text)
+            self.drain(thin, made, row=one, text=text)
         for run, behind, distance in matrix.runs(*tiles):
             sums = View(acc + behind * stride, distance * stride)
             self._multiply(parts, view, sums, m, run, matrix.stage)
@@ -249,47 +273,62 @@ class Instructions:
     def norm(self, op: Norm) -> None:
         """Add the norm of all rows of the residual stream."""
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
-        self.stage.add(self._norm(op, words))
+        for text in self.apart:
+            self.stage.add(self._norm(op, words, text))
 
-    def _norm(self, op: Norm, words: int) -> Draft:
+    def _norm(self, op: Norm, words: int, text: int | None) -> Draft:
         dim, written = self.model.dim, Written(op.target.name)
-        target = View(Ref("h"), op.target.stride)
-        return Work(self.stream, target, self.m, dim, words, written).norm(op)
+        target = self._rows(View(Ref("h"), op.target.stride), text)
+        m = self.m if text is None else 1
+        return Work(self._rows(self.stream, text), target, m, dim, words, written).norm(op)
+
+    def _rows(self, view: View, text: int | None) -> View:
+        """Return all rows of a view, or the one of a text."""
+        assert not isinstance(view.place, int)
+        return View(place_behind(view.place, (text or 0) * view.stride), view.stride)
 
     @property
     def stream(self) -> View:
         """The residual stream."""
         return View(Ref("x"), 2 * self.model.dim)
 
-    def multiply_ready(self, tensor: Tensor, columns: int) -> None:
+    def multiply_ready(self, tensor: Tensor, columns: int, text: int | None = None) -> None:
         """Add the partial products of a tensor's reader whose operands are there: so many columns.
 
         Those that have been added are not again. Without weights on the chip the product is whole.
+        Of several texts' rows it is that of one ``text`` alone.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
         ends = [parts[-1].held.rows.stop for parts in matrix.splits]
-        for split in range(self._ready.get(name, 0), sum(end <= columns for end in ends)):
-            self.linear(op, kind(tensor), split=split)
-            self._ready[name] = split + 1
+        done = max(self._ready.get((name, one), 0) for one in (None, text))
+        for split in range(done, sum(end <= columns for end in ends)):
+            self.linear(op, kind(tensor), split=split, text=text)
+            self._ready[name, text] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Add what is left of a product, its sum to the residual stream, and the norm behind it."""
         (step,) = behind
         assert isinstance(step, Norm), "no decoder has others"
-        self.multiply_ready(op.source, op.source.columns)
+        for text in self.apart:
+            self.multiply_ready(op.source, op.source.columns, text)
         matrix, x = self.plan.matrices[op.target.name], self.stream
         both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
         fits = sum(one.count for one, _, _ in both) <= self.config.param_depth
         if not self.config.fused or (self.plan.passing and not fits):
-            self.drain(op, x, "wide_out", "add", beside=x)
+            for text in self.apart:
+                own = self._rows(x, text)
+                self.drain(op, own, "wide_out", "add", beside=own, text=text)
             self.norm(step)
             return
         pre, words = self.params(*both)
-        sums, written = View(self.sums(op), self.stride(op)), Written(op.target.name)
-        work = Work(sums, x, self.m, op.target.columns, pre, written)
-        added = work.requantize(Opcode.DRAIN, "wide_out", "add", beside=x)
-        self.stage.add(*flatten(fused([added, self._norm(step, words)], keep=True)))
+        written = Written(op.target.name)
+        for text in self.apart:
+            own, m = self._rows(x, text), self.m if text is None else 1
+            sums = View(self.sums(op) + (text or 0), self.stride(op))
+            work = Work(sums, own, m, op.target.columns, pre, written)
+            added = work.requantize(Opcode.DRAIN, "wide_out", "add", beside=own)
+            self.stage.add(*flatten(fused([added, self._norm(step, words, text)], keep=True)))
 
 
 def place_behind(place: Ref | Given, offset: int) -> Ref | Given:

@@ -142,7 +142,9 @@ class TokenAttention:
         else:
             for row in range(count):
                 self._drain(first * group + row, View(acc + row, count), stride, 1)
-        if self.last:
+        if self.text in self.make.apart:
+            self.make.multiply_ready(self.op.target, end * group * width, self.text)
+        elif self.last:
             self.make.multiply_ready(self.op.target, end * group * width)
 
     def _context(self, place: int) -> tuple[int, int]:

@@ -258,10 +258,29 @@ def _flow(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | N
     accesses = [Access(line.engine, list(line.reads), list(line.writes)) for line in flat]
     tokens = order(accesses, config)
     for first, size in loops:
+        _take_last(accesses, tokens, first, size)
+    tokens = order(accesses, config)
+    for first, size in loops:
         one = tokens[first : first + size]
         if any(tokens[first + i * size : first + (i + 1) * size] != one for i in range(TRIED)):
             return None
     return {id(line): given for line, given in zip(flat, tokens, strict=True)}
+
+
+def _take_last(accesses: Sequence[Access], tokens: Sequence[Tokens], first: int, size: int) -> None:
+    """Let what comes behind a loop take those tokens that the last iteration alone does not give.
+
+    That is the last instruction of the token's engine before one that takes a later token of the
+    same engine.
+    """
+    end = first + TRIED * size
+    for place in range(end - size, end):
+        giver = accesses[place].engine
+        for engine in tokens[place - size].push - tokens[place].push:
+            behind = [at for at in range(end, len(accesses)) if accesses[at].engine == engine]
+            taken = [at for at in behind[1:] if giver in tokens[at].pop]
+            for taker in [at for at in behind if at < min(taken, default=len(accesses))][-1:]:
+                accesses[taker].after.append(place)
 
 
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
