@@ -227,29 +227,28 @@ def test_the_circuit_takes_two_texts():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["streamed", "fused"])
-def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(name):
-    config = CONFIGS[name].replace(trace=True)
-    program = compile_text(DECODERS["llama"], config, context=48, texts=2)
-    session = go_on(program, "verilator", (51, 50), 1)
+@pytest.mark.parametrize(
+    ("config", "context"),
+    [
+        pytest.param(CONFIGS["streamed"], 48, id="streamed"),
+        pytest.param(CONFIGS["fused"], 48, id="fused"),
+        *(
+            pytest.param(NARROW[name].replace(registered=True), 20, id=f"narrow-{name}")
+            for name in NARROW
+        ),
+    ],
+)
+def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(config, context):
+    config = config.replace(trace=True)
+    program = compile_text(DECODERS["llama"], config, context=context, texts=2)
+    session = go_on(program, "verilator", (context + 3, context + 2), 1)
     assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
     timing = session.timing
-    expected = program.predict_texts([50, 49], timing.latency, timing.interval)
+    places = [context + 2, context + 1]
+    expected = program.predict_texts(places, timing.latency, timing.interval)
     assert abs(expected / session.turns[-1].cycles - 1) < 0.02
-    alone = compile_text(DECODERS["llama"], config, context=48)
-    assert expected < 1.7 * alone.predict(50, timing.latency, timing.interval).cycles
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NARROW)
-def test_cycles_of_norms_that_are_apart(name):
-    config = NARROW[name].replace(trace=True, registered=True)
-    program = compile_text(DECODERS["llama"], config, context=20, texts=2)
-    session = go_on(program, "verilator", (23, 22), 1)
-    assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
-    timing = session.timing
-    expected = program.predict_texts([22, 21], timing.latency, timing.interval)
-    assert abs(expected / session.turns[-1].cycles - 1) < 0.02
+    alone = compile_text(DECODERS["llama"], config, context=context)
+    assert expected < 1.7 * alone.predict(context + 2, timing.latency, timing.interval).cycles
 
 
 @pytest.mark.slow
