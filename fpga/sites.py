@@ -89,24 +89,42 @@ def _halves(multipliers: Cells, weights: Cells, device: Device) -> Places:
     """Give a tree's columns the blocks from both sides of the device on, half of them from each.
 
     Each column takes the next sites of a side, its multipliers in the order in which the tree adds
-    them. Its block RAMs get theirs so that the ways to the multipliers are shortest together.
+    them, amid its block RAMs as far as there are more sites than multipliers. Its block RAMs get
+    theirs so that the ways to the multipliers are shortest together; those of columns that share
+    multipliers are one column's.
     """
-    columns = sorted({column for column, *_ in weights})
+    with_own = sorted({column for column, _ in multipliers})
+    shared = {at: next((own for own in with_own if own >= at), at) for at, *_ in weights}
+    columns = sorted({*shared.values()})
     rows = 1 + max((row for _, row in multipliers), default=0)
     half = (len(columns) + 1) // 2
     found: Places = []
     for side, some in ((1, columns[:half]), (-1, columns[: half - 1 : -1])):
-        free = iter(_sites(device, device.multiplier_rows, _MULTIPLIERS)[::side])
+        free = _sites(device, device.multiplier_rows, _MULTIPLIERS)[::side]
+        spare = (len(free) - len(multipliers)) // 2
         free_rams = iter(_sites(device, device.ram_rows, _RAMS)[::side])
         for column in some:
-            here = {row: next(free) for at, row in sorted(multipliers) if at == column}
-            rams = [key for key in sorted(weights) if key[0] == column]
-            found += [(multipliers[column, row], _text(site)) for row, site in here.items()]
+            own = [row for at, row in sorted(multipliers) if at == column]
+            rams = [key for key in sorted(weights) if shared[key[0]] == column]
             sites = [*itertools.islice(free_rams, len(rams))]
+            skipped = _skipped(free, len(own), sites, spare)
+            spare -= skipped
+            here = dict(zip(own, free[skipped:], strict=False))
+            free = free[skipped + len(own) :]
+            found += [(multipliers[column, row], _text(site)) for row, site in here.items()]
             ways = [[_way(key, site, rams, rows, here) for site in sites] for key in rams]
             for ram, site in zip(*linear_sum_assignment(ways), strict=True):
                 found.append((weights[rams[ram]], _text(sites[site])))
     return found
+
+
+def _skipped(free: Sequence[Site], count: int, rams: Sequence[Site], spare: int) -> int:
+    """Return how many of the free sites to leave, so that the next ones are amid block RAMs."""
+    amid = sum(site[0] for site in rams) / len(rams)
+    return min(
+        range(spare + 1),
+        key=lambda skipped: abs(sum(site[0] - amid for site in free[skipped : skipped + count])),
+    )
 
 
 def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Device) -> Places:
@@ -147,8 +165,8 @@ def _way(
     ram: tuple[Any, ...], site: Site, rams: list[tuple[Any, ...]], rows: int, here: dict[int, Site]
 ) -> int:
     """Return how far a block RAM's weights go from a site to their multipliers, for all rows."""
-    _, part, number = ram
-    count = sum(one[1] == part for one in rams)
+    *half, number = ram
+    count = sum([*one[:2]] == half for one in rams)
     served = range(number * rows // count, -(-(number + 1) * rows // count))
     return sum(
         abs(here[row][0] - site[0]) + abs(here[row][1] - site[1]) for row in served if row in here
