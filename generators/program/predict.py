@@ -27,7 +27,7 @@ _KEEP = 3
 """Cycles from a LOAD's last word to its end."""
 _FETCH = 6
 """Cycles from a taken STORE to its first word."""
-_READ = (12, 15)
+_READ = (12, 16)
 """Cycles from the last beat that a softmax of sums reads to the start of one that follows it,
 without ``registered`` and with it."""
 _WRITTEN = (3, 5)

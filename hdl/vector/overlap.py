@@ -17,9 +17,10 @@ class Overlap(Component):
     same, or while ``behind`` is 1 the one that was at the door before. ``begun`` tells that the
     front end has started the command at the door, ``read`` that it has taken its last beat, and
     ``written`` that the back end has written the last beat of ``o``. ``early`` asks for the next
-    command while ``o`` is still to be written; ``follows`` tells that the command at the door may
-    start then. ``start`` starts the back end: with ``begun``, or as soon as nothing is behind, with
-    ``registered`` a cycle later, when what is at the door is decoded.
+    command while ``o`` is still to be written, with ``registered`` a cycle behind ``read``;
+    ``follows`` tells that the command at the door may start then. ``start`` starts the back end:
+    with ``begun``, or as soon as nothing is behind, with ``registered`` a cycle later, when what is
+    at the door is decoded.
     Without ``fused`` there is never anything behind.
     """
 
@@ -53,12 +54,13 @@ class Overlap(Component):
         followed = softmax & self.i.flags[definition.flag_bit("followed")]
         # A front end that begins as this one ends finds what it needs decoded.
         busy = self.behind
-        if self.config.registered:
+        registered = self.config.registered
+        if registered:
             busy |= delay(m, busy, 1, reset=True)
         m.d.comb += [
             self.o.eq(Mux(self.behind, kept, self.i)),
             self.follows.eq(softmax & self.i.flags[definition.flag_bit("drain")]),
-            self.early.eq((self.read | waiting) & followed & ~self.behind & ~owed),
+            self.early.eq((waiting if registered else self.read | waiting) & followed & ~owed),
             self.start.eq((self.begun | owed) & ~busy),
         ]
         m.d.sync += [

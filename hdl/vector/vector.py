@@ -158,7 +158,7 @@ class VectorEngine(Component):
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
         collect(m, [(opcode_r.drain, accumulators.o), (~opcode_r.drain, fronts.o)], epilogue.i)
         if config.fused:
-            copy = self._intake(m, accumulators, walks, params, fronts, flag_r, start & flag.drain)
+            copy = self._intake(m, accumulators, walks, params, fronts, flag_r, flag.drain, start)
             memories.append(copy)
         self._fill(m, fill, params, reader, opcode, start)
         m.d.comb += [
@@ -212,25 +212,30 @@ class VectorEngine(Component):
             epilogue.params.eq(params.read_data),
         ]
 
-    def _intake(self, m, accumulators, walks, params, fronts, flag, start):
-        """Lead accumulators to the front ends where ``drain`` says so; return their parameters."""
+    def _intake(self, m, accumulators, walks, params, fronts, flag, drains, start):
+        """Lead accumulators to the front ends where ``drain`` says so; return their parameters.
+
+        With ``registered`` these are written a cycle after the others.
+        """
         m.submodules.intake = intake = Intake(self.config)
         m.submodules.pre_params = copy = ParamMemory(self.config, self.config.pre_depth)
+        late = int(self.config.registered)
         m.d.comb += [
             *(
-                getattr(copy, name).eq(getattr(params, name))
-                for name in ("write_en", "write_addr", "write_line", "write_data")
+                getattr(copy, name).eq(delay(m, getattr(params, name), late))
+                for name in ("write_addr", "write_line", "write_data")
             ),
+            copy.write_en.eq(delay(m, params.write_en, late, reset=True)),
             copy.read_addr.eq(intake.param_addr),
             intake.params.eq(copy.read_data),
             intake.walk.eq(self._registered(m, walks.pre)),
-            intake.start.eq(start),
-            accumulators.by_row.eq(start),
+            intake.start.eq(start & drains),
+            accumulators.by_row.eq(drains),
             intake.i.p.eq(accumulators.o.p),
         ]
         connect(m, intake.o, fronts.drained)
         addr, stride = self._registered(m, self.i.p.i_addr), self._registered(m, self.i.p.i_stride)
-        with m.If(start):
+        with m.If(drains):
             m.d.comb += [accumulators.acc_addr.eq(addr), accumulators.acc_stride.eq(stride)]
         with m.If(flag.drain):
             m.d.comb += [
