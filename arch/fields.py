@@ -27,7 +27,7 @@ class Fields:
     array: str = "systolic"
     """Addition within a column: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
     packed: bool = False
-    """Two columns share each multiplier: two products of narrow operands in one."""
+    """Two columns share each multiplier: two products in one; adders part those that overlap."""
     pass_width: int = 8
     """Bits of a weight that elements multiply in a cycle, 8, 4, or 1 by adders alone (bits); wider
     weights take several passes."""

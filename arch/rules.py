@@ -19,7 +19,7 @@ MULTIPLIER_WIDTHS = (16, 32)
 """Values of the field ``multiplier_width`` (bits)."""
 
 PACKED_WIDTH = 5
-"""Widest operands of which a multiplier of 18 bits makes two products (bits)."""
+"""Widest operands of which a multiplier of 18 bits makes two products without adders (bits)."""
 
 WIDE_SUMS = 32
 """Width of accumulators of products with INT16 (bits)."""
@@ -157,12 +157,6 @@ def _check_passes(config: Fields) -> None:
         )
     if config.packed and config.pass_width == 1:
         raise InputError("Field packed needs multipliers, which pass_width 1 has not")
-    if config.packed and config.passes == 1 and config.element_width > PACKED_WIDTH:
-        raise InputError(
-            f"Field packed needs pass_width 4, or operands of at most {PACKED_WIDTH} bits "
-            f"after their zero points, but operand_width is {config.operand_width} and "
-            f"zero_points {str(config.zero_points).lower()}"
-        )
 
 
 def _check_wide_operands(config: Fields) -> None:

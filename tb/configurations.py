@@ -5,7 +5,7 @@ import numpy as np
 from arch.config import Config
 from arch.fields import next_power_of_two
 from arch.formats import OPERAND_BITS
-from arch.rules import ARRAYS, PACKED_WIDTH, PASS_WIDTHS, WIDE_SUMS
+from arch.rules import ARRAYS, PASS_WIDTHS, WIDE_SUMS
 
 UNITS = (
     "b_transpose",
@@ -77,7 +77,7 @@ def random_config(rng: np.random.Generator) -> Config:
         **units,
         array=str(rng.choice(ARRAYS)),
         registered=bool(rng.random() < 0.5),
-        packed=bool(operand_width + zero_points <= PACKED_WIDTH and rng.random() < 0.7),
+        packed=bool(rng.random() < 0.5),
         wide_functions=bool(units["activation"] and rng.random() < 0.5),
     )
     # The largest power of two that divides what is read or written at once, or one below.
@@ -87,4 +87,4 @@ def random_config(rng: np.random.Generator) -> Config:
     if operand_width < OPERAND_BITS or zero_points or config.operand_gating:
         return config
     pass_width = int(rng.choice(PASS_WIDTHS))
-    return config.replace(pass_width=pass_width, packed=pass_width == 4)
+    return config.replace(pass_width=pass_width, packed=config.packed and pass_width > 1)

@@ -132,12 +132,6 @@ def test_a_single_element_is_a_machine():
             "operands cannot overflow, but acc_width is 16",
         ),
         (
-            {"packed": True, "operand_width": 5},
-            ValueError,
-            "Field packed needs pass_width 4, or operands of at most 5 bits after their zero "
-            "points, but operand_width is 5 and zero_points true",
-        ),
-        (
             {"packed_slots": True, "weight_formats": "int4", "array": "tree", "zero_points": False},
             ValueError,
             "Field packed_slots needs array 'tree', zero_points and operand_gating false and "

@@ -23,6 +23,7 @@ TREE = {"array": "tree"}
 REGISTERED = {"registered": True}
 PACKED = {"weight_formats": "int4,int3,ternary,nf4,int6", "weight_group": 8}
 PARTS = {"pass_width": 4, "packed": True, "zero_points": False, "operand_gating": False}
+OVERLAPPING = {"packed": True}
 WIDE = {"wide_operands": True}
 PAIRED = {"packed_slots": True}
 CACHE = {
@@ -133,6 +134,11 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ),
         ("icarus", {"rows": 1, "cols": 1, "weight_depth": 30, **CACHE, **BLOCKS}, 0.2, 43),
         ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
+        ("icarus", {**ODD, **OVERLAPPING}, 0.2, 44),
+        ("verilator", {**SQUARE, **OVERLAPPING, **TREE, **REGISTERED}, 0.1, 45),
+        ("icarus", {**ODD, **OVERLAPPING, **CACHE, **BLOCKS, **REGISTERED}, 0.2, 46),
+        ("icarus", {"rows": 2, "cols": 4, **OVERLAPPING, **WIDE, "acc_width": 32}, 0.2, 47),
+        ("icarus", {"rows": 5, "cols": 2, **OVERLAPPING, "sleep": True}, 0.2, 48),
         ("verilator", {**SQUARE, **WIDE}, 0.2, 32),
         ("icarus", {**ODD, **TREE, **WIDE}, 0.1, 33),
         ("icarus", {"rows": 4, "cols": 6, **REGISTERED, **PACKED, **WIDE}, 0.2, 34),

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,55 @@ def test_a_packed_multiplier_makes_both_products_of_all_operands(
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
+
+
+@pytest.mark.parametrize("gating", [False, True])
+@pytest.mark.parametrize(
+    ("width", "parts", "factor"),
+    [(3, 3, 8), (4, 3, 8), (2, 4, 8), (1, 4, 8), (6, 6, 18), (8, 8, 18), (9, 9, 18), (11, 8, 18)],
+)
+def test_products_of_a_packed_multiplier_that_overlap_are_parted(
+    width: int, parts: int, factor: int, gating: bool
+) -> None:
+    unit = PackedMultiplier(width, b_width=parts, gating=gating, factor_width=factor)
+    assert unit.overlapping
+    a, b = bounds(signed(width)), bounds(signed(parts))
+    if factor < HARDWARE_WIDTH:
+        ranges = (range(a[0], a[1] + 1), *[range(b[0], b[1] + 1)] * 2)
+        triples = list(itertools.product(*ranges))
+    else:
+        rng = random.Random(5)
+        triples = list(itertools.product((*a, -1, 0, 1), *[(*b, -1, 0, 1)] * 2))
+        triples += [(rng.randint(*a), rng.randint(*b), rng.randint(*b)) for _ in range(3000)]
+
+    async def bench(ctx: Any) -> None:
+        held, expected = (0, 0, 0), []
+        for cycle, values in enumerate(triples):
+            ctx.set(unit.a, values[0])
+            for port, value in zip(unit.b, values[1:], strict=True):
+                ctx.set(port, value)
+            en = not gating or cycle % 3 != 1
+            clear = gating and cycle % 5 == 2
+            if gating:
+                ctx.set(unit.en, en)
+                ctx.set(unit.clear, clear)
+            product = (0, 0) if clear else (held[0] * held[1], held[0] * held[2])
+            held = values if en else held
+            expected.append(product)
+            await ctx.tick()
+            if cycle > 2:
+                assert (ctx.get(unit.p[0]), ctx.get(unit.p[1])) == expected[-2], cycle
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def test_operands_that_cannot_be_packed_are_refused() -> None:
+    message = "^Packed operands must have at most 9 bits, not 10$"
+    with pytest.raises(ValueError, match=message):
+        PackedMultiplier(8, b_width=10)
 
 
 def bounds(shape: Shape) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from tests.support.toggles import Pairs, check_gating, count_toggles
 ODD = {"rows": 5, "cols": 3}
 BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}
 PACKED = {"packed": True, "operand_width": 4, "acc_width": 24}
+OVERLAPPING = {"packed": True}
 PARTS = {"packed": True, "pass_width": 4, "zero_points": False, "operand_gating": False}
 TERNARY = {"packed": False, "pass_width": 1}
 
@@ -33,6 +34,11 @@ TERNARY = {"packed": False, "pass_width": 1}
         ("icarus", PACKED | {"rows": 5, "cols": 3, "weight_depth": 6}, 0.7),
         ("icarus", PACKED | {"rows": 2, "cols": 6, "operand_width": 5, **BARE}, 1.0),
         ("icarus", PACKED | {"rows": 1, "cols": 1}, 1.0),
+        ("icarus", OVERLAPPING | {"rows": 3, "cols": 4}, 1.0),
+        ("icarus", OVERLAPPING | {"rows": 3, "cols": 3, **BARE}, 0.9),
+        ("icarus", OVERLAPPING | {"rows": 2, "cols": 2, "operand_width": 6}, 1.0),
+        ("icarus", OVERLAPPING | {"rows": 1, "cols": 1}, 1.0),
+        ("verilator", OVERLAPPING | {"rows": 5, "cols": 5, "sleep": True}, 0.8),
         ("verilator", ODD | {"cols": 5, "sleep": True}, 1.0),
         ("icarus", ODD | {"cols": 4, "sleep": True, "weight_depth": 6, **BARE}, 0.6),
         ("icarus", PACKED | {"rows": 3, "cols": 5, "sleep": True}, 0.9),

@@ -15,6 +15,7 @@ from tests.support.toggles import Pairs, check_gating, count_toggles
 ODD = {"rows": 5, "cols": 3}
 BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}
 PACKED = {"packed": True, "operand_width": 4, "acc_width": 24}
+OVERLAPPING = {"packed": True}
 PARTS = {"packed": True, "pass_width": 4, "zero_points": False, "operand_gating": False}
 TERNARY = {"packed": False, "pass_width": 1}
 LATE = {"registered": True}
@@ -35,6 +36,11 @@ LATE = {"registered": True}
         ("icarus", PACKED | {"rows": 5, "cols": 3, "weight_depth": 6}, 0.7, 6),
         ("icarus", PACKED | {"rows": 2, "cols": 6, "operand_width": 5, **BARE}, 1.0, 4),
         ("icarus", PACKED | {"rows": 1, "cols": 1}, 1.0, 3),
+        ("icarus", OVERLAPPING | {"rows": 3, "cols": 4}, 1.0, 6),
+        ("verilator", OVERLAPPING | {"rows": 8, "cols": 5, "weight_depth": 6, **BARE}, 0.8, 7),
+        ("icarus", OVERLAPPING | {"rows": 2, "cols": 3, "operand_width": 5}, 1.0, 5),
+        ("icarus", OVERLAPPING | {"rows": 2, "cols": 2, "operand_width": 6, **BARE}, 0.9, 5),
+        ("icarus", OVERLAPPING | {"rows": 1, "cols": 1}, 1.0, 3),
         ("verilator", {**PARTS, "rows": 3, "cols": 5}, 1.0, 5),
         ("icarus", {**PARTS, "rows": 2, "cols": 4, "weight_depth": 6, "packed": False}, 1.0, 4),
         ("icarus", {**PARTS, **TERNARY, "rows": 5, "cols": 2, "weight_depth": 5}, 1.0, 6),

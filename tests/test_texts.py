@@ -233,7 +233,9 @@ def test_the_circuit_takes_two_texts():
         pytest.param(CONFIGS["streamed"], 48, id="streamed"),
         pytest.param(CONFIGS["fused"], 48, id="fused"),
         *(
-            pytest.param(NARROW[name].replace(registered=True), 20, id=f"narrow-{name}")
+            pytest.param(
+                NARROW[name].replace(registered=True, packed=True), 20, id=f"narrow-{name}"
+            )
             for name in NARROW
         ),
     ],

@@ -1,11 +1,12 @@
 """A multiplier with the registers that hardware multipliers have."""
 
-from amaranth.hdl import Module, Signal, Value, ValueLike, signed
+from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.errors import InputError
 from hdl.component import Component
+from hdl.stream.pipeline import data_register
 
 HARDWARE_WIDTH = 18
 """Width of the signed operands of a hardware multiplier (bits)."""
@@ -100,15 +101,33 @@ class PackedMultiplier(Component):
 
     Its second operand is ``b[1] * 2**(width + b_width) + b[0]``. In its product ``p[0]`` is below
     ``p[1]``, from which it has taken one where it is negative; that is added again behind the
-    register. ``a`` has ``width`` bits and ``b[i]`` ``b_width``, without it as many. Operands
-    of other widths must not both be the least, so that 8 and 5 bits fit a hardware multiplier.
-    Timing and ``gating`` are the multiplier's.
+    register. ``a`` has ``width`` bits and ``b[i]`` ``b_width``, without it as many. Timing and
+    ``gating`` are the multiplier's.
+
+    Operands for which that one has more than ``factor_width`` bits (:func:`overlaps`) make products
+    that lie over each other: ``b[1] * 2**(factor_width - b_width)`` is above a ``b[0]`` without
+    sign, plus ``2**(b_width - 1)``. The lowest bits of ``p[1]``, from adders, tell the two apart.
+    A register stands behind them: both are a cycle later. Raises :class:`InputError` where
+    ``b_width`` is more than half of ``factor_width``.
     """
 
-    def __init__(self, width: int, *, b_width: int | None = None, gating: bool = False):
+    def __init__(
+        self,
+        width: int,
+        *,
+        b_width: int | None = None,
+        gating: bool = False,
+        factor_width: int = HARDWARE_WIDTH,
+    ):
         self.width = width
         self.b_width = width if b_width is None else b_width
         self.gating = gating
+        self.factor_width = factor_width
+        self.overlapping = overlaps(width, self.b_width, factor_width)
+        if self.overlapping and 2 * self.b_width > factor_width:
+            raise InputError(
+                f"Packed operands must have at most {factor_width // 2} bits, not {self.b_width}"
+            )
         members = {
             "a": In(signed(width)),
             "b": In(data.ArrayLayout(signed(self.b_width), 2)),
@@ -123,17 +142,64 @@ class PackedMultiplier(Component):
         low = self.width + self.b_width
         # A bit beyond the upper operand's, from which the lower one may take one.
         more = int(self.b_width == self.width)
-        both = Multiplier(self.width, b_width=low + self.b_width + more, gating=self.gating)
-        m.submodules.both = both
+        wide = self.factor_width if self.overlapping else low + self.b_width + more
+        m.submodules.both = both = Multiplier(self.width, b_width=wide, gating=self.gating)
+        m.d.comb += both.a.eq(self.a)
+        if self.gating:
+            m.d.comb += [both.en.eq(self.en), both.clear.eq(self.clear)]
+        if self.overlapping:
+            self._part(m, both)
+            return m
         m.d.comb += [
-            both.a.eq(self.a),
             both.b.eq((self.b[1] << low) + self.b[0]),
             self.p[0].eq(both.p[:low].as_signed()),
             self.p[1].eq(both.p[low:].as_signed() + both.p[low - 1]),
         ]
-        if self.gating:
-            m.d.comb += [both.en.eq(self.en), both.clear.eq(self.clear)]
         return m
+
+    def _part(self, m, both):
+        """Part products that lie over each other."""
+        low, upper = self.b
+        place = self.factor_width - self.b_width
+        over = max(1, self.width + self.b_width - place)
+        free = Const(0, place - self.b_width)
+        m.d.comb += both.b.eq(Cat(low[:-1], ~low[-1], free, upper))
+        # As the multiplier's registers: the operands', and the lowest bits of the upper product.
+        a = Signal(signed(self.width), reset_less=True)
+        b = Signal(over, reset_less=True)
+        late = Signal.like(a)
+        known = Signal(over, reset_less=True)
+        with m.If(self.en if self.gating else Const(1)):
+            m.d.sync += [a.eq(self.a), b.eq(upper)]
+        m.d.sync += [late.eq(a), known.eq(low_product(a, b))]
+        if self.gating:
+            with m.If(self.clear):
+                m.d.sync += [late.eq(0), known.eq(0)]
+        # What of the lower product, of which an operand has no sign, lies over the upper one.
+        part = (both.p[place:][:over] - known)[:over].as_signed()
+        p = data_register(m, self.p)
+        m.d.sync += [
+            p[0].eq(Cat(both.p[:place], part).as_signed() - (late << (self.b_width - 1))),
+            p[1].eq(both.p[place:] - part),
+        ]
+
+
+def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
+    """Return whether products of packed operands lie over each other in a multiplier's."""
+    return width + 2 * b_width + (width == b_width) > factor_width
+
+
+def low_product(a: Value, b: Value) -> Value:
+    """Return the lowest bits of a product, as many as ``b`` has, made of adders."""
+    width = len(b)
+    rows = [a[: width - place] & b[place].replicate(width - place) for place in range(width)]
+    while len(rows) > 1:
+        pairs = [rows[first : first + 2] for first in range(0, len(rows), 2)]
+        # The second of a pair stands as many bits higher as it has fewer.
+        rows = [
+            sum(row << len(pair[0]) - len(row) for row in pair)[: len(pair[0])] for pair in pairs
+        ]
+    return rows[0]
 
 
 class MultiplierPair(Component):

@@ -8,8 +8,10 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.formats import EXPONENT_BITS
+from hdl.arithmetic.multiplier import overlaps
+from hdl.matrix.blocks import SHIFTS
 from hdl.matrix.element import REGISTER_DEPTH
-from hdl.matrix.parts import part_layout
+from hdl.matrix.parts import part_layout, part_width
 from hdl.matrix.wide import shift_members
 from hdl.ports import scale_members
 from hdl.stream.flow import Flow
@@ -156,8 +158,20 @@ def side(config: Config, col: int) -> str:
 def array_latency(config: Config) -> int:
     """Return the cycles from activations to their sums."""
     if config.array == "tree":
-        return weights_latency(config) + 2 + (config.rows - 1).bit_length()
-    return config.rows + config.cols + 3
+        added = (config.rows - 1).bit_length()
+        return weights_latency(config) + product_latency(config) + added
+    return config.rows + config.cols + 1 + product_latency(config)
+
+
+def product_latency(config: Config) -> int:
+    """Return the cycles from operands to their product: one more where a pair's overlap."""
+    width = part_width(config.pass_width) if config.passes > 1 else config.element_width
+    return 2 + (config.packed and config.cols > 1 and overlaps(row_width(config), width))
+
+
+def row_width(config: Config) -> int:
+    """Return the width of an activation at a multiplier (bits)."""
+    return config.element_width + (SHIFTS if config.block_exponents else 0)
 
 
 def weights_latency(config: Config) -> int:

@@ -142,11 +142,12 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: column c waits until the last column's sum is there.
 
-    Columns whose sums come a cycle ``late`` wait one less. ``o_valid`` is ``valid`` of ``latency``
-    cycles before, the time that activations take from the left edge through the array and this.
+    Columns whose sums come some cycles ``late`` wait so many less. ``o_valid`` is ``valid`` of
+    ``latency`` cycles before, the time that activations take from the left edge through the array
+    and this.
     """
 
-    def __init__(self, *, late: Sequence[bool], width: int, latency: int, sleep: bool = False):
+    def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):
         self.sleep = sleep
         self.late = tuple(late)
         self.cols = cols = len(self.late)

@@ -6,7 +6,7 @@ from amaranth.hdl import Module
 
 from arch.config import Config
 from hdl.component import Component
-from hdl.matrix.array import array_latency, array_members, side, sum_width
+from hdl.matrix.array import array_latency, array_members, product_latency, side, sum_width
 from hdl.matrix.column import ElementColumn
 from hdl.matrix.edges import ActivationEdge, SleepEdge, SumEdge, WeightEdge
 from hdl.matrix.parts import at_place
@@ -150,8 +150,10 @@ class SystolicArray(Component):
     def _sums(self, m, columns):
         """Place the lower edge."""
         config = self.config
+        # That products in pairs take, and a column without another does not.
+        more = product_latency(config) - 2
         m.submodules.sum_edge = edge = SumEdge(
-            late=[column.side == "left" for column in columns],
+            late=[int(column.side == "left") - (not column.side and more) for column in columns],
             width=sum_width(config, config.rows),
             latency=self.latency,
             sleep=config.sleep,

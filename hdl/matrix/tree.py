@@ -14,13 +14,15 @@ from hdl.matrix.array import (
     array_latency,
     array_members,
     is_far,
+    product_latency,
+    row_width,
     side,
     slots_of,
     strobes,
     sum_width,
     weights_latency,
 )
-from hdl.matrix.blocks import SHIFTS, exponent_widths, operand
+from hdl.matrix.blocks import exponent_widths, operand
 from hdl.matrix.element import REGISTER_DEPTH, weight_registers
 from hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
 from hdl.matrix.wide import in_place
@@ -32,7 +34,7 @@ class TreeColumn(Component):
     """A column of elements, each with weights and a multiplier, and the tree that adds them.
 
     ``slot`` is that of the activations ``a`` of ``weights_latency`` cycles later; their sum is on
-    ``o`` ``2 + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to
+    ``o`` ``product_latency + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to
     ``write_slot`` of its rows, for activations whose ``slot`` comes later; none of this cycle may
     have that one.
 
@@ -58,7 +60,7 @@ class TreeColumn(Component):
         rows, width = config.rows, config.element_width
         self.exponent_width = exponent_width
         self.weight_width = width + config.operand_gating + config.slot_scales + exponent_width
-        self.row_width = width + (SHIFTS if config.block_exponents else 0)
+        self.row_width = row_width(config)
         self.part_width = part_width(config.pass_width) if config.passes > 1 else width
         members = {
             "a": In(data.ArrayLayout(signed(self.row_width), rows)),
@@ -156,16 +158,16 @@ class TreeColumn(Component):
             m.d.sync += blank.eq(~multiplier.en)
         if not right:
             m.d.comb += multiplier.b.eq(weight[:width])
-            if self.config.block_exponents:
-                # Those of mantissas have no more bits than those of INT8.
-                return multiplier.p[: self.config.element_width + width].as_signed()
-            return multiplier.p
-        m.d.comb += [
-            multiplier.b[0].eq(self.beside[row][:width]),
-            multiplier.b[1].eq(weight[:width]),
-            self.product[row].eq(multiplier.p[0]),
-        ]
-        return multiplier.p[1]
+            product = delay(m, multiplier.p, product_latency(self.config) - 2)
+        else:
+            m.d.comb += [
+                multiplier.b[0].eq(self.beside[row][:width]),
+                multiplier.b[1].eq(weight[:width]),
+                self.product[row].eq(multiplier.p[0]),
+            ]
+            product = multiplier.p[1]
+        # Those of mantissas have no more bits than those of INT8.
+        return product[: self.config.element_width + width].as_signed()
 
     def _memory(self, m):
         """Return each row's weight of the slot of ``weights_latency`` before, from one memory."""
@@ -214,10 +216,10 @@ class TreeColumn(Component):
 class TreeArray(Component):
     """``rows`` x ``cols`` elements: sums over the rows, one vector of activations a cycle.
 
-    For each vector of activations on ``i``, ``o`` brings ``latency`` = ``weights_latency + 2 +
-    ceil(log2(rows))`` cycles later, for each column, the sum over the rows of activation times
-    weight, modulo 2**acc_width: what :class:`SystolicArray` gives, bit for bit. An activation goes
-    to all columns at once, and each column adds its products in a tree.
+    For each vector of activations on ``i``, ``o`` brings ``latency`` = ``weights_latency +
+    product_latency + ceil(log2(rows))`` cycles later, for each column, the sum over the rows of
+    activation times weight, modulo 2**acc_width: what :class:`SystolicArray` gives, bit for bit. An
+    activation goes to all columns at once, and each column adds its products in a tree.
 
     ``i_weights`` writes a line of weights a cycle: a row (an element per column) or, with
     ``column``, a column (an element per row), in any order. A vector sees the lines of

@@ -10,6 +10,7 @@ from tb.formal.prover import properties
 
 _ROUNDED_WIDTH = 33  # bits, as in the requantizer
 _PACKED_WIDTH = 4  # bits
+_FACTOR_WIDTH = 10  # bits, of which products of 8 overlap in 2
 
 
 def _rounding_shift(module: ModuleType) -> Harness:
@@ -36,6 +37,16 @@ def _packed(module: ModuleType) -> Harness:
             m.d.comb += Assert(~ready | (dut.p[lane] == product))
 
     return Harness(module.PackedMultiplier(_PACKED_WIDTH), state)
+
+
+def _parted(module: ModuleType) -> Harness:
+    def state(m, dut, _probes):
+        ready = delay(m, Const(1), 3, reset=True)
+        for lane in range(2):
+            product = delay(m, dut.a * dut.b[lane], 3)
+            m.d.comb += Assert(~ready | (dut.p[lane] == product))
+
+    return Harness(module.PackedMultiplier(_PACKED_WIDTH, factor_width=_FACTOR_WIDTH), state)
 
 
 def _gated(module: ModuleType) -> Harness:
@@ -87,7 +98,12 @@ def _table(module: ModuleType) -> Harness:
 ARITHMETIC = (
     *properties({"rounding-shift": _rounding_shift}, width=_ROUNDED_WIDTH),
     *properties(
-        {"packed-products": _packed, "gated-product": _gated, "table": _table},
+        {
+            "packed-products": _packed,
+            "parted-products": _parted,
+            "gated-product": _gated,
+            "table": _table,
+        },
         probes={"gated-product": {"left": "dut.left", "right": "dut.right"}},
         width=_PACKED_WIDTH,
     ),
