@@ -6,12 +6,17 @@ from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
 
 
+WHOLE = 512
+"""Words up to which a memory stays one: as many as a block RAM has at its full width."""
+
+
 class SplitRam(Ram):
     """A :class:`Ram` without order whose words beyond a power of two are a memory of their own.
 
     Block RAM is as deep as it is narrow, by powers of two: 4,096 words of 64 bits are sixteen of
     4 bits side by side, but 4,608 words would be nine rows of two of 36 bits, with a choice of
-    nine behind each bit. Here they are the sixteen and two, with a choice of two.
+    nine behind each bit. Here they are the sixteen and two, with a choice of two. Memories of up to
+    ``WHOLE`` words are one, as block RAM is not less deep.
 
     With ``registered`` words are read a cycle later, out of a register for each of the two, which
     block RAM has of its own.
@@ -23,7 +28,7 @@ class SplitRam(Ram):
 
     def elaborate(self, _platform):
         m = Module()
-        low_depth = 1 << (self.depth.bit_length() - 1)
+        low_depth = 1 << (self.depth.bit_length() - 1) if self.depth > WHOLE else self.depth
         m.submodules.low = low = Ram(self.width, low_depth, part=self.part, ordered=False)
         parts = [low]
         if self.depth > low_depth:
