@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from fpga.devices import Device
@@ -50,7 +51,8 @@ def seat(netlist: Path, top: str, device: Device) -> int:
         return 0
     places = _columns(elements, device)
     if weights and _fits(factors, weights, device):
-        halves = _halves(factors, weights, device)
+        others = sum(cell["type"] == _MULTIPLIER for cell in cells.values()) - len(factors)
+        halves = _halves(factors, weights, others, device)
         places += halves + _between(cells, {site for _, site in halves}, device)
     for cell, site in places:
         cell["attributes"]["BEL"] = site
@@ -85,13 +87,13 @@ def _fits(multipliers: Cells, weights: Cells, device: Device) -> bool:
     return len(multipliers) <= sites and len(weights) <= len(_sites(device, device.ram_rows, _RAMS))
 
 
-def _halves(multipliers: Cells, weights: Cells, device: Device) -> Places:
+def _halves(multipliers: Cells, weights: Cells, others: int, device: Device) -> Places:
     """Give a tree's columns the blocks from both sides of the device on, half of them from each.
 
     Each column takes the next sites of a side, its multipliers in the order in which the tree adds
-    them, amid its block RAMs as far as there are more sites than multipliers. Its block RAMs get
-    theirs so that the ways to the multipliers are shortest together; those of columns that share
-    multipliers are one column's.
+    them. Sites that no ``others`` need are left out in front of them, and its block RAMs get
+    theirs, so that the ways to the multipliers are shortest together; block RAMs of columns that
+    share these are one column's.
     """
     with_own = sorted({column for column, _ in multipliers})
     shared = {at: next((own for own in with_own if own >= at), at) for at, *_ in weights}
@@ -101,30 +103,35 @@ def _halves(multipliers: Cells, weights: Cells, device: Device) -> Places:
     found: Places = []
     for side, some in ((1, columns[:half]), (-1, columns[: half - 1 : -1])):
         free = _sites(device, device.multiplier_rows, _MULTIPLIERS)[::side]
-        spare = (len(free) - len(multipliers)) // 2
+        spare = max(0, len(free) - len(multipliers) - others) // 2
         free_rams = iter(_sites(device, device.ram_rows, _RAMS)[::side])
         for column in some:
             own = [row for at, row in sorted(multipliers) if at == column]
             rams = [key for key in sorted(weights) if shared[key[0]] == column]
             sites = [*itertools.islice(free_rams, len(rams))]
-            skipped = _skipped(free, len(own), sites, spare)
+            tried = [_assigned(own, rams, free[first:], sites, rows) for first in range(spare + 1)]
+            skipped = min(range(spare + 1), key=lambda first: tried[first][0])
             spare -= skipped
-            here = dict(zip(own, free[skipped:], strict=False))
+            _, here, beside = tried[skipped]
             free = free[skipped + len(own) :]
             found += [(multipliers[column, row], _text(site)) for row, site in here.items()]
-            ways = [[_way(key, site, rams, rows, here) for site in sites] for key in rams]
-            for ram, site in zip(*linear_sum_assignment(ways), strict=True):
-                found.append((weights[rams[ram]], _text(sites[site])))
+            found += [(weights[ram], _text(site)) for ram, site in beside.items()]
     return found
 
 
-def _skipped(free: Sequence[Site], count: int, rams: Sequence[Site], spare: int) -> int:
-    """Return how many of the free sites to leave, so that the next ones are amid block RAMs."""
-    amid = sum(site[0] for site in rams) / len(rams)
-    return min(
-        range(spare + 1),
-        key=lambda skipped: abs(sum(site[0] - amid for site in free[skipped : skipped + count])),
-    )
+def _assigned(
+    own: Sequence[int],
+    rams: Sequence[tuple[Any, ...]],
+    free: Sequence[Site],
+    sites: Sequence[Site],
+    rows: int,
+) -> tuple[int, dict[int, Site], dict[tuple[Any, ...], Site]]:
+    """Return the ways of all weights to multipliers at the first free sites, and both's sites."""
+    here = dict(zip(own, free, strict=False))
+    ways = np.array([[_way(key, site, rams, rows, here) for site in sites] for key in rams])
+    places = linear_sum_assignment(ways)
+    beside = {rams[ram]: sites[site] for ram, site in zip(*places, strict=True)}
+    return int(ways[places].sum()), here, beside
 
 
 def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Device) -> Places:
@@ -154,7 +161,19 @@ def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Devic
         room[0].extend(names)
     found: Places = []
     for free, here in rows:
-        first = (len(free) - len(here)) // 2
+        last = len(here) - 1
+        first = (
+            min(
+                range(len(free) - last),
+                key=lambda first: (
+                    free[first + last][0] - free[first][0],
+                    abs(2 * first + last - len(free)),
+                    first,
+                ),
+            )
+            if here
+            else 0
+        )
         found += [
             (cells[name], _text(site)) for name, site in zip(here, free[first:], strict=False)
         ]
@@ -162,7 +181,11 @@ def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Devic
 
 
 def _way(
-    ram: tuple[Any, ...], site: Site, rams: list[tuple[Any, ...]], rows: int, here: dict[int, Site]
+    ram: tuple[Any, ...],
+    site: Site,
+    rams: Sequence[tuple[Any, ...]],
+    rows: int,
+    here: Mapping[int, Site],
 ) -> int:
     """Return how far a block RAM's weights go from a site to their multipliers, for all rows."""
     *half, number = ram

@@ -102,7 +102,9 @@ def place_of(site: str) -> tuple[int, int]:
 
 
 def test_a_trees_columns_lie_at_both_sides_of_the_device(tmp_path: Path) -> None:
-    path = write(tmp_path, tree(16, 8))
+    # All others' multipliers are as many as sites are left.
+    others = {f"core.other.part_{n}.multiplier": multiplier() for n in range(28)}
+    path = write(tmp_path, tree(16, 8) | others)
     assert seat(path, "top", LARGE) == 8 * (16 + 20)
     found = places(path)
     assert len(set(found.values())) == len(found)
@@ -119,6 +121,22 @@ def test_a_trees_columns_lie_at_both_sides_of_the_device(tmp_path: Path) -> None
     assert ways < 128 * 28, "weights stand beside their multipliers"
     # The block columns in the middle are left for all else.
     assert not {x for x, _ in map(place_of, found.values())} & set(range(58, 67))
+
+
+def test_columns_that_share_multipliers_stand_around_them(tmp_path: Path) -> None:
+    cells = {n: c for n, c in tree(16, 8).items() if not re.search(r"column_[0246]\.multiplier", n)}
+    path = write(tmp_path, cells)
+    assert seat(path, "top", LARGE) == 4 * 16 + 8 * 20
+    found = {n: place_of(site) for n, site in places(path).items()}
+    for pair in range(4):
+        at = "core.accelerator.matrix.array.column_{}."
+        ways = 0
+        for column in (2 * pair, 2 * pair + 1):
+            for row in range(16):
+                x, y = found[f"{at.format(column)}weights_45.low.memory.0.{row}"]
+                a, b = found[f"{at.format(2 * pair + 1)}multiplier_{row}.multiplier"]
+                ways += abs(x - a) + abs(y - b)
+        assert ways < 32 * 28, "those of either column are near the shared ones"
 
 
 UNITS = {"epilogue.rotary": 6, "epilogue.lane": 8, "fronts.norm": 24, "intake": 8}
