@@ -126,7 +126,7 @@ def _assigned(
     sites: Sequence[Site],
     rows: int,
 ) -> tuple[int, dict[int, Site], dict[tuple[Any, ...], Site]]:
-    """Return the ways of all weights to multipliers at the first free sites, and both's sites."""
+    """Return how far weights go to multipliers at the first free sites, and the sites of both."""
     here = dict(zip(own, free, strict=False))
     ways = np.array([[_way(key, site, rams, rows, here) for site in sites] for key in rams])
     places = linear_sum_assignment(ways)
@@ -161,23 +161,19 @@ def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Devic
         room[0].extend(names)
     found: Places = []
     for free, here in rows:
-        last = len(here) - 1
-        first = (
-            min(
-                range(len(free) - last),
-                key=lambda first: (
-                    free[first + last][0] - free[first][0],
-                    abs(2 * first + last - len(free)),
-                    first,
-                ),
-            )
-            if here
-            else 0
-        )
-        found += [
-            (cells[name], _text(site)) for name, site in zip(here, free[first:], strict=False)
-        ]
+        sites = _together(free, len(here)) if here else []
+        found += [(cells[name], _text(site)) for name, site in zip(here, sites, strict=True)]
     return found
+
+
+def _together(free: Sequence[Site], count: int) -> Sequence[Site]:
+    """Return so many of a row's free sites that are nearest each other, amid them where several."""
+    middle = (len(free) - count + 1) / 2
+    first = min(
+        range(len(free) - count + 1),
+        key=lambda first: (free[first + count - 1][0] - free[first][0], abs(first - middle)),
+    )
+    return free[first : first + count]
 
 
 def _way(
