@@ -1,5 +1,6 @@
 """Properties of arithmetic: it equals its equations, for all operands at small widths."""
 
+from collections.abc import Callable
 from types import ModuleType
 
 from amaranth.hdl import Assert, Assume, Const, Mux, Signal, signed
@@ -29,24 +30,19 @@ def _rounding_shift(module: ModuleType) -> Harness:
     return Harness(module.RoundingShift(_ROUNDED_WIDTH), state)
 
 
-def _packed(module: ModuleType) -> Harness:
-    def state(m, dut, _probes):
-        ready = delay(m, Const(1), 2, reset=True)
-        for lane in range(2):
-            product = delay(m, dut.a * dut.b[lane], 2)
-            m.d.comb += Assert(~ready | (dut.p[lane] == product))
+def _packed(cycles: int, **given: int) -> Callable[[ModuleType], Harness]:
+    """Return the harness of a packed multiplier whose products come so many cycles later."""
 
-    return Harness(module.PackedMultiplier(_PACKED_WIDTH), state)
+    def harness(module: ModuleType) -> Harness:
+        def state(m, dut, _probes):
+            ready = delay(m, Const(1), cycles, reset=True)
+            for lane in range(2):
+                product = delay(m, dut.a * dut.b[lane], cycles)
+                m.d.comb += Assert(~ready | (dut.p[lane] == product))
 
+        return Harness(module.PackedMultiplier(_PACKED_WIDTH, **given), state)
 
-def _parted(module: ModuleType) -> Harness:
-    def state(m, dut, _probes):
-        ready = delay(m, Const(1), 3, reset=True)
-        for lane in range(2):
-            product = delay(m, dut.a * dut.b[lane], 3)
-            m.d.comb += Assert(~ready | (dut.p[lane] == product))
-
-    return Harness(module.PackedMultiplier(_PACKED_WIDTH, factor_width=_FACTOR_WIDTH), state)
+    return harness
 
 
 def _gated(module: ModuleType) -> Harness:
@@ -99,8 +95,8 @@ ARITHMETIC = (
     *properties({"rounding-shift": _rounding_shift}, width=_ROUNDED_WIDTH),
     *properties(
         {
-            "packed-products": _packed,
-            "parted-products": _parted,
+            "packed-products": _packed(2),
+            "parted-products": _packed(3, factor_width=_FACTOR_WIDTH),
             "gated-product": _gated,
             "table": _table,
         },
