@@ -153,7 +153,7 @@ class SystolicArray(Component):
         # That products in pairs take, and a column without another does not.
         more = product_latency(config) - 2
         m.submodules.sum_edge = edge = SumEdge(
-            late=[int(column.side == "left") - (not column.side and more) for column in columns],
+            late=[(column.side == "left") - more * (not column.side) for column in columns],
             width=sum_width(config, config.rows),
             latency=self.latency,
             sleep=config.sleep,
