@@ -278,7 +278,7 @@ def test_a_line_that_carries_nothing_is_told() -> None:
         lambda: device.read_memory(0, 5),
     )
     assert waited == [1, 2, 4, 8, 8, 8, 8]
-    port.to_board = lambda data: data[:-1] + b"\0"
+    port.to_board = lambda data: data[:-1] + bytes([data[-1] ^ 1])
     check_refusal(
         RuntimeError,
         "The connection to PORT is too noisy: WRITE_MEMORY or its answer arrived damaged "
