@@ -8,7 +8,7 @@ from arch.formats import index_of
 from arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, WIDE_FLAGS, Opcode
 from arch.sparse import LEAST_K
 from sim.flow import Step
-from sim.regions import Region, regions, sizes
+from sim.regions import Region, meet, regions, sizes
 
 
 def check_step(step: Step, config: Config) -> None:
@@ -52,6 +52,7 @@ _FLAG_UNITS = {
     "argmax": "argmax",
     "times": "rotary",
     "drain": "fused",
+    "followed": "fused",
     "pair": "packed_cache",
     "lower": "low_rows",
     "block": "block_exponents",
@@ -69,8 +70,8 @@ def _check_flags(step: Step, config: Config) -> None:
         _check_polynomial(step)
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ProgramError(f"{step} can add a residual only with a 16-bit output")
-    if "followed" in step.flags and ("drain" not in step.flags or "diagonal" in step.flags):
-        raise ProgramError(f"{step} is followed, which needs drain and excludes diagonal")
+    if "followed" in step.flags:
+        _check_follows(step)
     if "drain" in step.flags and config.pre_depth:
         _check_pre(step, config)
     if "per_row" in step.flags:
@@ -279,21 +280,39 @@ def _check_argmax(step: Step) -> None:
         )
 
 
-def check_followed(before: Step | None, step: Step | None) -> None:
+def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
     """Refuse a step of the vector engine that cannot begin before the one in front of it ends.
 
     ``None`` stands for a program's beginning or end. Raises :class:`ProgramError` where ``before``
-    is followed, and ``step`` is not the same but for addresses, m, n and where its mask begins.
+    is followed, and ``step`` is not the same but for addresses, m, n and where its mask begins, or
+    reads what ``before`` writes.
     """
     if before is None or "followed" not in before.flags:
         return
-    alike = step is not None and (
-        step.opcode == before.opcode
-        and step.flags | {"followed"} == before.flags
-        and all(step[name] == before[name] for name in ("o_zero", "start_step", "limit_step"))
-    )
-    if not alike:
+    if step is None or not alike(before, step):
         raise ProgramError(f"{before} is followed by {step or 'nothing'}, which is another command")
+    # Sums that both take are zero the second time.
+    reads = [region for region in regions(step, config)[0] if region.memory != "acc"]
+    if meet(regions(before, config)[1], reads):
+        raise ProgramError(f"{before} is followed by {step}, which reads what it writes")
+
+
+def _check_follows(step: Step) -> None:
+    """Refuse a step that none can follow before it ends."""
+    if step.opcode == Opcode.DRAIN and "argmax" in step.flags:
+        raise ProgramError(f"{step} is followed, which excludes argmax")
+    if step.opcode == Opcode.SOFTMAX and ("drain" not in step.flags or "diagonal" in step.flags):
+        raise ProgramError(f"{step} is followed, which needs drain and excludes diagonal")
+
+
+def alike(before: Step, step: Step) -> bool:
+    """Return whether steps differ in nothing but addresses, m, n and where a mask begins."""
+    same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
+    return (
+        step.opcode == before.opcode
+        and step.flags | {"followed"} == before.flags | {"followed"}
+        and all(step[name] == before[name] for name in same)
+    )
 
 
 def _check_window(step: Step) -> None:

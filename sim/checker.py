@@ -113,7 +113,7 @@ def check(
     for step in run(words, start, None if registers is None else list(registers)):
         check_step(step, config)
         if step.engine == Engine.VECTOR:
-            check_followed(before, step)
+            check_followed(before, step, config)
             before = step
         clock = clocks[step.engine].copy()
         for source in sorted(step.pop):
@@ -131,7 +131,7 @@ def check(
         for sink in step.push:
             tokens[step.engine, sink].append(clock)
         steps += 1
-    check_followed(before, None)
+    check_followed(before, None, config)
     for (source, sink), left in tokens.items():
         if left:
             raise ProgramError(

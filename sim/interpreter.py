@@ -105,12 +105,12 @@ class Interpreter:
             check_step(step, self.config)
             self._sums.follow(step)
             if step.engine == Engine.VECTOR:
-                check_followed(before, step)
+                check_followed(before, step, self.config)
                 before = step
             _RUN[step.opcode](self, step)
             if self.on_step is not None:
                 self.on_step(step, self)
-        check_followed(before, None)
+        check_followed(before, None, self.config)
         return Report(counters={"macs": self._macs}, signatures=self._signatures)
 
     def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:

@@ -1,5 +1,7 @@
 """The cells of each memory that a step reads and writes."""
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +32,14 @@ class Region:
         """Return the cells' addresses, [m, count]."""
         starts = self.addr + self.stride * np.arange(self.m, dtype=np.int64)
         return starts[:, None] + np.arange(self.count, dtype=np.int64)
+
+
+def meet(some: Iterable[Region], others: Iterable[Region]) -> bool:
+    """Return whether regions have a cell in common with others."""
+    return any(
+        one.memory == other.memory and np.intersect1d(one.cells(), other.cells()).size
+        for one, other in itertools.product(some, others)
+    )
 
 
 def ceil_div(value: int, divisor: int) -> int:

@@ -326,7 +326,7 @@ def _stated(config: Config, step: Step) -> int:
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
         unit = SoftmaxUnit(lanes, config.max_row)
-        overhead += unit.latency + config.registered + 2 * (beats - 1)
+        overhead += unit.latency + 2 * config.registered + 2 * (beats - 1)
     if opcode == Opcode.NORM:
         overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 1
     if "drain" in step.flags:

@@ -130,21 +130,26 @@ def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Ins
 
 
 def _split(instruction: Instruction, rng: np.random.Generator) -> list[Instruction]:
-    """Return an instruction, or sometimes a SOFTMAX of sums as several, each begun early."""
+    """Return an instruction, or sometimes one of sums as several, each begun early."""
     rows = instruction.operand("m").immediate if "m" in instruction.operands else 1
     splits = instruction.opcode == Opcode.SOFTMAX and "drain" in instruction.flags
-    if not splits or "diagonal" in instruction.flags or rows < 2 or rng.random() < 0.3:
+    splits |= instruction.opcode == Opcode.DRAIN
+    splits &= not instruction.flags & {"diagonal", "argmax", "per_row"}
+    if not splits or rows < 2 or rng.random() < 0.3:
         return [instruction]
     first = int(rng.integers(1, rows))
     behind = {name: instruction.operand(name).immediate for name in instruction.operands}
     for name, step in (
         ("i_addr", 1),
+        ("acc_addr", 1),
+        ("r_addr", behind.get("r_stride", 0)),
         ("o_addr", behind["o_stride"]),
-        ("start", behind["start_step"]),
-        ("limit", behind["limit_step"]),
+        ("start", behind.get("start_step", 0)),
+        ("limit", behind.get("limit_step", 0)),
         ("m", -1),
     ):
-        behind[name] += first * step
+        if name in behind:
+            behind[name] += first * step
     operands = {**instruction.operands, "m": first}
     return [
         replace(instruction, operands=operands, flags=instruction.flags | {"followed"}),
@@ -167,6 +172,8 @@ def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[In
                 operands[name] = Operand(wrap(value - values[register]), register)
         levels = 0
         alone = instruction.definition.engine is not None
+        # A DRAIN that follows itself may read what it writes.
+        alone &= instruction.opcode != Opcode.DRAIN or "followed" not in instruction.flags
         if alone and not instruction.pop | instruction.push and rng.random() < 0.2:
             levels = int(rng.integers(1, LOOP_LEVELS + 1))
         for _ in range(levels):
@@ -202,7 +209,7 @@ def random_program(
         filled = dict(maker.filled)
         instruction = maker.mover(Opcode.LOAD) if len(program) < 14 else maker.any()
         if _fits(instruction, config):
-            program += _split(instruction, rng)
+            program += _split(instruction, rng) if config.fused else [instruction]
         else:
             maker.filled = filled
     while maker.filled:

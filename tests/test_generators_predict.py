@@ -161,7 +161,7 @@ def test_a_softmax_begins_while_the_one_that_it_follows_is_written() -> None:
     assert beats == 4 * 11
     saved = cycles([alone, alone], config) - cycles([first, alone], config)
     # What is read for this long would otherwise be written first. Verilator counts as many.
-    assert saved == timing.cycles(step) - (beats + 12)
+    assert saved == timing.cycles(step) - (beats + 11)
 
 
 def test_a_softmax_begins_when_the_one_before_the_last_is_written() -> None:
@@ -173,8 +173,8 @@ def test_a_softmax_begins_when_the_one_before_the_last_is_written() -> None:
     whole = VectorTiming(config).cycles(step)
     begins = [begin for begin, _ in predict(pack([first] * 3 + [alone, HALT]), config).timeline]
     # Verilator counts as many.
-    assert begins[1] - begins[0] == 4 + 12
-    assert begins[2] - begins[0] == begins[3] - begins[1] == whole + 2
+    assert begins[1] - begins[0] == 4 + 11
+    assert begins[2] - begins[0] == begins[3] - begins[1] == whole + 1
 
 
 def test_a_program_behind_others_takes_what_it_takes_alone() -> None:

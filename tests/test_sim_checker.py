@@ -139,6 +139,28 @@ def test_what_follows_a_softmax_is_like_it(behind, what):
     assert check(pack(assemble(f"{first}{alike}HALT")), config) == 2
 
 
+@pytest.mark.parametrize(
+    ("behind", "what"),
+    [
+        ("", "nothing, which is another command"),
+        ("DRAIN m=1 n=4 o_addr=9 o_zero=1 r_addr=64 wide_out add\n", "another command"),
+        ("DRAIN m=1 n=4 o_addr=9 r_addr=64 wide_out\n", "another command"),
+        ("DRAIN m=1 n=4 o_addr=99 r_addr=14 wide_out add\n", "which reads what it writes"),
+    ],
+)
+def test_what_follows_a_drain_is_like_it_and_reads_something_else(behind, what):
+    config = CONFIG.replace(fused=True)
+    first = "DRAIN m=1 n=4 o_addr=8 r_addr=32 wide_out add followed\n"
+    found = errors(f"{first}{behind}HALT", config)
+    assert found.startswith("DRAIN at word 0 is followed by ")
+    assert found.endswith(what)
+    alike = "DRAIN m=3 n=3 acc_addr=1 o_addr=99 o_stride=8 r_addr=16 wide_out add\n"
+    assert check(pack(assemble(f"{first}{alike}HALT")), config) == 2
+    assert errors(f"{first}{alike}HALT", CONFIG.replace(fused=False)).startswith(
+        "DRAIN at word 0 needs the unit fused"
+    )
+
+
 PRODUCT = "MATMUL a_addr=64 b_addr=128 acc_addr={0} acc_stride=2 m={1} k=3 n={2} push=VECTOR"
 
 

@@ -110,6 +110,10 @@ from tests.test_sim_checker import CONFIG, errors
             "SOFTMAX at word 0 is followed, which needs drain and excludes diagonal",
         ),
         (
+            "DRAIN m=1 n=1 argmax wide_out followed",
+            "DRAIN at word 0 is followed, which excludes argmax",
+        ),
+        (
             "DRAIN m=2 n=9 per_row",
             "DRAIN at word 0 takes one parameter word for each row, so it needs per_tensor or n "
             "of at most lanes = 8, not 9",

@@ -21,8 +21,9 @@ from generators.network import Home
 from generators.program.draft import Given, Ref, Written
 from generators.program.layout import aligned
 
-FOLLOWS = 20
-"""Cycles that one softmax more costs a token, what it waits for its words included."""
+FOLLOWS = (20, 24)
+"""Cycles that one softmax more costs a token, what it waits for its words included, without
+``registered`` and with it."""
 
 Steps = list[Callable[[], None]]
 """Calls that add instructions, in this order."""
@@ -83,7 +84,7 @@ class TokenAttention:
         parts = [(0, heads, follows and not self.last)]
         scores = (heads - first) * -(-capacity // config.cols) * (self.text == 0)
         values = first * -(-capacity // config.rows) * self.tiles * self.last
-        if follows and first < heads and scores + values > FOLLOWS:
+        if follows and first < heads and scores + values > FOLLOWS[config.registered]:
             parts = [(0, first, True), (first, heads - first, not self.last)]
         # The steps of all parts have these sums.
         self.make.acc(self.acc, -(-capacity // config.cols) * heads)

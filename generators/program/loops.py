@@ -21,7 +21,7 @@ from generators.program.draft import Draft, Given, Node, Ref, Repeat, Written
 from generators.program.tokens import Access, Tokens, order
 from sim.admission import check_step
 from sim.flow import Step
-from sim.regions import Region, regions
+from sim.regions import Region, meet, regions
 
 Steps = tuple[tuple[int, int], ...]
 """By how much a value grows from iteration to iteration of the loop at each depth.
@@ -290,6 +290,8 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     Where few are left, registers that the host gives hold other values too, so that it is to write
     them before each start.
     """
+    if config.fused:
+        _follow(nodes)
     barred = all(node.barred for node in nodes if isinstance(node, Loop))
     tokens = _order(nodes, config, body=False) if barred else _flow(nodes, config)
     if tokens is None:
@@ -309,6 +311,29 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     registers |= dict(zip(changing, free, strict=False))
     program = _emit(nodes, tokens, registers, 0)
     return pack([*program, Instruction(Opcode.HALT)])
+
+
+def _follow(nodes: Sequence[Line | Loop]) -> None:
+    """Let a DRAIN begin while the one before it is written, if it is the same but for addresses."""
+    before: Line | None = None
+    for node in nodes:
+        if isinstance(node, Loop):
+            _follow(node.body)
+            before = None
+        elif node.engine == Engine.VECTOR:
+            if before is not None and _follows(before, node):
+                before.flags |= {"followed"}
+            before = node
+
+
+def _follows(before: Line, line: Line) -> bool:
+    return (
+        before.opcode == line.opcode == Opcode.DRAIN
+        and "argmax" not in line.flags
+        and before.flags == line.flags
+        and all(before.values[name] == line.values[name] for name in ("o_zero", "table"))
+        and not meet(before.writes, line.reads)
+    )
 
 
 def _in_place(kinds: Iterable[Steps]) -> dict[Steps, int]:

@@ -27,11 +27,9 @@ _KEEP = 3
 """Cycles from a LOAD's last word to its end."""
 _FETCH = 6
 """Cycles from a taken STORE to its first word."""
-_READ = (12, 16)
-"""Cycles from the last beat that a softmax of sums reads to the start of one that follows it,
-without ``registered`` and with it."""
-_WRITTEN = (3, 5)
-"""Cycles from the end of a softmax that is followed to the start of the next but one, as well."""
+_WRITTEN = (2, 3)
+"""Cycles from the end of a command that is followed to the start of the next but one, without
+``registered`` and with it."""
 _BURSTS = 8
 """Bursts that the external memory takes before it answers the first."""
 _BURST_WORDS = 256
@@ -108,7 +106,7 @@ class _Machine:
         """Cycle from which each engine takes a command again."""
         self._timeline: list[tuple[int, int]] = []
         self._behind = 0
-        """Cycle in which a softmax is written that the next one follows; 0 for none."""
+        """Cycle in which a command is written that the next one follows; 0 for none."""
         self._last = 0
         self._data = 0
         """Cycle in which the last requested word arrives."""
@@ -164,11 +162,10 @@ class _Machine:
             if self._behind:
                 done = leaves = max(done, self._behind + self._vector.beats(step))
             if "followed" in step.flags:
-                registered = self._config.registered
-                leaves = ready + self._vector.beats(step) + _READ[registered] - 1
-                # One softmax at a time is behind another.
+                leaves = self._vector.read(step, ready, done)
+                # One command at a time is behind another.
                 if self._behind:
-                    leaves = max(leaves, self._behind + _WRITTEN[registered] - 1)
+                    leaves = max(leaves, self._behind + _WRITTEN[self._config.registered] - 1)
                 behind = done
             self._free[Engine.VECTOR], self._behind = leaves + 1, behind
             return ready, leaves, done

@@ -18,6 +18,7 @@ from hdl.vector.drain import drain_latency
 from hdl.vector.epilogue import Epilogue
 from hdl.vector.intake import Intake
 from hdl.vector.reader import reader_latency
+from hdl.vector.vector import SECOND_AHEAD
 from sim.flow import Step
 
 
@@ -51,6 +52,11 @@ class Sums:
         return self.end - now if self.every == 1 else 1
 
 
+_READ = (11, 17)
+"""Cycles from the last beat that a softmax of sums reads to the start of one that follows it,
+without ``registered`` and with it."""
+
+
 def _adds(step: Step) -> bool:
     return bool(step.flags & {"add", "rotate", "times"})
 
@@ -71,7 +77,7 @@ class VectorTiming:
         self._softmax = self._norm = 0
         if config.softmax:
             unit = SoftmaxUnit(lanes, config.max_row)
-            self._softmax = int(unit.latency) + config.registered
+            self._softmax = int(unit.latency) + 2 * config.registered
         if config.norm:
             self._norm = int(AddNormUnit(lanes=lanes, max_row=config.max_row).latency)
 
@@ -109,6 +115,26 @@ class VectorTiming:
             left -= share * (reads.end - now)
             now = reads.end
         return now + round(left) + self.cycles(step) - beats - 1 + self._turns(step, beats)
+
+    def read(self, step: Step, begin: int, done: int) -> int:
+        """Return the cycle in which a command that is ``followed`` and complete in ``done`` leaves.
+
+        A softmax has taken its last beat; a DRAIN has asked for the last row of sums, and its
+        second input for the last line.
+        """
+        config = self._config
+        if step.opcode == Opcode.SOFTMAX:
+            return begin + self.beats(step) + _READ[config.registered] - 1
+        rows = step["m"] * -(-step["n"] // config.cols)
+        # Rows that are asked for before the first one is taken.
+        ahead = config.acc_latency + 1
+        asked = config.acc_latency + config.registered + (rows - ahead) * config.lane_groups
+        asked = max(rows - 1, asked)
+        left = done + 2 - self.cycles(step) + asked + 2 * config.registered
+        if _adds(step):
+            turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
+            left = max(left, done - SECOND_AHEAD + 4 - turn - 2 * config.registered)
+        return left
 
     def _waits(self, step: Step, begin: int, sums: Iterable[Sums]) -> int:
         """Return the cycles in which a drain finds the row's half of the accumulators taken."""

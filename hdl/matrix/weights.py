@@ -317,7 +317,14 @@ class WeightWriter(Component):
         m.d.sync += self.o.valid.eq(valid)
         spread(m, note.slot, slots_of(weights))
         if is_far(config):
-            for to, strobe in zip(weights.strobe, strobes(config, valid, note), strict=True):
+            found = strobes(config, valid, note)
+            if not (config.formats or config.packed_cache):
+                # Known a cycle ahead, so that nothing but wires is on the way to the columns.
+                ahead = config.weight_latency - 1
+                line = data.View(self.i.payload.shape(), delay(m, self.i.payload, ahead))
+                begins = delay(m, self.i.valid, ahead, reset=True)
+                found = [delay(m, one, 1, reset=True) for one in strobes(config, begins, line)]
+            for to, strobe in zip(weights.strobe, found, strict=True):
                 near = Signal(config.rows, attrs=dict(KEPT))
                 m.d.sync += near.eq(strobe)
                 m.d.comb += to.eq(near)

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 
 from hdl.memory.ram import Ram
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import delay, spread
 
 WHOLE = 512
 """Words up to which a memory stays one: as many as a block RAM has at its full width."""
@@ -18,7 +18,8 @@ class SplitRam(Ram):
     ``WHOLE`` words are one, as block RAM is not less deep.
 
     With ``registered`` words are read a cycle later, out of a register for each of the two, which
-    block RAM has of its own.
+    block RAM has of its own. Which of these is shown has a register for each part of a word, as the
+    block RAMs of a word are far from each other.
     """
 
     def __init__(self, width: int, depth: int, *, part: int, registered: bool = False):
@@ -46,10 +47,20 @@ class SplitRam(Ram):
                 ram.read_en.eq(self.read_en & (read_high == number)),
                 ram.read_addr.eq(self.read_addr),
             ]
-        shown = Signal(range(len(parts)))
+        words = [delay(m, ram.read_data, int(self.registered)) for ram in parts]
+        if len(parts) == 1:
+            m.d.comb += self.read_data.eq(words[0])
+            return m
+        shown = Signal()
         with m.If(self.read_en):
             m.d.sync += shown.eq(read_high)
-        late = int(self.registered)
-        words = [delay(m, ram.read_data, late) for ram in parts]
-        m.d.comb += self.read_data.eq(Mux(delay(m, shown, late), words[-1], words[0]))
+        places = range(0, self.width, self.part)
+        shows = [Signal(name=f"shows_{place}") for place in places]
+        if self.registered:
+            spread(m, shown, shows)
+        else:
+            m.d.comb += [each.eq(shown) for each in shows]
+        for place, each in zip(places, shows, strict=True):
+            low_part, high_part = (word[place : place + self.part] for word in words)
+            m.d.comb += self.read_data[place : place + self.part].eq(Mux(each, high_part, low_part))
         return m

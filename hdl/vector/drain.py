@@ -20,8 +20,9 @@ class DrainReader(Component):
     Tile column nt is in accumulator rows ``acc_addr + nt * acc_stride`` and on. A row of a tile
     column becomes ``ceil(columns / lanes)`` beats, one a cycle, lowest column first; columns past
     the row's end are undefined. The first comes ``drain_latency`` cycles after ``start`` if no row
-    that accumulates conflicts. With ``by_row``, which a configuration has with ``fused``, all
-    tile columns of a row come before the next row.
+    that accumulates conflicts. ``asked`` tells that the last row is asked for: the next walk may
+    start, and its beats come behind those of this one. With ``by_row``, which a configuration has
+    with ``fused``, all tile columns of a row come before the next row.
     """
 
     def __init__(self, config: Config):
@@ -32,6 +33,7 @@ class DrainReader(Component):
             "acc_stride": In(config.acc_addr_width),
             "m": In(COUNT_WIDTH),
             "n": In(COUNT_WIDTH),
+            "asked": Out(1),
             "port": Out(DrainPort(config)),
             "o": Out(stream.Signature(value_layout(config.lanes))),
         }
@@ -68,6 +70,7 @@ class DrainReader(Component):
             self.port.request.valid.eq(walker.o.valid & answers.room),
             answers.taken.eq(self.port.request.valid & self.port.request.ready),
             walker.o.ready.eq(answers.taken),
+            self.asked.eq(answers.taken & walker.o.p.last),
             answers.i.valid.eq(self.port.valid),
             answers.i.payload.row.eq(self.port.data),
             answers.i.payload.groups.eq(delay(m, groups, config.acc_latency)),

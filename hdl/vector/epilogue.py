@@ -40,7 +40,9 @@ class Epilogue(Component):
     and (10). With ``argmax`` the largest element that is written and its column, counted from
     ``column`` on, become ``largest``, ``ArgmaxUnit.latency`` cycles after it was written; where
     ``column`` is not 0, only if it is larger than what was there.
-    All of ``zero`` to ``column`` hold still during a command. ``done`` is 1 for one cycle when the
+    All of ``zero`` to ``column`` hold still during a command. The next one, for which they are the
+    same, may ``start`` before ``done``: then each walk begins behind the one before, and both hold
+    still while ``owes`` is 1. ``done`` is 1 for one cycle when the
     last write of ``o_walk`` was taken. One beat a cycle; it is written ``latency`` cycles after it
     was taken at the earliest, ``RotaryUnit.latency`` more with ``rotate`` or ``times``,
     ``polynomial_latency`` more with ``polynomial``, which looks no 8-bit element up but evaluates
@@ -62,6 +64,7 @@ class Epilogue(Component):
             "add": In(1),
             "look_up": In(1),
             "slot": In((config.table_slots - 1).bit_length()),
+            "owes": Out(1),
             "done": Out(1),
             "i": In(stream.Signature(value_layout(lanes))),
             "residual": In(stream.Signature(beat_layout(config))),
@@ -112,15 +115,15 @@ class Epilogue(Component):
             values = door.o
         room = Signal()
         m.d.comb += [
-            params.start.eq(self.start),
             params.walk.eq(self.param_walk),
-            places.start.eq(self.start),
             places.walk.eq(self.o_walk),
             # What belongs to the next command waits for its walk.
             values.ready.eq(room & params.o.valid),
             params.o.ready.eq(values.valid & room),
             self.param_addr.eq(params.o.p.addr),
         ]
+        for walker in (params, places):
+            self._begin(m, walker)
         taken = values.valid & values.ready
         y = self._requantize(m, taken, values.p)
         latency, valid = self._depth, delay(m, taken, self._depth, reset=True)
@@ -138,8 +141,29 @@ class Epilogue(Component):
             requantized.i.valid.eq(valid),
             *(requantized.i.payload[lane].eq(element) for lane, element in enumerate(y)),
         ]
-        self._write(m, requantized.o, places)
+        ahead = places.o
+        if self.config.registered:
+            m.submodules.ahead = near = RegisterSlice(places.o.p.shape())
+            wiring.connect(m, places.o, near.i)
+            ahead = near.o
+        self._write(m, requantized.o, ahead)
         return m
+
+    def _begin(self, m, walker):
+        """Start a walk with the command, or behind the one before."""
+        if not self.config.fused:
+            m.d.comb += walker.start.eq(self.start)
+            return
+        owed, wanted, busy = Signal(), Signal(), Signal()
+        m.d.comb += [
+            wanted.eq(self.start | owed),
+            # The next beat finds its place in the cycle behind the last one's.
+            busy.eq(walker.o.valid & ~(walker.o.ready & walker.o.p.last)),
+            walker.start.eq(wanted & ~busy),
+        ]
+        m.d.sync += owed.eq(wanted & busy)
+        with m.If(wanted):
+            m.d.comb += self.owes.eq(1)
 
     def _requantize(self, m, taken, beats):
         """Return the output elements of the beat taken ``_requantized`` cycles ago."""
@@ -216,7 +240,7 @@ class Epilogue(Component):
         latency = RotaryUnit.latency if self.config.rotary else 0
         m.submodules.out = out = CreditQueue(written, latency)
         held, waiting = Signal(written, reset_less=True), Signal()
-        place, y = places.o.p, requantized.p
+        place, y = places.p, requantized.p
         needed = self.add | self._pairs()
         m.d.comb += [
             self.residual.ready.eq(requantized.valid & needed & out.room),
@@ -240,7 +264,7 @@ class Epilogue(Component):
             out.i.payload.write.data.eq(Mux(self.wide, Cat(wide), Cat(narrow))),
             out.i.payload.last.eq(place.last),
             out.o.ready.eq(~waiting | request.ready),
-            places.o.ready.eq(out.i.valid),
+            places.ready.eq(out.i.valid),
             request.valid.eq(waiting),
             request.p.eq(held.write),
             self.done.eq(waiting & request.ready & held.last),

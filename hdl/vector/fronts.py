@@ -83,8 +83,9 @@ class ColumnOffset(Component):
 class SoftmaxFront(Component):
     """Softmax of 16-bit scores; columns outside ``start_column`` to ``limit - 1`` are masked.
 
-    With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number;
-    ``registered`` gives that a cycle of its own.
+    With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number.
+    ``read`` tells that the last beat is taken from ``i``, behind which ``start`` may come again.
+    ``registered`` puts a register in front of the unit, and one behind it where that is added.
     """
 
     def __init__(self, config: Config):
@@ -100,6 +101,7 @@ class SoftmaxFront(Component):
                 "diagonal": In(signed(OFFSET_WIDTH)),
                 "diagonal_value": In(signed(28)),
                 "i": In(stream.Signature(beat_layout(config))),
+                "read": Out(1),
                 "o": Out(stream.Signature(value_layout(config.lanes))),
                 **error_port(config.protected("queues")),
             }
@@ -109,6 +111,11 @@ class SoftmaxFront(Component):
         m = Module()
         lanes = self.config.lanes
         parity = self.config.protected("queues") != "none"
+        beats = self.i
+        if self.config.registered:
+            m.submodules.beats = stage = RegisterSlice(self.i.p.shape())
+            wiring.connect(m, wiring.flipped(self.i), stage.i)
+            beats = stage.o
         unit = SoftmaxUnit(lanes, self.config.max_row, parity=parity)
         m.submodules.softmax = unit
         gather(m, self, errors_of([unit]))
@@ -116,8 +123,8 @@ class SoftmaxFront(Component):
         m.submodules.limit = limit = ColumnOffset(lanes)
         m.submodules.diagonal = diagonal = ColumnOffset(lanes)
         for tracker, column, step, flow, row_last in (
-            (first, self.start_column, self.start_step, self.i, self.i.p.row_last),
-            (limit, self.limit, self.limit_step, self.i, self.i.p.row_last),
+            (first, self.start_column, self.start_step, beats, beats.p.row_last),
+            (limit, self.limit, self.limit_step, beats, beats.p.row_last),
             (diagonal, self.diagonal, 1, unit.o, unit.o.p.last),
         ):
             m.d.comb += [
@@ -129,11 +136,12 @@ class SoftmaxFront(Component):
             ]
         inside = Cat((first.offset <= lane) & (limit.offset > lane) for lane in range(lanes))
         m.d.comb += [
-            Cat(unit.i.p.q).eq(Cat(elements(self.i.p, lanes, 2))),
-            unit.i.p.mask.eq(inside & present(self.i.p, lanes)),
-            unit.i.p.last.eq(self.i.p.row_last),
-            unit.i.valid.eq(self.i.valid),
-            self.i.ready.eq(unit.i.ready),
+            Cat(unit.i.p.q).eq(Cat(elements(beats.p, lanes, 2))),
+            unit.i.p.mask.eq(inside & present(beats.p, lanes)),
+            unit.i.p.last.eq(beats.p.row_last),
+            unit.i.valid.eq(beats.valid),
+            beats.ready.eq(unit.i.ready),
+            self.read.eq(beats.valid & beats.ready & beats.p.last),
         ]
         layout = data.StructLayout({"found": unit.o.p.shape(), "diagonal": lanes})
         probabilities = stream.Signature(layout).create()

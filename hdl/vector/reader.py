@@ -25,18 +25,23 @@ class RowReader(Component):
 
     Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all but the
     address of the walk's beat. One beat a cycle; the first comes ``reader_latency`` cycles after
-    ``start`` if the scratchpad answers at once. With ``registered`` beats come from a register, and
-    where :func:`lines_wait` a register stands in front of their queue instead of behind its memory.
-    With ``wraps`` the walk may have a period.
+    ``start`` if the scratchpad answers at once. While ``walking`` is 1 lines are still to be asked
+    for; behind that the next walk may start, and its beats come behind those of this one. With
+    ``registered`` beats come from a register, and where :func:`lines_wait` a register stands in
+    front of their queue instead of behind its memory.
+    With ``wraps`` the walk may have a period. Up to ``ahead`` lines are asked for before they are
+    taken, at least as many as one beat a cycle needs.
     """
 
-    def __init__(self, config: Config, *, wraps: bool = False):
+    def __init__(self, config: Config, *, wraps: bool = False, ahead: int = 0):
         self.config = config
         self.wraps = wraps
+        self.ahead = max(ahead, reader_latency(config))
         super().__init__(
             {
                 "start": In(1),
                 "walk": In(walk_layout(config.sp_addr_width, wraps=wraps)),
+                "walking": Out(1),
                 "port": Out(ReadPort(config)),
                 "o": Out(stream.Signature(beat_layout(config))),
             }
@@ -49,8 +54,8 @@ class RowReader(Component):
         note = walker.o.p.as_value()[len(walker.o.p.addr) :]
         m.submodules.requests = requests = Requests(self.config, unsigned(len(note)))
         connect(m, requests.port, flipped(self.port))
-        # Answers that may be in flight or waiting: enough for one a cycle.
-        width, depth = self.o.p.shape().size, reader_latency(self.config)
+        # Answers that may be in flight or waiting.
+        width, depth = self.o.p.shape().size, self.ahead
         line, valid = Cat(self.port.data, requests.note), self.port.valid
         queue = SyncFIFOBuffered
         if lines_wait(self.config):
@@ -66,6 +71,7 @@ class RowReader(Component):
             requests.i.p.note.eq(note),
             requests.i.valid.eq(walker.o.valid & room),
             walker.o.ready.eq(requests.i.ready & room),
+            self.walking.eq(walker.o.valid),
         ]
         beats = stream.Signature(beat_layout(self.config)).create()
         if self.config.registered:

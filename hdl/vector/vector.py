@@ -33,6 +33,10 @@ from hdl.vector.reader import RowReader
 from hdl.vector.sums import SumWriter
 from hdl.vector.walks import VectorWalks
 
+SECOND_AHEAD = 16
+"""Lines of the second input that are asked for ahead, so that a command that follows can begin
+while the back end has still to join them."""
+
 
 class VectorEngine(Component):
     """Runs DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, one after the other.
@@ -42,8 +46,9 @@ class VectorEngine(Component):
     (the output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can be the
     input of SOFTMAX and NORM, too. The command is taken when its last write was, together with
     ``status.done``. An output may lie where an input lies,
-    row on row, if its elements are no wider. A SOFTMAX that is ``followed`` by another is taken as
-    soon as its input was, and the other one begins while its output is still in flight.
+    row on row, if its elements are no wider. A DRAIN or SOFTMAX that is ``followed`` by another is
+    taken as soon as its input was, or is asked for, and the other one begins while its output is
+    still in flight.
 
     Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
     columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
@@ -60,7 +65,7 @@ class VectorEngine(Component):
     ========= =====================================================================
 
     With rotate or times it is ``RotaryUnit.latency`` more, with polynomial
-    ``Epilogue.polynomial_latency``. With ``registered`` it is one more, and of SOFTMAX two.
+    ``Epilogue.polynomial_latency``. With ``registered`` it is one more, and of SOFTMAX three.
     SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
     ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
     its command is done.
@@ -92,7 +97,9 @@ class VectorEngine(Component):
         m.submodules.decoder = decoder = VectorDecoder(config)
         m.submodules.walks = walks = VectorWalks(config)
         m.submodules.reader = reader = RowReader(config)
-        m.submodules.second = second = RowReader(config, wraps=config.rotary)
+        m.submodules.second = second = RowReader(
+            config, wraps=config.rotary, ahead=SECOND_AHEAD * config.fused
+        )
         m.submodules.accumulators = accumulators = DrainReader(config)
         m.submodules.fronts = fronts = FrontEnds(config)
         m.submodules.params = params = ParamMemory(config)
@@ -173,16 +180,18 @@ class VectorEngine(Component):
             m.d.comb += written.eq(epilogue.done)
 
         self._start(m, params, epilogue, fronts, decoder.opcode, start, overlap)
-        begun = start & ~fills
-        inputs = [fronts.i, fronts.drained] if config.fused else [fronts.i]
-        read = Cat(each.valid & each.ready & each.p.last for each in inputs).any()
         m.d.comb += [
             overlap.i.eq(command),
-            overlap.begun.eq(begun),
-            overlap.read.eq(read & opcode_r.softmax),
+            epilogue.start.eq(start & ~fills),
+            overlap.read.eq(accumulators.asked & opcode_r.drain),
+            overlap.reading.eq(second.walking),
+            overlap.owes.eq(epilogue.owes),
             overlap.written.eq(written),
             self.status.done.eq((self.i.valid | overlap.behind) & Mux(filling, fill.done, written)),
         ]
+        if config.softmax:
+            with m.If(fronts.read):
+                m.d.comb += overlap.read.eq(1)
         self._status(m, overlap)
         if config.trace:
             self._trace(m)
@@ -265,7 +274,6 @@ class VectorEngine(Component):
     def _epilogue(self, m, epilogue, flag, overlap):
         """Tell the back end what the command wants."""
         m.d.comb += [
-            epilogue.start.eq(overlap.start),
             epilogue.zero.eq(overlap.o.o_zero),
             epilogue.wide.eq(flag.wide_out),
             epilogue.relu.eq(flag.relu),

@@ -30,7 +30,7 @@ _TRIES = 12
 def companions(opcode: Opcode, flag: str) -> frozenset[str]:
     """Return a flag with those without which it cannot be."""
     flags = {flag} if flag else set()
-    if flag in _COMPANIONS:
+    if flag in _COMPANIONS and _COMPANIONS[flag] in DEFINITIONS[opcode].flags:
         flags.add(_COMPANIONS[flag])
     if flag in PAIR_FLAGS:
         flags |= {"pair", "append" if opcode == Opcode.PRELOAD else "resident"}

@@ -200,7 +200,8 @@ class DirectedProgram:
     def _follow(self, found: Instruction, value: dict[str, int]) -> None:
         """Add the command that one in front of it says comes, on other sums to another place."""
         tiles = -(-value["n"] // self.config.cols)
-        behind = {"i_addr": value["i_addr"] + tiles * value["m"]}
+        sums = "acc_addr" if found.opcode == Opcode.DRAIN else "i_addr"
+        behind = {sums: value[sums] + tiles * value["m"]}
         behind["o_addr"] = value["o_addr"] + value["o_stride"] * value["m"]
         operands = {**found.operands, **behind}
         last = replace(found, operands=operands, flags=found.flags - {"followed"})
