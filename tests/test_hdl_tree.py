@@ -93,7 +93,7 @@ def test_no_operand_register_moves_at_a_zero_operand() -> None:
     check_gating(count_changes)
 
 
-FRONT_ENDS = 15
+FRONT_ENDS = 16
 """Registers of the vector engine's front ends."""
 
 
