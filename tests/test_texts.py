@@ -232,15 +232,11 @@ def test_the_circuit_takes_two_texts():
     [
         pytest.param(CONFIGS["streamed"], 48, 0.02, id="streamed"),
         pytest.param(CONFIGS["fused"], 48, 0.02, id="fused"),
-        # Two drains a layer just behind sums of their bank are predicted to wait for them.
         *(
             pytest.param(
-                NARROW[name].replace(registered=True, packed=True),
-                20,
-                0.035 if name == "fused" else 0.02,
-                id=f"narrow-{name}",
+                machine.replace(registered=True, packed=True), 20, 0.005, id=f"narrow-{name}"
             )
-            for name in NARROW
+            for name, machine in NARROW.items()
         ),
     ],
 )

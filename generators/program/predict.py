@@ -27,9 +27,8 @@ _KEEP = 3
 """Cycles from a LOAD's last word to its end."""
 _FETCH = 6
 """Cycles from a taken STORE to its first word."""
-_WRITTEN = (2, 3)
-"""Cycles from the end of a command that is followed to the start of the next but one, without
-``registered`` and with it."""
+_WRITTEN = 2
+"""Cycles from the end of a command that is followed until the next one may leave."""
 _BURSTS = 8
 """Bursts that the external memory takes before it answers the first."""
 _BURST_WORDS = 256
@@ -104,6 +103,8 @@ class _Machine:
         self._busy = dict.fromkeys(Engine, 0)
         self._free = dict.fromkeys(Engine, 0)
         """Cycle from which each engine takes a command again."""
+        self._taken = dict.fromkeys(Engine, -1)
+        """Cycle in which each engine took its last command."""
         self._timeline: list[tuple[int, int]] = []
         self._behind = 0
         """Cycle in which a command is written that the next one follows; 0 for none."""
@@ -141,13 +142,16 @@ class _Machine:
         raise ProgramError("The program waits for a token that no engine gives")
 
     def _run(self, engine: Engine, command: _Command) -> None:
-        step, ready = command.step, max(command.visible, self._free[engine])
+        step, late = command.step, int(self._config.registered)
+        ready = max(command.visible + late, self._free[engine], self._taken[engine] + 1 + late)
         for source in step.pop:
-            ready = max(ready, self._tokens[source, engine].popleft())
-        begin, leaves, done = self._time(step, ready)
+            ready = max(ready, self._tokens[source, engine].popleft() + 2 * late)
+        begin, taken, done = self._time(step, ready)
         self._busy[engine] += done - begin
         self._timeline[command.place] = begin, done + 1
-        self._leaves[engine].append(leaves)
+        # With ``registered`` a command waits for its engine in a place of its own.
+        self._leaves[engine].append(ready - 1 if late else taken)
+        self._taken[engine] = taken
         for sink in step.push:
             self._tokens[engine, sink].append(done + 1)
         self._last = max(self._last, done)
@@ -165,7 +169,7 @@ class _Machine:
                 leaves = self._vector.read(step, ready, done)
                 # One command at a time is behind another.
                 if self._behind:
-                    leaves = max(leaves, self._behind + _WRITTEN[self._config.registered] - 1)
+                    leaves = max(leaves, self._behind + _WRITTEN - 1)
                 behind = done
             self._free[Engine.VECTOR], self._behind = leaves + 1, behind
             return ready, leaves, done

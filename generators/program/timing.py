@@ -52,7 +52,7 @@ class Sums:
         return self.end - now if self.every == 1 else 1
 
 
-_READ = (11, 17)
+_READ = (11, 16)
 """Cycles from the last beat that a softmax of sums reads to the start of one that follows it,
 without ``registered`` and with it."""
 
@@ -130,10 +130,10 @@ class VectorTiming:
         ahead = config.acc_latency + 1
         asked = config.acc_latency + config.registered + (rows - ahead) * config.lane_groups
         asked = max(rows - 1, asked)
-        left = done + 2 - self.cycles(step) + asked + 2 * config.registered
+        left = done + 2 - self.cycles(step) + asked + config.registered
         if _adds(step):
             turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
-            left = max(left, done - SECOND_AHEAD + 4 - turn - 2 * config.registered)
+            left = max(left, done - SECOND_AHEAD + 4 - turn - 3 * config.registered)
         return left
 
     def _waits(self, step: Step, begin: int, sums: Iterable[Sums]) -> int:
@@ -277,7 +277,9 @@ class MatrixTiming:
                 self.sums.append(Sums(begin, end + self._added, parity, every=2))
         self._end, self._before, self._loaded = end, before, loaded
         # A command's last tile leaves the walker as its lines are asked for.
-        self._accept = max(self._accept_next, taken + len(tiles), loaded - 1)
+        self._accept = max(
+            self._accept_next, taken + len(tiles), loaded - 1 - config.registered
+        )
         self._accept_next = loaded
         cycles = max(m * parts, *(lines for lines, _ in tiles))
         self.reads.append(Reads(first, end, (a_bank, b_bank), max(stored), cycles))
