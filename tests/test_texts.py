@@ -46,6 +46,8 @@ NARROW = {
     for name in ("fused", "resident")
 }
 """Machines on which products of one text's rows are long enough to be beside another's norm."""
+LATE = {"registered": True, "packed": True}
+"""Changes of a machine whose tokens come later, and whose columns share multipliers."""
 NESTED = CONFIGS["streamed"].replace(weight_formats="int4,high2,mid2", argmax=True)
 
 
@@ -228,19 +230,17 @@ def test_the_circuit_takes_two_texts():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("config", "context", "bound"),
+    ("config", "context", "most"),
     [
-        pytest.param(CONFIGS["streamed"], 48, 0.02, id="streamed"),
-        pytest.param(CONFIGS["fused"], 48, 0.02, id="fused"),
-        *(
-            pytest.param(
-                machine.replace(registered=True, packed=True), 20, 0.005, id=f"narrow-{name}"
-            )
-            for name, machine in NARROW.items()
-        ),
+        pytest.param(CONFIGS["streamed"], 48, 1.31, id="streamed"),
+        pytest.param(CONFIGS["fused"], 48, 1.31, id="fused"),
+        pytest.param(CONFIGS["fused"].replace(registered=True), 48, 1.31, id="registered"),
+        pytest.param(NARROW["fused"].replace(**LATE), 20, 1.67, id="narrow-fused"),
+        pytest.param(NARROW["resident"].replace(**LATE), 20, 1.74, id="narrow-resident"),
     ],
 )
-def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(config, context, bound):
+def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(config, context, most):
+    """Those of a run of both are at most so many times a run's of one, as both are predicted."""
     config = config.replace(trace=True)
     program = compile_text(DECODERS["llama"], config, context=context, texts=2)
     session = go_on(program, "verilator", (context + 3, context + 2), 1)
@@ -248,9 +248,9 @@ def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(config, context, 
     timing = session.timing
     places = [context + 2, context + 1]
     expected = program.predict_texts(places, timing.latency, timing.interval)
-    assert abs(expected / session.turns[-1].cycles - 1) < bound
+    assert abs(expected / session.turns[-1].cycles - 1) < 0.005
     alone = compile_text(DECODERS["llama"], config, context=context)
-    assert expected < 1.7 * alone.predict(context + 2, timing.latency, timing.interval).cycles
+    assert expected < most * alone.predict(context + 2, timing.latency, timing.interval).cycles
 
 
 @pytest.mark.slow

@@ -38,25 +38,24 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         one.cached.recall()
     anew, own = own and texts[0].kept.made, own and not texts[0].kept.made
     # Keys and queries of one text are multiplied beside the norm of the next text's row.
+    keys, values = ([one.cached.target(name) for one in texts] for name in ("keys", "values"))
     for text in make.apart:
         for tensor in (op.key, op.query) if own else (op.query,):
             linear, _ = made[tensor.name]
             for tiles in make.plan.query_parts if tensor is op.query else (None,):
                 within = tiles and make.plan.matrices[linear.target.name].within(*tiles)
                 make.linear(linear, "h", tiles=within, text=text)
-    if own:
-        make.linear(made[op.value.name][0], "h")
-    if anew:
-        Cached(make, texts[0].kept).remember()
-    for text in make.apart:
+        if own and text in (None, texts[-1].text):
+            make.linear(made[op.value.name][0], "h")
+        if anew:
+            Cached(make, texts[0].kept).remember()
         if own:
-            targets = [one.cached.target("keys") for one in texts]
-            _drain(make, *made[op.key.name], targets, text)
+            _drain(make, *made[op.key.name], keys, text)
             if len(texts) == 1:
                 texts[0].cached.append_keys()
         _drain_queries(make, op, *made[op.query.name], text)
     if own:
-        _drain(make, *made[op.value.name], [one.cached.target("values") for one in texts])
+        _drain(make, *made[op.value.name], values)
         if len(texts) > 1:
             # Ahead of what drains the queries the queues have no room for all of them.
             texts[0].cached.append_keys()

@@ -14,8 +14,8 @@ from generators.lower.attend import attend, keep_source
 from generators.lower.cached import Cached
 from generators.lower.instructions import View, Work
 from generators.lower.moves import load, store
-from generators.lower.plan import PAIRS, kind
-from generators.lower.projections import HEAD_TILES, Instructions, place_behind
+from generators.lower.plan import HEAD_TILES, PAIRS, kind
+from generators.lower.projections import Instructions, place_behind
 from generators.lower.residence import Register, of_text
 from generators.lower.staging import STAGES
 from generators.lower.walk import Product, ending_ahead, steps
@@ -175,13 +175,14 @@ class Layers(Instructions):
         parts, cols = self.plan.ffn_parts, self.config.cols
         for place, (first, end) in enumerate(parts):
             tiles = first, end - first
-            # The first one's rows of one text are multiplied beside the norm of the next text's.
-            for index, (op, _) in enumerate(layers):
-                for text in [None] if place or index else self.apart:
+            # Where rows are apart, those of one text are drained while the next one's are multiplied.
+            for op, _ in layers:
+                for text in self.apart:
                     self.linear(op, "h", tiles=tiles, text=text)
             for op, behind, target in ends:
-                part = View(Ref(kind(target), first * cols), target.columns)
-                self.drain(op, part, tiles=tiles, behind=behind)
+                for text in self.apart:
+                    part = View(Ref(kind(target), first * cols), target.columns)
+                    self.drain(op, self._rows(part, text), tiles=tiles, behind=behind, text=text)
             # The part before is there by now, and so is a share of the product behind it.
             if place:
                 self.multiply_ready(target, parts[place - 1][1] * cols)

@@ -28,6 +28,11 @@ WORDS_PLACE = REGISTERS - 1
 """The register of the first token's place where several are looked up."""
 FFN_PARTS = 2
 """Parts that the MLP is cut into where weights stay on the chip."""
+APART = 24
+"""Cycles of a row's product with as many columns from which on texts' rows are apart: the vector
+engine has more instructions then, some 200 cycles of a layer."""
+HEAD_TILES = 12
+"""Tile columns of the head's products that are requantized at once."""
 MOST_TILES = 16
 """Tile columns of a passing matrix that are requantized at once, at most."""
 SOURCE_ROW = WORDS_PLACE - 1
@@ -144,17 +149,33 @@ class Plan:
         return query_starts(self.decoder, self.key_heads)
 
     @property
+    def apart(self) -> bool:
+        """Several texts' rows are multiplied and drained one by one.
+
+        So the norm and the drains of one text's row are beside products of the next one's. Rows of
+        all texts are multiplied at once where these products are short, where weights come for each
+        product, and where the head is one product: each norm of the last layer is waited for by one
+        of its own.
+        """
+        model, rows, cols = self.decoder.description, self.config.rows, self.config.cols
+        cycles = -(-model.dim // rows) * -(-model.dim // cols)
+        long = cycles >= APART and model.vocabulary > HEAD_TILES * cols
+        return self.texts > 1 and self.resident and long
+
+    @property
     def query_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, count) of queries that are drained at once.
 
         Where several texts' have zeros ahead of them, the scores of the first half of the key heads
-        begin while the other half is drained, if it ends with a tile column.
+        begin while the other half is drained, if it ends with a tile column. Where texts' rows are
+        apart one text's are drained beside the next one's products instead.
         """
         model, cols = self.decoder.description, self.config.cols
         half = -(-model.kv_heads // 2) * model.group
         end = self.query_starts[half - 1] + self.decoder.key_dim
         tiles = -(-self.query_starts[-1] // cols)
-        if self.texts == 1 or self.key_heads == 1 or end % cols or half == model.heads:
+        together = self.texts > 1 and not self.apart
+        if not together or self.key_heads == 1 or end % cols or half == model.heads:
             return [(0, tiles)]
         return [(0, end // cols), (end // cols, tiles - end // cols)]
 
@@ -295,10 +316,10 @@ class Plan:
         """Key heads (first, end) whose values are multiplied while the next ones are divided.
 
         The first half is that of the first softmax, and the last one is alone, as nothing is left
-        to do beside it.
+        to do beside it. Where texts' rows are apart one text's are all beside the other's.
         """
         heads = self.decoder.description.kv_heads
-        bounds = sorted({0, -(-heads // 2), heads - 1, heads})
+        bounds = [0, heads] if self.apart else sorted({0, -(-heads // 2), heads - 1, heads})
         return list(pairwise(bounds))
 
     @property
@@ -308,9 +329,12 @@ class Plan:
 
     @property
     def ffn_parts(self) -> list[tuple[int, int]]:
-        """Tile columns (first, end) of the MLP that go on while the next ones are multiplied."""
+        """Tile columns (first, end) of the MLP that go on while the next ones are multiplied.
+
+        Where texts' rows are apart it is another text's row that is multiplied meanwhile.
+        """
         tiles = -(-self.decoder.description.ffn // self.config.cols)
-        parts = FFN_PARTS if self.resident else 1
+        parts = FFN_PARTS if self.resident and not self.apart else 1
         if self.passing:
             parts = -(-tiles // self.part_tiles)
         return split(tiles, parts)

@@ -29,11 +29,6 @@ ODD = QUERIES | {"up", "hidden"}
 
 BEHIND = HIDDEN | {"mlp_sum", "head0", "head1"}
 """Names of sums that are there when those of attention are not."""
-APART = 40
-"""Cycles of a row's product with as many columns from which on texts' rows are normalized apart:
-the vector engine has more instructions then, some 200 cycles of a layer."""
-HEAD_TILES = 12
-"""Tile columns of the head's products that are requantized at once."""
 
 
 @dataclass
@@ -70,16 +65,8 @@ class Instructions:
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """Texts whose rows are multiplied one by one around norms, or ``None`` for all at once.
-
-        So the norm of one text's row is beside products of the next one's. Rows of all texts are
-        multiplied at once where these products are short, where weights come for each product, and
-        where the head is one product: each norm of the last layer is waited for by one of its own.
-        """
-        config, dim, words = self.config, self.model.dim, self.model.vocabulary
-        cycles = -(-dim // config.rows) * -(-dim // config.cols)
-        long = cycles >= APART and words > HEAD_TILES * config.cols
-        return range(self.texts) if self.texts > 1 and self.plan.resident and long else [None]
+        """Texts whose rows are multiplied and drained one by one, or ``None`` for all at once."""
+        return range(self.texts) if self.texts > 1 and self.plan.apart else [None]
 
     def acc(self, name: str, rows: int) -> int:
         """Return the first of the accumulators' rows for sums of some name.
