@@ -175,7 +175,7 @@ class Layers(Instructions):
         parts, cols = self.plan.ffn_parts, self.config.cols
         for place, (first, end) in enumerate(parts):
             tiles = first, end - first
-            # Where rows are apart, those of one text are drained while the next one's are multiplied.
+            # Where rows are apart one text's sums are drained beside the next one's product.
             for op, _ in layers:
                 for text in self.apart:
                     self.linear(op, "h", tiles=tiles, text=text)

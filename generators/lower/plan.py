@@ -31,7 +31,7 @@ FFN_PARTS = 2
 APART = 24
 """Cycles of a row's product with as many columns from which on texts' rows are apart: the vector
 engine has more instructions then, some 200 cycles of a layer."""
-HEAD_TILES = 12
+HEAD_TILES = 16
 """Tile columns of the head's products that are requantized at once."""
 MOST_TILES = 16
 """Tile columns of a passing matrix that are requantized at once, at most."""

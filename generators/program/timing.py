@@ -277,9 +277,7 @@ class MatrixTiming:
                 self.sums.append(Sums(begin, end + self._added, parity, every=2))
         self._end, self._before, self._loaded = end, before, loaded
         # A command's last tile leaves the walker as its lines are asked for.
-        self._accept = max(
-            self._accept_next, taken + len(tiles), loaded - 1 - config.registered
-        )
+        self._accept = max(self._accept_next, taken + len(tiles), loaded - 1 - config.registered)
         self._accept_next = loaded
         cycles = max(m * parts, *(lines for lines, _ in tiles))
         self.reads.append(Reads(first, end, (a_bank, b_bank), max(stored), cycles))
