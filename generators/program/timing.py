@@ -53,7 +53,7 @@ class Sums:
 
 
 _READ = (11, 16)
-"""Cycles from the last beat that a softmax of sums reads to the start of one that follows it,
+"""Cycles from the last beat that a softmax of sums reads until it leaves for one that follows it,
 without ``registered`` and with it."""
 
 
