@@ -133,10 +133,7 @@ def test_norms_of_texts_are_apart_where_products_beside_them_are_long(name, conf
 
 @pytest.mark.parametrize("kind", ["gpt", "corrections", "short head"])
 def test_norms_that_are_apart_of_other_models(kind):
-    config = NARROW["fused"]
-    # Its scores are more than one product, of which each has columns of 16 tiles at most.
-    gpt = DECODERS["gpt"].description
-    decoder = random_decoder(gpt.replace(vocabulary=40))
+    config, decoder = NARROW["fused"], DECODERS["gpt"]
     if kind == "corrections":
         config = config.replace(weight_formats="int4")
         options = Quantization(texts=2, length=24, weights="int4", low_rank=3)

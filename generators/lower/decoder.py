@@ -14,7 +14,7 @@ from generators.lower.attend import attend, keep_source
 from generators.lower.cached import Cached
 from generators.lower.instructions import View, Work
 from generators.lower.moves import load, store
-from generators.lower.plan import HEAD_TILES, PAIRS, kind
+from generators.lower.plan import PAIRS, kind
 from generators.lower.projections import Instructions, place_behind
 from generators.lower.residence import Register, of_text
 from generators.lower.staging import STAGES
@@ -239,7 +239,7 @@ class Layers(Instructions):
             starts = sorted({part.held.tile for part in matrix.splits[0]})
         parts: list[tuple[int, int]] = []
         for first, end in pairwise([*starts, total]):
-            if parts and end - parts[-1][0] <= HEAD_TILES:
+            if parts and end - parts[-1][0] <= self.plan.head_tiles:
                 parts[-1] = parts[-1][0], end - parts[-1][0]
             else:
                 parts.append((first, end - first))

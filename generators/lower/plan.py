@@ -32,7 +32,7 @@ APART = 24
 """Cycles of a row's product with as many columns from which on texts' rows are apart: the vector
 engine has more instructions then, some 200 cycles of a layer."""
 HEAD_TILES = 16
-"""Tile columns of the head's products that are requantized at once."""
+"""Tile columns of a long head's products that are requantized at once."""
 MOST_TILES = 16
 """Tile columns of a passing matrix that are requantized at once, at most."""
 SOURCE_ROW = WORDS_PLACE - 1
@@ -159,8 +159,17 @@ class Plan:
         """
         model, rows, cols = self.decoder.description, self.config.rows, self.config.cols
         cycles = -(-model.dim // rows) * -(-model.dim // cols)
-        long = cycles >= APART and model.vocabulary > HEAD_TILES * cols
+        long = cycles >= APART and model.vocabulary > self.head_tiles * cols
         return self.texts > 1 and self.resident and long
+
+    @property
+    def head_tiles(self) -> int:
+        """Tile columns of the head's products that are requantized at once, at most.
+
+        A head that is no longer is two products from three quarters on, so that rows can be apart.
+        """
+        tiles = -(-self.decoder.description.vocabulary // self.config.cols)
+        return HEAD_TILES if tiles > HEAD_TILES else 3 * HEAD_TILES // 4
 
     @property
     def query_parts(self) -> list[tuple[int, int]]:
