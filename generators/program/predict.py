@@ -122,10 +122,12 @@ class _Machine:
         self._at = step.address + whole.definition.words
         while not self._leaves[engine]:
             self._advance()
-        # The first word waits until the queue has room for another command.
-        begin = max(self._now, self._leaves[engine].popleft())
+        # The first word waits until the queue has room for another command; with ``registered`` the
+        # third one, as two wait in front of the queue.
+        late = int(self._config.registered)
+        begin = max(self._now, self._leaves[engine].popleft() - 2 * late)
         self._now = begin + DEFINITIONS[step.opcode].words
-        visible = self._now + self._config.queue_depth - 1
+        visible = self._now + self._config.queue_depth - 1 + late
         self._queues[engine].append(_Command(step, visible, len(self._timeline)))
         self._timeline.append((0, 0))
 
@@ -145,7 +147,9 @@ class _Machine:
         step, late = command.step, int(self._config.registered)
         ready = max(command.visible + late, self._free[engine], self._taken[engine] + 1 + late)
         for source in step.pop:
-            ready = max(ready, self._tokens[source, engine].popleft() + 2 * late)
+            # Those of the matrix engine are there at once.
+            later = late and source != Engine.MATRIX
+            ready = max(ready, self._tokens[source, engine].popleft() + later)
         begin, taken, done = self._time(step, ready)
         self._busy[engine] += done - begin
         self._timeline[command.place] = begin, done + 1
@@ -163,10 +167,12 @@ class _Machine:
         if step.engine == Engine.VECTOR:
             done, behind = self._vector.done(step, ready, self._matrix.reads, self._matrix.sums), 0
             leaves = done
+            # Where sums keep it waiting it begins as much later.
+            begun = done + 1 - self._vector.cycles(step)
             if self._behind:
                 done = leaves = max(done, self._behind + self._vector.beats(step))
             if "followed" in step.flags:
-                leaves = self._vector.read(step, ready, done)
+                leaves = self._vector.read(step, begun, done)
                 # One command at a time is behind another.
                 if self._behind:
                     leaves = max(leaves, self._behind + _WRITTEN - 1)

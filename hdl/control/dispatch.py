@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, MAX_TOKENS, MAX_WORDS, Engine
@@ -10,6 +10,7 @@ from hdl.component import Component
 from hdl.memory.protected import error_port, gather
 from hdl.ports import WORD, command_layout
 from hdl.stream.pipeline import data_register, delay
+from hdl.stream.slice import RegisterSlice
 
 TOKEN_WIDTH = MAX_TOKENS.bit_length()
 """Width of a token count (bits)."""
@@ -165,8 +166,10 @@ class Dispatch(Component):
 
     With ``registered`` a command that has its tokens takes them and goes to a place of its own in
     front of the engine, a cycle before the engine may take it and a cycle after the one before
-    was taken: what starts an engine depends on registers only. Tokens are there a cycle later, and
-    ``idle`` is told a cycle later.
+    was taken: what starts an engine depends on registers only. Tokens of the matrix engine, whose
+    ``done`` is a register, are there at once, others a cycle later; they are counted a cycle later,
+    and ``idle`` is told a cycle later. Each queue has its words from a register slice of its own, a
+    cycle later.
     """
 
     def __init__(self, config: Config):
@@ -200,7 +203,23 @@ class Dispatch(Component):
             (source, sink): Signal(name=f"some_{source.name}_{sink.name}".lower())
             for source, sink in tokens
         }
-        pops, pushes, busy, wrong = {}, {}, [], []
+        given = {
+            (source, sink): getattr(self, f"done_{source.name}".lower())
+            & getattr(self, f"push_{source.name}".lower())[sink]
+            for source, sink in tokens
+        }
+        there = some
+        if self.config.registered:
+            # A cycle later: the next command takes tokens two cycles after one at the earliest.
+            late = {pair: delay(m, strobe, 1, reset=True) for pair, strobe in given.items()}
+            there = {
+                (source, sink): held
+                | late[source, sink]
+                | (given[source, sink] if source == Engine.MATRIX else 0)
+                for (source, sink), held in some.items()
+            }
+            given = late
+        pops, busy, wrong = {}, [], []
         for engine in Engine:
             name = engine.name.lower()
             out, done = getattr(self, f"o_{name}"), getattr(self, f"done_{name}")
@@ -211,14 +230,17 @@ class Dispatch(Component):
             )
             wrong += [Cat(Const(0, 1), queue.wrong)] if parity else []
             m.submodules[f"queue_{name}"] = queue
-            m.d.comb += [queue.i.p.eq(self.i.p), queue.i.valid.eq(0)]
+            words = queue.i
+            if registered:
+                m.submodules[f"words_{name}"] = near = RegisterSlice(WORD)
+                connect(m, near.o, words)
+                words = near.i
+                busy.append(near.o.valid)
+            m.d.comb += [words.p.eq(self.i.p), words.valid.eq(0)]
             with m.If(self.i.p.engine == engine):
-                m.d.comb += [
-                    queue.i.valid.eq(self.i.valid),
-                    self.i.ready.eq(queue.i.ready),
-                ]
+                m.d.comb += [words.valid.eq(self.i.valid), self.i.ready.eq(words.ready)]
             lacks = Cat(
-                queue.o.p.pop[source] & ~some[source, engine] if source != engine else Const(0, 1)
+                queue.o.p.pop[source] & ~there[source, engine] if source != engine else Const(0, 1)
                 for source in Engine
             )
             granted = ~lacks.any()
@@ -260,14 +282,12 @@ class Dispatch(Component):
                 m.d.sync += under_way.eq(under_way + taken - done)
                 busy += [under_way != 0, queue.busy]
             pops[engine] = [taken & queue.o.p.pop[source] for source in Engine]
-            pushes[engine] = [done & getattr(self, f"push_{name}")[sink] for sink in Engine]
         m.d.comb += self.idle.eq(~Cat(busy).any() & ~self.i.valid)
 
         for (source, sink), count in tokens.items():
-            up, down = pushes[source][sink], pops[sink][source]
+            up, down = given[source, sink], pops[sink][source]
             if self.config.registered:
-                # A cycle later: the next command takes tokens two cycles after one at the earliest.
-                up, down = (delay(m, strobe, 1, reset=True) for strobe in (up, down))
+                down = delay(m, down, 1, reset=True)
             after = Signal.like(count, name=f"after_{source.name}_{sink.name}".lower())
             m.d.comb += after.eq(count + up - down)
             m.d.sync += [count.eq(after), some[source, sink].eq(after != 0)]

@@ -40,7 +40,7 @@ class MatrixEngine(Component):
     it is one more. ``working`` is 1 in these. The first request comes a cycle after a command is
     taken, with ``registered`` two.
 
-    ``status.done`` comes when a drain that is asked for ``DISPATCH`` cycles later (a constant of
+    ``status.done`` comes when a drain that is asked for ``dispatch_cycles`` later (a function of
     ``hdl.matrix.retirement``), as one that waits for the token is, sees every sum of the command.
     ``status.stall`` is 1 while a scratchpad port waits. Each by its amount of a cycle, a few cycles
     late: ``macs`` counts useful products, ``gated`` the zero activations among those that took

@@ -8,11 +8,17 @@ from arch.isa import Engine
 from hdl.component import Component
 from hdl.memory.ram import Ram
 from hdl.ports import EngineStatus
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import delay, history
 
-DISPATCH = 2
-"""Cycles from a completion to the first request of a command that waited for it: one until the
-token is there, one until the other engine has taken the command."""
+
+def dispatch_cycles(config: Config) -> int:
+    """Return the cycles from a completion to the first request of a command that waited for it.
+
+    One until the token is there, one until the other engine has taken the command; with
+    ``registered`` it starts a cycle later.
+    """
+    return 2 + config.registered
+
 
 IN_FLIGHT_WIDTH = 9
 """Width of the number of commands taken and not yet done, above any array's latency (bits)."""
@@ -22,7 +28,7 @@ class Retirement(Component):
     """Keeps what belongs to each vector while the array works on it.
 
     ``acc_addr`` leaves ``latency`` cycles after it entered. ``status.done`` comes with ``push`` so
-    long after ``last`` that a drain which is asked for ``DISPATCH`` cycles later sees the sums of
+    long after ``last`` that a drain which is asked for ``dispatch_cycles`` later sees the sums of
     ``latency`` cycles after it. ``offered`` and ``taken`` are 1 as a command is, ``named`` while
     there is a tile to fetch, ``waiting`` while one waits for a memory. ``working`` is 1 from the
     first tile until the last sum of all commands has been written.
@@ -67,7 +73,7 @@ class Retirement(Component):
             Cat(self.acc_addr, push).eq(delay(m, ring.read_data, 1)),
         ]
         in_flight = Signal(IN_FLIGHT_WIDTH)
-        settle = self.config.acc_settle - DISPATCH
+        settle = self.config.acc_settle - dispatch_cycles(self.config)
         done = delay(m, self.last, self.latency + settle, reset=True)
         # What was taken counts a cycle later, as much stands before it.
         taken = delay(m, self.taken, 1, reset=True)
@@ -83,6 +89,7 @@ class Retirement(Component):
         # A command that was taken is at work once it has named a tile.
         begun = Signal()
         m.d.sync += begun.eq((begun | self.named) & busy)
-        written = delay(m, done, DISPATCH - 1, reset=True)
+        behind = history(m, done, dispatch_cycles(self.config) - 1)[1:]
+        written = Cat(behind).any()
         m.d.comb += self.working.eq(self.named | (begun & busy) | written)
         return m

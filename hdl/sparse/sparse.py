@@ -9,7 +9,7 @@ from arch.config import Config
 from arch.isa import COUNT_WIDTH, Engine
 from arch.sparse import ENTRY_WIDTH, HEADER_BEATS, RUN_WIDTH, beat_bytes
 from hdl.component import Component
-from hdl.matrix.retirement import DISPATCH
+from hdl.matrix.retirement import dispatch_cycles
 from hdl.ports import AccumulatePort, ReadPort, command_layout
 from hdl.sparse.lane import BANKS, LATENCY, SparseLane, load_bytes, sum_layout
 from hdl.stream.pipeline import delay
@@ -46,7 +46,7 @@ class SparseUnit(Component):
     ports do not wait, the cycles that :func:`sparse_cycles` gives.
 
     A command is taken while ``busy`` is 0. ``done`` comes with ``push`` when a drain that is asked
-    for ``DISPATCH`` cycles later sees every sum. ``stall`` is 1 while a port waits, ``sends`` in
+    for ``dispatch_cycles`` later sees every sum. ``stall`` is 1 while a port waits, ``sends`` in
     every cycle in which a beat of entries is taken; ``macs`` and ``skipped`` count its products and
     the zero weights passed over.
     """
@@ -95,7 +95,7 @@ class SparseUnit(Component):
         beats = self._fetch(m, cmd, begin)
         over = self._take(m, cmd, begin, beats, loaded, units, ends)
         self._add(m, cmd, begin, over, units, ends)
-        settle = config.acc_settle - DISPATCH
+        settle = config.acc_settle - dispatch_cycles(config)
         last = Signal()
         rows = Signal(COUNT_WIDTH)
         m.d.comb += last.eq(ends & (rows == 1))
