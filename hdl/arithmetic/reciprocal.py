@@ -14,7 +14,6 @@ from arch.polynomial import (
 )
 from hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, PiecewisePolynomial
 from hdl.component import Component
-from hdl.stream.pipeline import data_register
 
 EXPONENT_WIDTH = 8
 """Width of the signed exponent of a result (bits)."""
@@ -27,7 +26,7 @@ class Normalizer(Component):
 
     ``exponent`` is the place of the leading one of ``x`` and ``fraction`` the ``FRACTION_WIDTH``
     bits after it, missing ones 0 and further ones dropped; for 0, ``nonzero`` is 0 and the others
-    are undefined. Latency is ``ceil_log2(width)`` enabled cycles.
+    are undefined. Latency is half of ``ceil_log2(width)`` enabled cycles, rounded up.
     Raises :class:`InputError` where ``width`` is not from 1 to 64.
     """
 
@@ -48,21 +47,24 @@ class Normalizer(Component):
     @property
     def latency(self) -> int:
         """Enabled cycles from operand to result."""
-        return ceil_log2(self.width)
+        return -(-ceil_log2(self.width) // 2)
 
     def elaborate(self, platform):
-        """Shift left by halving powers of two, one to a cycle."""
+        """Shift left by halving powers of two, two to a cycle."""
         m = Module()
         left, zeros = self.x, Const(0, len(self.exponent))
         for level in reversed(range(self.latency)):
-            step = 1 << level
+            step = 1 << 2 * level
             shifted = Signal(self.width, name=f"left_{level}", reset_less=True)
             counted = Signal.like(self.exponent, name=f"zeros_{level}", reset_less=True)
-            short = ~left[self.width - step :].any()
+            far = self._lacks(left, 0, 2 * step)
+            # What follows is looked at both as it is and shifted, at the same time.
+            near = Mux(far, self._lacks(left, 2 * step, step), self._lacks(left, 0, step))
+            moved = Mux(far, left << 2 * step, left)
             with m.If(self.en):
                 m.d.sync += [
-                    shifted.eq(Mux(short, left << step, left)),
-                    counted.eq(zeros + Mux(short, step, 0)),
+                    shifted.eq(Mux(near, moved << step, moved)),
+                    counted.eq(zeros + (Cat(near, far) << 2 * level)),
                 ]
             left, zeros = shifted, counted
         m.d.comb += [
@@ -71,6 +73,11 @@ class Normalizer(Component):
             self.nonzero.eq(left[-1]),
         ]
         return m
+
+    def _lacks(self, x, skipped, count):
+        """Return whether so many uppermost bits behind some are all 0, or there are none."""
+        end = max(self.width - skipped, 0)
+        return ~x[max(end - count, 0) : end].any()
 
 
 class _Inverse(Component):
@@ -94,7 +101,7 @@ class _Inverse(Component):
     @property
     def latency(self) -> int:
         """Enabled cycles from operand to result."""
-        return self.normalizer.latency + POLYNOMIAL_LATENCY + 1
+        return self.normalizer.latency + POLYNOMIAL_LATENCY
 
     def elaborate(self, platform):
         """Connect the steps; the exponent and the valid bit wait beside them."""
@@ -113,7 +120,6 @@ class _Inverse(Component):
             for i in range(POLYNOMIAL_LATENCY)
         ]
         nonzero = Signal(POLYNOMIAL_LATENCY, reset_less=True)
-        mantissa, exponent = data_register(m, self.mantissa), data_register(m, self.exponent)
         valid = Signal(self.latency)
         carry = polynomial.y[MANTISSA_WIDTH]
         with m.If(self.en):
@@ -122,14 +128,12 @@ class _Inverse(Component):
                 Cat(scale[1:]).eq(Cat(scale[:-1])),
                 nonzero.eq(Cat(normalizer.nonzero, nonzero)),
                 valid.eq(Cat(self.valid_i, valid)),
-                mantissa.eq(0),
-                exponent.eq(0),
             ]
-            with m.If(nonzero[-1]):
-                m.d.sync += [
-                    mantissa.eq(Mux(carry, 1 << (MANTISSA_WIDTH - 1), polynomial.y)),
-                    exponent.eq(carry - MANTISSA_WIDTH - scale[-1]),
-                ]
+        with m.If(nonzero[-1]):
+            m.d.comb += [
+                self.mantissa.eq(Mux(carry, 1 << (MANTISSA_WIDTH - 1), polynomial.y)),
+                self.exponent.eq(carry - MANTISSA_WIDTH - scale[-1]),
+            ]
         m.d.comb += self.valid_o.eq(valid[-1])
         return m
 
@@ -142,8 +146,8 @@ class Reciprocal(_Inverse):
     and an exponent one larger. The relative error is at most ``1.13 * 2**-17``; powers of two are
     exact; 0 gives 0.
 
-    ``latency`` is ``ceil_log2(width) + 7`` cycles in which ``en`` is 1 (all registers hold in the
-    others), throughput one operand per such cycle; ``valid_o`` follows ``valid_i``.
+    ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles in which ``en`` is 1 (all registers
+    hold in the others), throughput one operand per such cycle; ``valid_o`` follows ``valid_i``.
     Raises :class:`InputError` where ``width`` is not from 1 to 64.
     """
 

@@ -3,7 +3,7 @@
 from math import isqrt
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
-from amaranth.lib import data, stream
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.errors import InputError
@@ -14,7 +14,11 @@ from hdl.component import Component
 from hdl.functions.row_queue import ROW_LATENCY, RowQueue
 from hdl.functions.row_statistics import RowStatistics
 from hdl.memory.protected import error_port, errors_of, gather
+from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
+
+SCALE_LATENCY = 2
+"""Cycles from an element to its product with the row's length."""
 
 
 def input_layout(lanes: int) -> data.StructLayout:
@@ -35,15 +39,26 @@ def sum_layout(lanes: int) -> data.StructLayout:
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})
 
 
-class NormalizeLane(Component):
-    """Normalize one element: ``((n * s - total) * mantissa) / 2**right`` to nearest, ties up.
+def scaled_width(max_row: int) -> int:
+    """Return the width of an element by its row's length (bits)."""
+    return max_row.bit_length() + 16
 
-    Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
-    while ``en`` is 0. Three multiplications of at most 17x17 bits. The result is right where the
-    row's statistics are those of a row that holds the element.
+
+def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
+    """Return a beat of elements by their row's length, which waits for the row's statistics."""
+    elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
+    return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})
+
+
+class NormalizeLane(Component):
+    """Normalize one element: ``((scaled - total) * mantissa) / 2**right`` to nearest, ties up.
+
+    Latency is ``latency`` cycles, one result per cycle. Two multiplications of at most 17x17 bits.
+    ``scaled`` is the element by the row's length; the result is right where the row's statistics
+    are those of a row that holds it.
     """
 
-    latency = 7
+    latency = 5
 
     def __init__(self, *, max_row: int):
         total_width = (max_row << 15).bit_length() + 1
@@ -52,9 +67,7 @@ class NormalizeLane(Component):
         self._value_width = ((isqrt(max_row) + 1) << VALUE_FRACTION).bit_length() + 1
         super().__init__(
             {
-                "en": In(1),
-                "n": In(unsigned(max_row.bit_length())),
-                "s": In(signed(16)),
+                "scaled": In(signed(scaled_width(max_row))),
                 "total": In(signed(total_width)),
                 "mantissa": In(unsigned(MANTISSA_WIDTH)),
                 "right": In(5),
@@ -65,22 +78,16 @@ class NormalizeLane(Component):
     def elaborate(self, _platform):
         """One stage per operation; signal names end in the stage that writes them."""
         m = Module()
-        en = self.en
-        scaled_2 = multiply(m, "scaled", self.n, self.s, en=en)
-        total_2 = delay(m, self.total, 2, en=en)
-        centered_2 = (scaled_2 - total_2)[: self._centered_width]
-
-        mantissa_2 = delay(m, self.mantissa, 2, en=en)
-        low_4 = multiply(m, "low", centered_2[:16], mantissa_2, en=en)
-        high_4 = multiply(m, "high", centered_2[16:].as_signed(), mantissa_2, en=en)
-        product_5 = delay(m, low_4 + (high_4 << 16), 1, en=en)
+        centered = (self.scaled - self.total)[: self._centered_width]
+        low_2 = multiply(m, "low", centered[:16], self.mantissa)
+        high_2 = multiply(m, "high", centered[16:].as_signed(), self.mantissa)
+        product_3 = delay(m, low_2 + (high_2 << 16), 1)
 
         # The quotient's lowest bit is the first that is shifted out: it rounds.
-        right_5 = delay(m, self.right, 5, en=en)
-        quotient = ((product_5 << 1) >> right_5)[: self._value_width + 1]
-        quotient_6 = delay(m, quotient.as_signed(), 1, en=en)
-        with m.If(en):
-            m.d.sync += self.value.eq((quotient_6 >> 1) + quotient_6[0])
+        right_3 = delay(m, self.right, 3)
+        quotient = ((product_3 << 1) >> right_3)[: self._value_width + 1]
+        quotient_4 = delay(m, quotient.as_signed(), 1)
+        m.d.sync += self.value.eq((quotient_4 >> 1) + quotient_4[0])
         return m
 
 
@@ -124,7 +131,7 @@ class AddNormUnit(Component):
         statistics = self._statistics.signature.members
         row = {name: statistics[name].shape for name in ("total", "mantissa", "right")}
         self._queue = RowQueue(
-            beat,
+            scaled_layout(lanes, max_row),
             data.StructLayout(row),
             max_beats=-(-max_row // lanes),
             waiting=self._statistics.latency,
@@ -166,8 +173,13 @@ class AddNormUnit(Component):
             statistics.last.eq(beat.last),
             queue.commit.eq(moves),
             queue.commit_last.eq(beat.last),
-            queue.beat_en.eq(moves),
-            queue.beat.eq(beat),
+            queue.beat_en.eq(delay(m, moves, SCALE_LATENCY, reset=True)),
+            queue.beat.mask.eq(delay(m, beat.mask, SCALE_LATENCY)),
+            queue.beat.last.eq(delay(m, beat.last, SCALE_LATENCY)),
+            *(
+                queue.beat.scaled[lane].eq(multiply(m, f"scaled_{lane}", self.n, beat.s[lane]))
+                for lane in range(self.lanes)
+            ),
             queue.row_en.eq(statistics.valid_o),
             queue.row.total.eq(statistics.total),
             queue.row.mantissa.eq(statistics.mantissa),
@@ -200,25 +212,24 @@ class AddNormUnit(Component):
         return beat
 
     def _normalize(self, m, joined):
-        """Let the beats of finished rows pass the lanes, which stand still while ``o`` waits."""
+        """Let the beats of finished rows pass the lanes, which never stand still, and a queue."""
         latency = NormalizeLane.latency
-        en = Signal()
+        m.submodules.out = out = CreditQueue(self.o.p.shape(), latency)
+        wiring.connect(m, out.o, wiring.flipped(self.o))
         beat, row = joined.p.beat, joined.p.row
         m.d.comb += [
-            en.eq(~self.o.valid | self.o.ready),
-            joined.ready.eq(en),
-            self.o.valid.eq(delay(m, joined.valid, latency, en=en, reset=True)),
-            self.o.p.mask.eq(delay(m, beat.mask, latency, en=en)),
-            self.o.p.last.eq(delay(m, beat.last, latency, en=en)),
+            joined.ready.eq(out.room),
+            out.taken.eq(joined.valid & out.room),
+            out.i.valid.eq(delay(m, out.taken, latency, reset=True)),
+            out.i.payload.mask.eq(delay(m, beat.mask, latency)),
+            out.i.payload.last.eq(delay(m, beat.last, latency)),
         ]
         for index in range(self.lanes):
             m.submodules[f"lane_{index}"] = lane = NormalizeLane(max_row=self.max_row)
             m.d.comb += [
-                lane.en.eq(en),
-                lane.n.eq(self.n),
-                lane.s.eq(beat.s[index]),
+                lane.scaled.eq(beat.scaled[index]),
                 lane.total.eq(row.total),
                 lane.mantissa.eq(row.mantissa),
                 lane.right.eq(row.right),
-                self.o.p.value[index].eq(lane.value),
+                out.i.payload.value[index].eq(lane.value),
             ]

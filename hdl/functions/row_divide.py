@@ -1,7 +1,7 @@
 """The end of a softmax: weights become probabilities."""
 
-from amaranth.hdl import Cat, Module, Signal, unsigned
-from amaranth.lib import data, stream
+from amaranth.hdl import Module, Signal, unsigned
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION
@@ -9,12 +9,13 @@ from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.exponential import SHIFT_WIDTH
 from hdl.arithmetic.multiplier import multiply
 from hdl.component import Component
+from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import data_register, delay
 
 PROBABILITY_WIDTH = PROBABILITY_FRACTION + 1
 """Width of a probability, which may be 1 (bits)."""
 DIVIDE_LATENCY = 4
-"""Enabled cycles from a weight to its probability."""
+"""Cycles from a weight to its probability."""
 ONE_SHIFT = 2 * OCTAVE_MANTISSA - PROBABILITY_FRACTION
 """Bits that a probability of 1 is shifted right."""
 
@@ -29,14 +30,12 @@ class DivideLane(Component):
     """One lane of :class:`RowDivide`: ``p`` is ``mantissa * inverse``, shifted and rounded.
 
     The weight is ``mantissa * 2**(-16 - shift)``, the reciprocal ``inverse * 2**(-16 - scale)``.
-    Latency is ``DIVIDE_LATENCY`` cycles with ``en`` at
-    1, one result per cycle; everything holds still while ``en`` is 0.
+    Latency is ``DIVIDE_LATENCY`` cycles, one result per cycle.
     """
 
     def __init__(self, scale_width: int):
         super().__init__(
             {
-                "en": In(1),
                 "mantissa": In(OCTAVE_MANTISSA + 1),
                 "shift": In(SHIFT_WIDTH),
                 "inverse": In(MANTISSA_WIDTH),
@@ -48,15 +47,14 @@ class DivideLane(Component):
     def elaborate(self, platform):
         """Multiply, shift, round."""
         m = Module()
-        product = multiply(m, "product", self.mantissa, self.inverse, en=self.en)
-        right = delay(m, self.shift + self.scale, 2, en=self.en)
+        product = multiply(m, "product", self.mantissa, self.inverse)
+        right = delay(m, self.shift + self.scale, 2)
         # One more bit than the result has, to round to nearest.
         twice, p = Signal(PROBABILITY_WIDTH + 1, reset_less=True), data_register(m, self.p)
-        with m.If(self.en):
-            m.d.sync += [
-                twice.eq(product[ONE_SHIFT - 1 :] >> right),
-                p.eq((twice + 1) >> 1),
-            ]
+        m.d.sync += [
+            twice.eq(product[ONE_SHIFT - 1 :] >> right),
+            p.eq((twice + 1) >> 1),
+        ]
         return m
 
 
@@ -75,28 +73,25 @@ class RowDivide(Component):
         super().__init__({"i": In(weighted), "o": Out(stream.Signature(probability_layout(lanes)))})
 
     def elaborate(self, platform):
-        """Place the lanes; all hold still while a result waits."""
+        """Place the lanes, which never stand still, and a queue behind them."""
         m = Module()
-        en = Signal()
-        valid = Signal(DIVIDE_LATENCY)
+        m.submodules.out = out = CreditQueue(self.o.payload.shape(), DIVIDE_LATENCY)
+        wiring.connect(m, out.o, wiring.flipped(self.o))
         beat, row = self.i.payload.beat, self.i.payload.row
-        with m.If(en):
-            m.d.sync += valid.eq(Cat(self.i.valid, valid))
         m.d.comb += [
-            en.eq(~self.o.valid | self.o.ready),
-            self.i.ready.eq(en),
-            self.o.valid.eq(valid[-1]),
-            self.o.payload.mask.eq(delay(m, beat.mask, DIVIDE_LATENCY, en=en)),
-            self.o.payload.last.eq(delay(m, beat.last, DIVIDE_LATENCY, en=en)),
+            self.i.ready.eq(out.room),
+            out.taken.eq(self.i.valid & out.room),
+            out.i.valid.eq(delay(m, out.taken, DIVIDE_LATENCY, reset=True)),
+            out.i.payload.mask.eq(delay(m, beat.mask, DIVIDE_LATENCY)),
+            out.i.payload.last.eq(delay(m, beat.last, DIVIDE_LATENCY)),
         ]
         for index in range(self.lanes):
             m.submodules[f"lane_{index}"] = lane = DivideLane(len(row.scale))
             m.d.comb += [
-                lane.en.eq(en),
                 lane.mantissa.eq(beat.weight[index].mantissa),
                 lane.shift.eq(beat.weight[index].shift),
                 lane.inverse.eq(row.inverse),
                 lane.scale.eq(row.scale),
-                self.o.payload.p[index].eq(lane.p),
+                out.i.payload.p[index].eq(lane.p),
             ]
         return m

@@ -1,6 +1,6 @@
 """A queue that holds the beats of rows back until something about the whole row is known."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -8,8 +8,10 @@ from hdl.component import Component
 from hdl.memory.protected import error_port, errors_of, gather, protected_fifo
 from hdl.stream.pipeline import delay
 
-ROW_LATENCY = 3
+ROW_LATENCY = 1
 """Cycles from a row's value to its first beat."""
+FIFO_LATENCY = 2
+"""Cycles that a row's value which has to wait takes longer, through a queue."""
 
 
 class RowQueue(Component):
@@ -23,8 +25,9 @@ class RowQueue(Component):
     A row may have ``max_beats`` beats, and its value may take ``waiting`` cycles from the
     commitment of its last beat to ``row_en``; then no row, however short, ever waits for room:
     throughput is one beat per cycle. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the row's
-    first beat. What ``o`` brings comes from registers, as block RAM answers late. With ``parity``
-    beats and rows have a bit each by which ``errors`` reports a wrong one when it is taken.
+    first beat if no row is before it, or the last beat of that leaves then. What ``o`` brings comes
+    from registers, as block RAM answers late. With ``parity`` beats, and rows that wait, have a bit
+    each by which ``errors`` reports a wrong one when it is taken.
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class RowQueue(Component):
     ):
         level = "detect" if parity else "none"
         # Room is known two cycles after a beat was taken, and is one less than there is.
-        in_flight = waiting + ROW_LATENCY + 4
+        in_flight = waiting + ROW_LATENCY + FIFO_LATENCY + 4
         self.beats = protected_fifo(beat.size, max_beats + in_flight, level)
         self.rows = protected_fifo(row.size, in_flight, level)
         super().__init__(
@@ -65,10 +68,13 @@ class RowQueue(Component):
         row = Signal.like(self.o.payload.row, reset_less=True)
         beat_held, row_held = Signal(), Signal()
         taken, taken_last = Signal(), Signal()
+        # Rows in the queue, which one that finds none passes.
+        waiting, passes = Signal(range(rows.depth + 1)), Signal()
         m.d.comb += [
+            passes.eq(self.row_en & rows.r_en & (waiting == 0)),
             beats.w_en.eq(self.beat_en),
             beats.w_data.eq(self.beat),
-            rows.w_en.eq(self.row_en),
+            rows.w_en.eq(self.row_en & ~passes),
             rows.w_data.eq(self.row),
             self.o.valid.eq(beat_held & row_held),
             self.o.payload.beat.eq(beat),
@@ -81,7 +87,11 @@ class RowQueue(Component):
         with m.If(beats.r_en):
             m.d.sync += [beat_held.eq(beats.r_rdy), beat.eq(beats.r_data)]
         with m.If(rows.r_en):
-            m.d.sync += [row_held.eq(rows.r_rdy), row.eq(rows.r_data)]
+            m.d.sync += [
+                row_held.eq(rows.r_rdy | passes),
+                row.eq(Mux(rows.r_rdy, rows.r_data, self.row)),
+            ]
+        m.d.sync += waiting.eq(waiting + rows.w_en - (rows.r_en & rows.r_rdy))
 
         beat_count = Signal(range(beats.depth + 1))
         row_count = Signal(range(rows.depth + 1))

@@ -62,7 +62,7 @@ class RowStatistics(Component):
 
     @property
     def _sum_latency(self) -> int:
-        return 3 + ceil_log2(self.lanes)
+        return 3 + -(-ceil_log2(self.lanes) // 2)
 
     def elaborate(self, _platform):
         """Sum the row; combine its sums; take the root, the sum waiting beside it."""
@@ -88,7 +88,7 @@ class RowStatistics(Component):
             multiply(m, f"square_{lane}", s, s).as_unsigned()[:31] for lane, s in enumerate(self.s)
         ]
         while len(terms) > 1:
-            terms, squares = self._pairs(m, terms), self._pairs(m, squares)
+            terms, squares = self._fours(m, terms), self._fours(m, squares)
         valid = delay(m, self.valid_i, self._sum_latency - 1, reset=True)
         last = delay(m, self.last, self._sum_latency - 1)
 
@@ -106,9 +106,9 @@ class RowStatistics(Component):
         return total, square, done
 
     @staticmethod
-    def _pairs(m, terms):
-        pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
-        return [delay(m, reduce(add, pair), 1) for pair in pairs]
+    def _fours(m, terms):
+        fours = [terms[k : k + 4] for k in range(0, len(terms), 4)]
+        return [delay(m, reduce(add, four), 1) for four in fours]
 
     def _variance(self, m, total, squares):
         """Return ``n * squares - total**2 + eps``, four cycles later."""

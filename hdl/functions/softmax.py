@@ -58,7 +58,7 @@ class RowMaximum(Component):
     """Brings each beat of a row with the largest score of the row's columns that take part.
 
     Of a row where none does, it is -32,768. Latency from a row's last beat to its first is
-    ``ceil_log2(lanes) + 5`` cycles, throughput one beat per cycle. ``errors`` with ``parity``.
+    ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle. ``errors`` with ``parity``.
     """
 
     i: stream.Interface
@@ -120,8 +120,8 @@ class RowWeights(Component):
     taken over Q1.28, further bits dropped, and cannot overflow. ``scale`` is how often the sum is
     to be halved: the sum's reciprocal is ``inverse * 2**(-16 - scale)``.
     Latency from a row's last beat to its first is
-    ``ceil_log2(lanes) + ceil_log2(sum_width) + 15`` cycles, throughput one beat per cycle.
-    ``errors`` with ``parity``.
+    ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
+    cycle. ``errors`` with ``parity``.
     """
 
     i: stream.Interface
@@ -219,8 +219,9 @@ class SoftmaxUnit(Component):
     Rows follow each other without gaps through maximum, weights and division: throughput is one
     beat per cycle for rows of every length, those of one beat too. From the last beat of a row of
     n beats to its first result it takes ``latency + n - 1`` cycles, where ``latency`` is
-    ``2 * ceil_log2(lanes) + ceil_log2(sum_width) + 24`` and ``sum_width`` is 28 and the bits of
-    the longest row's columns. With ``parity`` ``errors`` reports a wrong word of a row's buffers.
+    ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19`` and ``sum_width`` is 28 and the
+    bits of the longest row's columns. With ``parity`` ``errors`` reports a wrong word of a row's
+    buffers.
 
     Raises :class:`InputError` where ``lanes`` is not positive or ``max_row`` is not from 1 to
     65,536.

@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from amaranth.hdl import Assume, Module
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
 from arch.presets import PRESETS
@@ -16,18 +16,6 @@ from tb.formal.prover import properties
 _CONFIG = PRESETS["tiny"]
 _BEAT = data.StructLayout({"value": 2, "last": 1})
 _ROW = data.StructLayout({"sum": 2})
-_WEIGHTED = data.StructLayout(
-    {
-        "beat": data.StructLayout(
-            {
-                "weight": data.ArrayLayout(data.StructLayout({"mantissa": 17, "shift": 5}), 1),
-                "mask": 1,
-                "last": 1,
-            }
-        ),
-        "row": data.StructLayout({"inverse": 16, "scale": 3}),
-    }
-)
 
 
 def _streams(interface: Any, flow: Any = Out) -> Iterator[tuple[Any, bool]]:
@@ -81,7 +69,6 @@ PORTS = properties(
         "held-streamer": _held(lambda module: module.ActivationStreamer(_CONFIG)),
         "held-reader": _held(lambda module: module.RowReader(_CONFIG), _walk(_CONFIG.sram_latency)),
         "held-drain": _held(lambda module: module.DrainReader(_CONFIG), _walk(_CONFIG.acc_latency)),
-        "held-row-divide": _held(lambda module: module.RowDivide(1, stream.Signature(_WEIGHTED))),
         "held-row-queue": _held(
             lambda module: module.RowQueue(_BEAT, _ROW, max_beats=2, waiting=1)
         ),
