@@ -12,7 +12,7 @@ from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.matrix.array import array_latency
-from hdl.matrix.retirement import DISPATCH
+from hdl.matrix.retirement import dispatch_cycles
 from hdl.sparse.sparse import sparse_cycles
 from hdl.vector.drain import drain_latency
 from hdl.vector.epilogue import Epilogue
@@ -52,9 +52,9 @@ class Sums:
         return self.end - now if self.every == 1 else 1
 
 
-_READ = (11, 16)
-"""Cycles from the last beat that a softmax of sums reads until it leaves for one that follows it,
-without ``registered`` and with it."""
+_READ = (3, 7)
+"""Cycles from the last beat that a softmax of sums takes from the intake until it leaves for one
+that follows it, without ``registered`` and with it."""
 
 
 def _adds(step: Step) -> bool:
@@ -79,7 +79,8 @@ class VectorTiming:
             unit = SoftmaxUnit(lanes, config.max_row)
             self._softmax = int(unit.latency) + 2 * config.registered
         if config.norm:
-            self._norm = int(AddNormUnit(lanes=lanes, max_row=config.max_row).latency)
+            unit = AddNormUnit(lanes=lanes, max_row=config.max_row)
+            self._norm = int(unit.latency) + config.registered
 
     def done(
         self, step: Step, begin: int, others: Iterable[Reads], sums: Iterable[Sums] = ()
@@ -124,7 +125,8 @@ class VectorTiming:
         """
         config = self._config
         if step.opcode == Opcode.SOFTMAX:
-            return begin + self.beats(step) + _READ[config.registered] - 1
+            taken = begin + self.beats(step) + int(Intake(config).latency)
+            return taken + _READ[config.registered] - 1
         rows = step["m"] * -(-step["n"] // config.cols)
         # Rows that are asked for before the first one is taken.
         ahead = config.acc_latency + 1
@@ -133,7 +135,7 @@ class VectorTiming:
         left = done + 2 - self.cycles(step) + asked + config.registered
         if _adds(step):
             turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
-            left = max(left, done - SECOND_AHEAD + 4 - turn - 3 * config.registered)
+            left = max(left, done - SECOND_AHEAD + 6 - turn - 3 * config.registered)
         return left
 
     def _waits(self, step: Step, begin: int, sums: Iterable[Sums]) -> int:
@@ -222,7 +224,7 @@ class MatrixTiming:
         self._config = config
         # From the cycle behind the last request: the read, the entry, the array, the accumulators.
         self._added = config.sram_latency + array_latency(config) + config.registered
-        self._settle = self._added + int(config.acc_settle - DISPATCH)
+        self._settle = self._added + int(config.acc_settle) - dispatch_cycles(config)
         self._end = self._before = 0
         """Ends of the last tile's and the one before's activations."""
         self._loaded = 0

@@ -115,21 +115,29 @@ class Requantizer(Component):
     Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
     while ``en`` is 0. Four 17x17-bit multiplications, or two where the lower half of every
     multiplier is 0: ``multiplier_width`` is 16, else 32 (bits). With ``registered`` a register
-    stands between the left shift and the multipliers, which are far from it on large devices.
+    stands between the left shift and the multipliers, which are far from it on large devices. With
+    ``sleep`` a sum and its parameters are taken only where ``take`` is 1: else those before stay,
+    and nothing behind them moves.
     """
 
-    en: In(1)
-    x: In(signed(32))
-    bias: In(signed(32))
-    multiplier: In(signed(32))
-    shift: In(signed(8))
-    bounds: In(bounds_layout())
-    y: Out(signed(16))
-
-    def __init__(self, multiplier_width: int = 32, registered: bool = False):
+    def __init__(
+        self, multiplier_width: int = 32, registered: bool = False, *, sleep: bool = False
+    ):
         self.multiplier_width = multiplier_width
         self.registered = registered
-        super().__init__()
+        self.sleep = sleep
+        super().__init__(
+            {
+                "en": In(1),
+                **({"take": In(1)} if sleep else {}),
+                "x": In(signed(32)),
+                "bias": In(signed(32)),
+                "multiplier": In(signed(32)),
+                "shift": In(signed(8)),
+                "bounds": In(bounds_layout()),
+                "y": Out(signed(16)),
+            }
+        )
 
     @property
     def latency(self) -> int:
@@ -149,20 +157,21 @@ class Requantizer(Component):
         m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)
 
-        left = Mux(self.shift < 0, 0, self.shift)[:5]
-        right = Mux(self.shift < 0, -self.shift, 0)[:5]
+        take = self.en & self.take if self.sleep else self.en
+        left = delay(m, Mux(self.shift < 0, 0, self.shift)[:5], 1, en=take)
+        right = delay(m, Mux(self.shift < 0, -self.shift, 0)[:5], 1, en=take)
 
         biased_1 = Signal(32, reset_less=True)
         shifted_1 = Signal(32)
         doubled_4 = Signal(signed(33), reset_less=True)
-        m.d.comb += shifted_1.eq(biased_1 << delay(m, left, 1, en=self.en))
+        m.d.comb += shifted_1.eq(biased_1 << left)
 
         # Four products of halves, the lower half taken as unsigned; two where one half is 0.
         late = int(self.registered)
         shifted = delay(m, shifted_1, late, en=self.en)
         x_low, x_high = shifted[:16], shifted[16:].as_signed()
         held = self.multiplier[32 - self.multiplier_width :]
-        multiplier_1 = delay(m, held, 1 + late, en=self.en)
+        multiplier_1 = delay(m, delay(m, held, 1, en=take), late, en=self.en)
         m_high = multiplier_1[-16:].as_signed()
         high_3 = multiply(m, "high", x_high, m_high, en=self.en)
         cross_3 = multiply(m, "cross_0", x_low, m_high, en=self.en)
@@ -172,16 +181,15 @@ class Requantizer(Component):
             low_3 = multiply(m, "low", x_low, m_low, en=self.en)
             cross_1_3 = multiply(m, "cross_1", x_high, m_low, en=self.en)
             outer_3 = Cat(low_3[16:], high_3).as_signed() + cross_3 + cross_1_3
+        with m.If(take):
+            m.d.sync += biased_1.eq(self.x + self.bias)
         with m.If(self.en):
-            m.d.sync += [
-                biased_1.eq(self.x + self.bias),
-                # 2**30 rounds the product, of which bits 63 to 31 are wanted.
-                doubled_4.eq((outer_3 + (1 << 14)) >> 15),
-            ]
+            # 2**30 rounds the product, of which bits 63 to 31 are wanted.
+            m.d.sync += doubled_4.eq((outer_3 + (1 << 14)) >> 15)
         m.d.comb += [
             rounding.en.eq(self.en),
             rounding.x.eq(doubled_4),
-            rounding.amount.eq(delay(m, right, 4 + late, en=self.en)),
+            rounding.amount.eq(delay(m, right, 3 + late, en=self.en)),
         ]
 
         # The offset, and by how much it is beyond the bounds, so that no comparison follows a sum.

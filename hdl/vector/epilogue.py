@@ -19,9 +19,8 @@ from hdl.stream.pipeline import delay
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, elements, value_layout
 from hdl.vector.bounds import OutputBounds
-from hdl.vector.entering import entering
-from hdl.vector.params import param_layout
-from hdl.vector.walker import Walker, walk_layout
+from hdl.vector.params import word_layout
+from hdl.vector.walker import Walker, begin, walk_layout
 
 
 def saturate16(total: Value) -> Value:
@@ -34,15 +33,15 @@ class Epilogue(Component):
     """Turns values into output elements, ``lanes`` a cycle: equation (2).
 
     ``i`` brings a value and ``keep`` for each lane; a lane whose ``keep`` is 0 gets the zero
-    point. The k-th beat takes the k-th parameter word of ``param_walk``, the k-th beat of
+    point. The k-th beat takes the k-th of ``words``, the k-th beat of
     ``residual`` (with ``add``, 16-bit elements) and is written to the k-th place of ``o_walk``.
     With ``rotate`` or ``times`` the residual is not added but rotates or multiplies, equations (9)
     and (10). With ``argmax`` the largest element that is written and its column, counted from
     ``column`` on, become ``largest``, ``ArgmaxUnit.latency`` cycles after it was written; where
     ``column`` is not 0, only if it is larger than what was there.
     All of ``zero`` to ``column`` hold still during a command. The next one, for which they are the
-    same, may ``start`` before ``done``: then each walk begins behind the one before, and both hold
-    still while ``owes`` is 1. ``done`` is 1 for one cycle when the
+    same, may ``start`` before ``done``: then its walk begins behind the one before, and holds still
+    while ``owes`` is 1. ``done`` is 1 for one cycle when the
     last write of ``o_walk`` was taken. One beat a cycle; it is written ``latency`` cycles after it
     was taken at the earliest, ``RotaryUnit.latency`` more with ``rotate`` or ``times``,
     ``polynomial_latency`` more with ``polynomial``, which looks no 8-bit element up but evaluates
@@ -55,7 +54,6 @@ class Epilogue(Component):
     def __init__(self, config: Config):
         self.config = config
         lanes = config.lanes
-        self._param_addr_width = max(1, (config.param_depth - 1).bit_length())
         members = {
             "start": In(1),
             "zero": In(signed(8)),
@@ -68,9 +66,7 @@ class Epilogue(Component):
             "done": Out(1),
             "i": In(stream.Signature(value_layout(lanes))),
             "residual": In(stream.Signature(beat_layout(config))),
-            "param_walk": In(walk_layout(self._param_addr_width)),
-            "param_addr": Out((config.param_depth - 1).bit_length()),
-            "params": In(param_layout(config)),
+            "words": In(stream.Signature(word_layout(config))),
             "o_walk": In(walk_layout(config.sp_addr_width)),
             "write": Out(WritePort(config)),
         }
@@ -102,11 +98,10 @@ class Epilogue(Component):
     @property
     def _requantized(self) -> int:
         """Cycles from a beat behind the door to its sums requantized."""
-        return 2 + requantizer_latency(registered=self.config.registered)
+        return requantizer_latency(registered=self.config.registered)
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.params = params = Walker(self._param_addr_width)
         m.submodules.places = places = Walker(self.config.sp_addr_width)
         values = self.i
         if self.config.registered:
@@ -115,15 +110,11 @@ class Epilogue(Component):
             values = door.o
         room = Signal()
         m.d.comb += [
-            params.walk.eq(self.param_walk),
             places.walk.eq(self.o_walk),
-            # What belongs to the next command waits for its walk.
-            values.ready.eq(room & params.o.valid),
-            params.o.ready.eq(values.valid & room),
-            self.param_addr.eq(params.o.p.addr),
+            self.owes.eq(begin(m, places, self.start, behind=self.config.fused)),
+            values.ready.eq(room & self.words.valid),
+            self.words.ready.eq(values.valid & room),
         ]
-        for walker in (params, places):
-            self._begin(m, walker)
         taken = values.valid & values.ready
         y = self._requantize(m, taken, values.p)
         latency, valid = self._depth, delay(m, taken, self._depth, reset=True)
@@ -149,27 +140,9 @@ class Epilogue(Component):
         self._write(m, requantized.o, ahead)
         return m
 
-    def _begin(self, m, walker):
-        """Start a walk with the command, or behind the one before."""
-        if not self.config.fused:
-            m.d.comb += walker.start.eq(self.start)
-            return
-        owed, wanted, busy = Signal(), Signal(), Signal()
-        m.d.comb += [
-            wanted.eq(self.start | owed),
-            # The next beat finds its place in the cycle behind the last one's.
-            busy.eq(walker.o.valid & ~(walker.o.ready & walker.o.p.last)),
-            walker.start.eq(wanted & ~busy),
-        ]
-        m.d.sync += owed.eq(wanted & busy)
-        with m.If(wanted):
-            m.d.comb += self.owes.eq(1)
-
     def _requantize(self, m, taken, beats):
         """Return the output elements of the beat taken ``_requantized`` cycles ago."""
         config = self.config
-        words = self.params.lanes
-        found, params = entering(m, beats, words, taken=taken, sleep=config.sleep)
         wide = self.wide | self._pairs()
         if config.wide_functions:
             wide |= self.polynomial
@@ -182,12 +155,13 @@ class Epilogue(Component):
         ]
         keep = delay(m, beats.keep, self._requantized)
         y = []
-        for lane, word in enumerate(params):
-            unit = Requantizer(self.config.multiplier_width, self.config.registered)
+        for lane, word in enumerate(self.words.p.word.lanes):
+            unit = Requantizer(config.multiplier_width, config.registered, sleep=config.sleep)
             m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
                 unit.en.eq(1),
-                unit.x.eq(found[lane]),
+                *([unit.take.eq(taken & beats.keep[lane])] if config.sleep else []),
+                unit.x.eq(beats.value[lane]),
                 unit.bias.eq(word.bias),
                 unit.multiplier.eq(word.multiplier),
                 unit.shift.eq(word.shift),

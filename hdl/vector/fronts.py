@@ -10,7 +10,6 @@ from hdl.component import Component
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.memory.protected import error_port, errors_of, gather
-from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, elements, present, value_layout
 
@@ -171,8 +170,7 @@ class SoftmaxFront(Component):
 class NormFront(Component):
     """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
 
-    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs and unit come from
-    registers to wait.
+    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs come from a register.
     """
 
     def __init__(self, config: Config):
@@ -201,11 +199,9 @@ class NormFront(Component):
         gather(m, self, errors_of([unit]))
         joined, values = unit.i, unit.o
         if self.config.registered:
-            m.submodules.before = before = Skid(unit.i.p.shape())
-            m.submodules.behind = behind = Skid(unit.o.p.shape())
+            m.submodules.before = before = RegisterSlice(unit.i.p.shape())
             wiring.connect(m, before.o, unit.i)
-            wiring.connect(m, unit.o, behind.i)
-            joined, values = before.i, behind.o
+            joined = before.i
         both = Signal()
         m.d.comb += [
             both.eq(self.i.valid & (self.r.valid | ~self.add)),

@@ -1,7 +1,7 @@
 """From accumulators to the 16-bit elements that softmax and normalization take."""
 
 from amaranth.hdl import Cat, Module, Signal, signed
-from amaranth.lib import data, stream
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -14,30 +14,25 @@ from hdl.arithmetic.requantize import (
 from hdl.component import Component
 from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
+from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, value_layout
-from hdl.vector.entering import entering
-from hdl.vector.params import param_layout
-from hdl.vector.walker import Walker, walk_layout
+from hdl.vector.params import word_layout
 
 
 class Intake(Component):
     """Requantizes rows of accumulators to 16 bits, ``lanes`` a cycle: equation (1).
 
-    The k-th beat of ``i`` takes the k-th parameter word of ``walk``, which goes row by row, and
-    becomes a beat of as many 16-bit elements as the walk says, low byte first, with its
-    ``row_last`` and ``last``; ``tile_last`` is 0. A walk starts in the cycle after ``start``. One
-    beat a cycle; a result comes ``latency`` cycles after its beat was taken at the earliest.
+    The k-th beat of ``i`` takes the k-th of ``words``, whose walk goes row by row, and becomes a
+    beat of as many 16-bit elements as that says, low byte first, with its ``row_last`` and
+    ``last``; ``tile_last`` is 0. One beat a cycle; a result comes ``latency`` cycles after its beat
+    was taken at the earliest. With ``registered`` beats come from a register.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        self._param_addr_width = max(1, (config.param_depth - 1).bit_length())
         super().__init__(
             {
-                "start": In(1),
-                "walk": In(walk_layout(self._param_addr_width)),
-                "param_addr": Out((config.param_depth - 1).bit_length()),
-                "params": In(param_layout(config)),
+                "words": In(stream.Signature(word_layout(config, named=True))),
                 "i": In(stream.Signature(value_layout(config.lanes))),
                 "o": Out(stream.Signature(beat_layout(config))),
             }
@@ -46,13 +41,22 @@ class Intake(Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat to its result."""
-        return 2 + requantizer_latency(registered=self.config.registered)
+        return self.config.registered + self._depth
+
+    @property
+    def _depth(self) -> int:
+        """Cycles from a beat behind the door to its result."""
+        return requantizer_latency(registered=self.config.registered)
 
     def elaborate(self, _platform):
-        """Nothing in the pipeline waits; a word comes two cycles after its beat."""
+        """Nothing in the pipeline waits."""
         m = Module()
-        m.submodules.places = places = Walker(self._param_addr_width)
         lanes, taken = self.config.lanes, Signal()
+        beats = self.i
+        if self.config.registered:
+            m.submodules.door = door = RegisterSlice(self.i.p.shape())
+            wiring.connect(m, wiring.flipped(self.i), door.i)
+            beats = door.o
         narrow = data.StructLayout(
             {
                 "elements": data.ArrayLayout(signed(16), lanes),
@@ -61,17 +65,18 @@ class Intake(Component):
                 "last": 1,
             }
         )
-        m.submodules.out = out = CreditQueue(narrow, self.latency)
+        m.submodules.out = out = CreditQueue(narrow, self._depth)
         found = out.i.payload
-        words, sleep = self.params.lanes, self.config.sleep
-        values, held = entering(m, self.i.p, words, taken=taken, sleep=sleep)
+        word = self.words.p
         wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
-        for lane, params in enumerate(held):
-            unit = Requantizer(self.config.multiplier_width, self.config.registered)
+        sleep = self.config.sleep
+        for lane, params in enumerate(word.word.lanes):
+            unit = Requantizer(self.config.multiplier_width, self.config.registered, sleep=sleep)
             m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
                 unit.en.eq(1),
-                unit.x.eq(values[lane]),
+                *([unit.take.eq(taken & beats.p.keep[lane])] if sleep else []),
+                unit.x.eq(beats.p.value[lane]),
                 unit.bias.eq(params.bias),
                 unit.multiplier.eq(params.multiplier),
                 unit.shift.eq(params.shift),
@@ -79,17 +84,14 @@ class Intake(Component):
                 found.elements[lane].eq(unit.y),
             ]
         m.d.comb += [
-            places.start.eq(self.start),
-            places.walk.eq(self.walk),
-            places.o.ready.eq(taken),
-            self.i.ready.eq(out.room),
-            taken.eq(self.i.valid & out.room),
-            self.param_addr.eq(places.o.p.addr),
+            beats.ready.eq(out.room & self.words.valid),
+            self.words.ready.eq(beats.valid & out.room),
+            taken.eq(beats.valid & beats.ready),
             out.taken.eq(taken),
-            out.i.valid.eq(delay(m, taken, self.latency, reset=True)),
-            found.count.eq(delay(m, places.o.p.count[: len(found.count)], self.latency)),
-            found.row_last.eq(delay(m, places.o.p.row_last, self.latency)),
-            found.last.eq(delay(m, places.o.p.last, self.latency)),
+            out.i.valid.eq(delay(m, taken, self._depth, reset=True)),
+            found.count.eq(delay(m, word.count, self._depth)),
+            found.row_last.eq(delay(m, word.row_last, self._depth)),
+            found.last.eq(delay(m, word.last, self._depth)),
             self.o.p.data.as_value().eq(Cat(out.o.p.elements)),
             self.o.p.count.eq(out.o.p.count),
             self.o.p.row_last.eq(out.o.p.row_last),

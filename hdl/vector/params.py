@@ -1,19 +1,23 @@
 """The vector engine's requantization parameters."""
 
 from amaranth.hdl import Cat, Const, Module, signed
-from amaranth.lib import data
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.component import Component
 from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.memory.split_ram import SplitRam
+from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
+from hdl.vector.walker import Walker, begin, walk_layout
 
 PARAM_BYTES = 9
 """Bytes of one lane's parameters."""
 SHIFT_WIDTH = 6
 """Bits of a shift that are held: it is from -31 to 30 (bits)."""
+READ_LATENCY = 2
+"""Cycles from a word's address to its register behind the block RAM."""
 CHECKED = 32
 """Bits that have check bits together in a protected memory (bits)."""
 
@@ -24,6 +28,12 @@ def param_layout(config: Config) -> data.StructLayout:
     used = PARAM_BYTES * config.lanes
     spare = 8 * (config.param_lines * config.line_bytes - used)
     return data.StructLayout({"lanes": data.ArrayLayout(lane, config.lanes), "spare": spare})
+
+
+def word_layout(config: Config, *, named: bool = False) -> data.StructLayout:
+    """Return what :class:`ParamMemory` brings for a beat."""
+    beat = {"count": range(config.lanes + 1), "row_last": 1, "last": 1}
+    return data.StructLayout({"word": param_layout(config), **(beat if named else {})})
 
 
 def held_bits(config: Config) -> list[int | None]:
@@ -45,24 +55,31 @@ def held_bits(config: Config) -> list[int | None]:
 class ParamMemory(Component):
     """Holds ``depth`` parameter words, without it ``param_depth``, in the bits that differ.
 
-    A word is written line by line and read whole, two cycles later from a register behind each
-    block RAM; with ``sleep`` one cycle later, as each lane has a register that may hold its word.
+    A word is written line by line. ``o`` brings those of ``walk``, which begins with ``start``,
+    ahead of the beats that take them: one a cycle, the first three cycles after ``start``. With
+    ``fused`` a walk begins behind the one under way, and holds still while ``owes`` is 1. With
+    ``named``, each comes with the ``count``, ``row_last`` and ``last`` of its beat, and a walk is
+    over before the next one starts.
     Words beyond ``depth`` are not held. A word that is written is not read in that cycle: the
     program's tokens keep the order.
     """
 
-    def __init__(self, config: Config, depth: int = 0):
+    def __init__(self, config: Config, depth: int = 0, *, named: bool = False):
         self.config = config
         self.depth = depth or config.param_depth
+        self.named = named
         addr_width = (config.param_depth - 1).bit_length()
+        self._addr_width = max(1, addr_width)
         super().__init__(
             {
                 "write_en": In(1),
                 "write_addr": In(addr_width),
                 "write_line": In(range(config.param_lines)),
                 "write_data": In(8 * config.line_bytes),
-                "read_addr": In(addr_width),
-                "read_data": Out(param_layout(config)),
+                "start": In(1),
+                "walk": In(walk_layout(self._addr_width)),
+                "owes": Out(1),
+                "o": Out(stream.Signature(word_layout(config, named=named))),
                 **error_port(config.protected("parameters")),
             }
         )
@@ -71,13 +88,17 @@ class ParamMemory(Component):
         m = Module()
         level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
         places, lines, held = held_bits(self.config), [], {}
-        late = not self.config.sleep
+        m.submodules.walker = walker = Walker(self._addr_width)
+        m.d.comb += [
+            walker.walk.eq(self.walk),
+            self.owes.eq(begin(m, walker, self.start, behind=self.config.fused and not self.named)),
+        ]
         for line in range(self.config.param_lines):
             kept = sorted({one for one in places if one is not None and one // width == line})
             if not kept:
                 continue
             if level == "none":
-                ram = SplitRam(len(kept), self.depth, part=len(kept), registered=late)
+                ram = SplitRam(len(kept), self.depth, part=len(kept), registered=True)
             else:
                 part = min(CHECKED, width)
                 count = -(-len(kept) // part) * part
@@ -90,11 +111,32 @@ class ParamMemory(Component):
                 ram.write_addr.eq(self.write_addr),
                 ram.write_data.eq(Cat(self.write_data[place % width] for place in kept)),
                 ram.read_en.eq(1),
-                ram.read_addr.eq(self.read_addr),
+                ram.read_addr.eq(walker.o.p.addr),
             ]
-            word = ram.read_data if level == "none" else delay(m, ram.read_data, int(late))
+            word = ram.read_data if level == "none" else delay(m, ram.read_data, 1)
             held |= dict(zip(kept, word, strict=False))
-        bits = [Const(0, 1) if place is None else held[place] for place in places]
-        m.d.comb += self.read_data.as_value().eq(Cat(bits))
+        self._bring(m, walker, list(held), Cat(held.values()), places)
         gather(m, self, errors_of(lines))
         return m
+
+    def _bring(self, m, walker, kept, word, places):
+        """Queue words, in the bits that are held, behind the memory."""
+        names = [name for name in self.o.p.shape().members if name != "word"]
+        note = Cat(walker.o.p[name][: len(self.o.p[name])] for name in names)
+        layout = data.StructLayout({"word": len(word), "note": len(note)})
+        m.submodules.words = words = CreditQueue(layout, READ_LATENCY)
+        taken = walker.o.valid & words.room
+        m.d.comb += [
+            walker.o.ready.eq(words.room),
+            words.taken.eq(taken),
+            words.i.valid.eq(delay(m, taken, READ_LATENCY, reset=True)),
+            words.i.payload.word.eq(word),
+            words.i.payload.note.eq(delay(m, note, READ_LATENCY)),
+            self.o.valid.eq(words.o.valid),
+            words.o.ready.eq(self.o.ready),
+        ]
+        found = dict(zip(kept, words.o.p.word, strict=True))
+        bits = [Const(0, 1) if place is None else found[place] for place in places]
+        m.d.comb += self.o.p.word.as_value().eq(Cat(bits))
+        if names:
+            m.d.comb += Cat(self.o.p[name] for name in names).eq(words.o.p.note)

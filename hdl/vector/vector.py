@@ -65,8 +65,8 @@ class VectorEngine(Component):
     ========= =====================================================================
 
     With rotate or times it is ``RotaryUnit.latency`` more, with polynomial
-    ``Epilogue.polynomial_latency``. With ``registered`` it is one more, and of SOFTMAX three.
-    SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
+    ``Epilogue.polynomial_latency``. With ``registered`` it is one more, of NORM two, of SOFTMAX
+    three. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
     ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
     its command is done.
     """
@@ -149,6 +149,7 @@ class VectorEngine(Component):
         connect(m, reader.port, flipped(self.v))
         connect(m, second.port, flipped(self.r))
         connect(m, accumulators.port, flipped(self.drain))
+        connect(m, params.o, epilogue.words)
         connect(m, epilogue.write, flipped(self.o))
         if config.activation:
             connect(m, fill.table_write, epilogue.table_write)
@@ -169,7 +170,8 @@ class VectorEngine(Component):
             memories.append(copy)
         self._fill(m, fill, params, reader, opcode, start)
         m.d.comb += [
-            epilogue.param_walk.eq(self._registered(m, walks.params)),
+            params.walk.eq(self._registered(m, walks.params)),
+            params.start.eq(start & ~fills),
             epilogue.o_walk.eq(self._registered(m, walks.o)),
         ]
         self._epilogue(m, epilogue, flag_r, overlap)
@@ -179,13 +181,13 @@ class VectorEngine(Component):
         else:
             m.d.comb += written.eq(epilogue.done)
 
-        self._start(m, params, epilogue, fronts, decoder.opcode, start, overlap)
+        self._start(m, start, overlap)
         m.d.comb += [
             overlap.i.eq(command),
             epilogue.start.eq(start & ~fills),
             overlap.read.eq(accumulators.asked & opcode_r.drain),
             overlap.reading.eq(second.walking),
-            overlap.owes.eq(epilogue.owes),
+            overlap.owes.eq(epilogue.owes | params.owes),
             overlap.written.eq(written),
             self.status.done.eq((self.i.valid | overlap.behind) & Mux(filling, fill.done, written)),
         ]
@@ -206,19 +208,14 @@ class VectorEngine(Component):
         m.d.sync += late.eq(operand)
         return late
 
-    def _start(self, m, params, epilogue, fronts, opcode, start, overlap):
-        """Start a command at once, an addition after reading the scales of its inputs.
-
-        With ``registered`` it is a cycle later, when the command is decoded.
-        """
+    def _start(self, m, start, overlap):
+        """Start a command at once; with ``registered`` a cycle later, when it is decoded."""
         begun, waiting, starts = Signal(), Signal(), Signal()
         m.d.sync += begun.eq((starts | begun) & ~self.i.ready)
         m.d.comb += start.eq(delay(m, starts, 1, reset=True) if self.config.registered else starts)
         m.d.comb += [
             waiting.eq(self.i.valid & ~begun & (~overlap.behind | overlap.follows)),
             starts.eq(waiting),
-            params.read_addr.eq(epilogue.param_addr),
-            epilogue.params.eq(params.read_data),
         ]
 
     def _intake(self, m, accumulators, walks, params, fronts, flag, drains, start):
@@ -227,7 +224,8 @@ class VectorEngine(Component):
         With ``registered`` these are written a cycle after the others.
         """
         m.submodules.intake = intake = Intake(self.config)
-        m.submodules.pre_params = copy = ParamMemory(self.config, self.config.pre_depth)
+        copy = ParamMemory(self.config, self.config.pre_depth, named=True)
+        m.submodules.pre_params = copy
         late = int(self.config.registered)
         m.d.comb += [
             *(
@@ -235,13 +233,12 @@ class VectorEngine(Component):
                 for name in ("write_addr", "write_line", "write_data")
             ),
             copy.write_en.eq(delay(m, params.write_en, late, reset=True)),
-            copy.read_addr.eq(intake.param_addr),
-            intake.params.eq(copy.read_data),
-            intake.walk.eq(self._registered(m, walks.pre)),
-            intake.start.eq(start & drains),
+            copy.walk.eq(self._registered(m, walks.pre)),
+            copy.start.eq(start & drains),
             accumulators.by_row.eq(drains),
             intake.i.p.eq(accumulators.o.p),
         ]
+        connect(m, copy.o, intake.words)
         connect(m, intake.o, fronts.drained)
         addr, stride = self._registered(m, self.i.p.i_addr), self._registered(m, self.i.p.i_stride)
         with m.If(drains):

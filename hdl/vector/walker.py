@@ -1,6 +1,6 @@
 """Walks over the elements of a matrix in beats, tile by tile, without a multiplier."""
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -37,6 +37,24 @@ def place_layout(addr_width: int) -> data.StructLayout:
             "last": 1,
         }
     )
+
+
+def begin(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
+    """Start a walk, with ``behind`` after the one under way; return whether it is still to start.
+
+    The next beat finds its place in the cycle after the last one's.
+    """
+    if not behind:
+        m.d.comb += walker.start.eq(start)
+        return Const(0)
+    owed, wanted, busy = Signal(), Signal(), Signal()
+    m.d.comb += [
+        wanted.eq(start | owed),
+        busy.eq(walker.o.valid & ~(walker.o.ready & walker.o.p.last)),
+        walker.start.eq(wanted & ~busy),
+    ]
+    m.d.sync += owed.eq(wanted & busy)
+    return wanted
 
 
 class Walker(Component):
