@@ -239,7 +239,7 @@ def test_the_circuit_takes_two_texts():
         pytest.param(NARROW["resident"].replace(**LATE), 20, 6005, 3448, id="narrow-resident"),
     ],
 )
-def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(config, context, cycles, one):
+def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cycles, one):
     """A run of both takes so many ``cycles``, and a run of ``one`` as many, as are predicted."""
     config = config.replace(trace=True)
     program = compile_text(DECODERS["llama"], config, context=context, texts=2)
@@ -252,7 +252,6 @@ def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(config, context, 
     alone = compile_text(DECODERS["llama"], config, context=context)
     alone = alone.predict(context + 2, timing.latency, timing.interval).cycles
     assert (expected, alone) == (cycles, one)
-    assert expected < 2 * alone
 
 
 @pytest.mark.slow

@@ -203,22 +203,22 @@ class Dispatch(Component):
             (source, sink): Signal(name=f"some_{source.name}_{sink.name}".lower())
             for source, sink in tokens
         }
-        given = {
+        pushed = {
             (source, sink): getattr(self, f"done_{source.name}".lower())
             & getattr(self, f"push_{source.name}".lower())[sink]
             for source, sink in tokens
         }
-        there = some
+        available = some
         if self.config.registered:
             # A cycle later: the next command takes tokens two cycles after one at the earliest.
-            late = {pair: delay(m, strobe, 1, reset=True) for pair, strobe in given.items()}
-            there = {
+            late = {pair: delay(m, strobe, 1, reset=True) for pair, strobe in pushed.items()}
+            available = {
                 (source, sink): held
                 | late[source, sink]
-                | (given[source, sink] if source == Engine.MATRIX else 0)
+                | (pushed[source, sink] if source == Engine.MATRIX else 0)
                 for (source, sink), held in some.items()
             }
-            given = late
+            pushed = late
         pops, busy, wrong = {}, [], []
         for engine in Engine:
             name = engine.name.lower()
@@ -240,7 +240,9 @@ class Dispatch(Component):
             with m.If(self.i.p.engine == engine):
                 m.d.comb += [words.valid.eq(self.i.valid), self.i.ready.eq(words.ready)]
             lacks = Cat(
-                queue.o.p.pop[source] & ~there[source, engine] if source != engine else Const(0, 1)
+                Const(0, 1)
+                if source == engine
+                else queue.o.p.pop[source] & ~available[source, engine]
                 for source in Engine
             )
             granted = ~lacks.any()
@@ -285,7 +287,7 @@ class Dispatch(Component):
         m.d.comb += self.idle.eq(~Cat(busy).any() & ~self.i.valid)
 
         for (source, sink), count in tokens.items():
-            up, down = given[source, sink], pops[sink][source]
+            up, down = pushed[source, sink], pops[sink][source]
             if self.config.registered:
                 down = delay(m, down, 1, reset=True)
             after = Signal.like(count, name=f"after_{source.name}_{sink.name}".lower())

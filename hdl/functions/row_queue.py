@@ -68,10 +68,10 @@ class RowQueue(Component):
         row = Signal.like(self.o.payload.row, reset_less=True)
         beat_held, row_held = Signal(), Signal()
         taken, taken_last = Signal(), Signal()
-        # Rows in the queue, which one that finds none passes.
-        waiting, passes = Signal(range(rows.depth + 1)), Signal()
+        # A row that finds none in the queue passes it.
+        passes = Signal()
         m.d.comb += [
-            passes.eq(self.row_en & rows.r_en & (waiting == 0)),
+            passes.eq(self.row_en & rows.r_en & (rows.level == 0)),
             beats.w_en.eq(self.beat_en),
             beats.w_data.eq(self.beat),
             rows.w_en.eq(self.row_en & ~passes),
@@ -91,7 +91,6 @@ class RowQueue(Component):
                 row_held.eq(rows.r_rdy | passes),
                 row.eq(Mux(rows.r_rdy, rows.r_data, self.row)),
             ]
-        m.d.sync += waiting.eq(waiting + rows.w_en - (rows.r_en & rows.r_rdy))
 
         beat_count = Signal(range(beats.depth + 1))
         row_count = Signal(range(rows.depth + 1))

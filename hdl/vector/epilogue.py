@@ -20,7 +20,7 @@ from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, elements, value_layout
 from hdl.vector.bounds import OutputBounds
 from hdl.vector.params import word_layout
-from hdl.vector.walker import Walker, begin, walk_layout
+from hdl.vector.walker import Walker, start_walk, walk_layout
 
 
 def saturate16(total: Value) -> Value:
@@ -111,7 +111,7 @@ class Epilogue(Component):
         room = Signal()
         m.d.comb += [
             places.walk.eq(self.o_walk),
-            self.owes.eq(begin(m, places, self.start, behind=self.config.fused)),
+            self.owes.eq(start_walk(m, places, self.start, behind=self.config.fused)),
             values.ready.eq(room & self.words.valid),
             self.words.ready.eq(values.valid & room),
         ]

@@ -32,7 +32,7 @@ class Intake(Component):
         self.config = config
         super().__init__(
             {
-                "words": In(stream.Signature(word_layout(config, named=True))),
+                "words": In(stream.Signature(word_layout(config, marked=True))),
                 "i": In(stream.Signature(value_layout(config.lanes))),
                 "o": Out(stream.Signature(beat_layout(config))),
             }

@@ -10,7 +10,7 @@ from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.memory.split_ram import SplitRam
 from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
-from hdl.vector.walker import Walker, begin, walk_layout
+from hdl.vector.walker import Walker, start_walk, walk_layout
 
 PARAM_BYTES = 9
 """Bytes of one lane's parameters."""
@@ -30,10 +30,10 @@ def param_layout(config: Config) -> data.StructLayout:
     return data.StructLayout({"lanes": data.ArrayLayout(lane, config.lanes), "spare": spare})
 
 
-def word_layout(config: Config, *, named: bool = False) -> data.StructLayout:
+def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
     """Return what :class:`ParamMemory` brings for a beat."""
     beat = {"count": range(config.lanes + 1), "row_last": 1, "last": 1}
-    return data.StructLayout({"word": param_layout(config), **(beat if named else {})})
+    return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
 def held_bits(config: Config) -> list[int | None]:
@@ -58,16 +58,16 @@ class ParamMemory(Component):
     A word is written line by line. ``o`` brings those of ``walk``, which begins with ``start``,
     ahead of the beats that take them: one a cycle, the first three cycles after ``start``. With
     ``fused`` a walk begins behind the one under way, and holds still while ``owes`` is 1. With
-    ``named``, each comes with the ``count``, ``row_last`` and ``last`` of its beat, and a walk is
+    ``marked``, each comes with the ``count``, ``row_last`` and ``last`` of its beat, and a walk is
     over before the next one starts.
     Words beyond ``depth`` are not held. A word that is written is not read in that cycle: the
     program's tokens keep the order.
     """
 
-    def __init__(self, config: Config, depth: int = 0, *, named: bool = False):
+    def __init__(self, config: Config, depth: int = 0, *, marked: bool = False):
         self.config = config
         self.depth = depth or config.param_depth
-        self.named = named
+        self.marked = marked
         addr_width = (config.param_depth - 1).bit_length()
         self._addr_width = max(1, addr_width)
         super().__init__(
@@ -79,7 +79,7 @@ class ParamMemory(Component):
                 "start": In(1),
                 "walk": In(walk_layout(self._addr_width)),
                 "owes": Out(1),
-                "o": Out(stream.Signature(word_layout(config, named=named))),
+                "o": Out(stream.Signature(word_layout(config, marked=marked))),
                 **error_port(config.protected("parameters")),
             }
         )
@@ -89,9 +89,10 @@ class ParamMemory(Component):
         level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
         places, lines, held = held_bits(self.config), [], {}
         m.submodules.walker = walker = Walker(self._addr_width)
+        behind = self.config.fused and not self.marked
         m.d.comb += [
             walker.walk.eq(self.walk),
-            self.owes.eq(begin(m, walker, self.start, behind=self.config.fused and not self.named)),
+            self.owes.eq(start_walk(m, walker, self.start, behind=behind)),
         ]
         for line in range(self.config.param_lines):
             kept = sorted({one for one in places if one is not None and one // width == line})

@@ -224,7 +224,7 @@ class VectorEngine(Component):
         With ``registered`` these are written a cycle after the others.
         """
         m.submodules.intake = intake = Intake(self.config)
-        copy = ParamMemory(self.config, self.config.pre_depth, named=True)
+        copy = ParamMemory(self.config, self.config.pre_depth, marked=True)
         m.submodules.pre_params = copy
         late = int(self.config.registered)
         m.d.comb += [

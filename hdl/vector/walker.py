@@ -39,7 +39,7 @@ def place_layout(addr_width: int) -> data.StructLayout:
     )
 
 
-def begin(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
+def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
     """Start a walk, with ``behind`` after the one under way; return whether it is still to start.
 
     The next beat finds its place in the cycle after the last one's.
