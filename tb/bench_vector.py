@@ -329,7 +329,7 @@ def _stated(config: Config, step: Step) -> int:
         overhead += unit.latency + 2 * config.registered + 2 * (beats - 1)
     if opcode == Opcode.NORM:
         overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 1
-        overhead += config.registered
+        overhead += 2 * config.registered
     if "drain" in step.flags:
         overhead += drain_latency(config) + config.registered + Intake(config).latency - begins
     fills = {

@@ -80,7 +80,7 @@ class VectorTiming:
             self._softmax = int(unit.latency) + 2 * config.registered
         if config.norm:
             unit = AddNormUnit(lanes=lanes, max_row=config.max_row)
-            self._norm = int(unit.latency) + config.registered
+            self._norm = int(unit.latency) + 2 * config.registered
 
     def done(
         self, step: Step, begin: int, others: Iterable[Reads], sums: Iterable[Sums] = ()

@@ -13,7 +13,7 @@ from hdl.component import Component
 from hdl.memory.protected import WordDecoder, error_port, errors_found, gather, protected_ram
 from hdl.memory.stored_bank import WRITTEN_LATER, StoredBank
 from hdl.ports import AccumulatePort, DrainPort
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import KEPT, delay
 
 ACC_SETTLE = 3
 """Cycles from a taken drain request to the first accumulated row, or the first drain request,
@@ -216,10 +216,16 @@ class AccumulatorMemory(Component):
             )
         else:
             row, drained = self._read(m, banks, *which, after_2, total_before)
-        with m.If(repeats):
-            m.d.comb += base.eq(total_before)
-        with m.Elif(holds | follows):
-            m.d.comb += base.eq(row)
+        for column, value in enumerate(base):
+            again, kept = repeats, holds | follows
+            if self._registered and not self._corrected:
+                # Each column has registers of its own for what its sum begins with.
+                again = self._near(m, after_1)
+                kept = self._near(m, filled[add_addr_1[0]] | reduce(or_, before))
+            with m.If(again):
+                m.d.comb += value.eq(total_before[column])
+            with m.Elif(kept):
+                m.d.comb += value.eq(row[column])
         added = self._scaled(m, addend_2) if self._scales else addend_2
         if self._corrected:
             added = [delay(m, value, 1, en=add_2 if self._sleep else 1) for value in added]
@@ -288,10 +294,19 @@ class AccumulatorMemory(Component):
                 m.d.sync += drained.eq(rows[drains])
             return row, drained
         rows = Array(data.View(layout, delay(m, bank.row.as_value(), 1)) for bank in banks)
-        adds, drains, after = (delay(m, bit, 1) for bit in (adds, drains, after))
-        total = delay(m, total.as_value(), 1)
-        row = data.View(layout, Mux(after, total, rows[adds].as_value()))
-        return row, rows[drains]
+        total = data.View(layout, delay(m, total.as_value(), 1))
+        row = Signal(layout)
+        for column, value in enumerate(row):
+            follows = self._near(m, after)
+            found = Array(bank[column] for bank in rows)[self._near(m, adds)]
+            m.d.comb += value.eq(Mux(follows, total[column], found))
+        return row, rows[delay(m, drains, 1)]
+
+    def _near(self, m, value):
+        """Return a bit of the cycle before, from a register that synthesis shares with nothing."""
+        near = Signal(attrs=dict(KEPT))
+        m.d.sync += near.eq(value)
+        return near
 
     def _correct(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total_before):
         """Return the row to add to, a cycle later than :meth:`_read` does, and the one to drain.

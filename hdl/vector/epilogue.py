@@ -111,7 +111,15 @@ class Epilogue(Component):
         room = Signal()
         m.d.comb += [
             places.walk.eq(self.o_walk),
-            self.owes.eq(start_walk(m, places, self.start, behind=self.config.fused)),
+            self.owes.eq(
+                start_walk(
+                    m,
+                    places,
+                    self.start,
+                    behind=self.config.fused,
+                    registered=self.config.registered,
+                )
+            ),
             values.ready.eq(room & self.words.valid),
             self.words.ready.eq(values.valid & room),
         ]
@@ -274,7 +282,7 @@ class Epilogue(Component):
         )
 
     def _find_largest(self, m, written, out, place):
-        """Tell the largest element of what is about to be written."""
+        """Tell the largest element of what goes to be written, a cycle later."""
         lanes = self.config.lanes
         m.submodules.argmax = unit = ArgmaxUnit(lanes)
         column, first = Signal(COLUMN_WIDTH), Signal()
@@ -285,11 +293,12 @@ class Epilogue(Component):
         for lane in range(lanes):
             wide = out.as_value().word_select(lane, 16).as_signed()
             narrow = out.as_value().word_select(lane, 8).as_signed()
-            m.d.comb += unit.i[lane].eq(Mux(self.wide, wide, narrow))
+            element = delay(m, Mux(self.wide, wide, narrow), 1)
+            m.d.comb += unit.i[lane].eq(element)
         m.d.comb += [
-            unit.valid.eq(written & self.argmax),
-            unit.fresh.eq(first),
-            unit.count.eq(place.count),
-            unit.column.eq(column),
+            unit.valid.eq(delay(m, written & self.argmax, 1, reset=True)),
+            unit.fresh.eq(delay(m, first, 1)),
+            unit.count.eq(delay(m, place.count, 1)),
+            unit.column.eq(delay(m, column, 1)),
             self.largest.eq(unit.o),
         ]

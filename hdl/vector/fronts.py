@@ -170,7 +170,8 @@ class SoftmaxFront(Component):
 class NormFront(Component):
     """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
 
-    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs come from a register.
+    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs come from a register
+    and values go to one.
     """
 
     def __init__(self, config: Config):
@@ -202,6 +203,9 @@ class NormFront(Component):
             m.submodules.before = before = RegisterSlice(unit.i.p.shape())
             wiring.connect(m, before.o, unit.i)
             joined = before.i
+            m.submodules.behind = behind = RegisterSlice(unit.o.p.shape())
+            wiring.connect(m, unit.o, behind.i)
+            values = behind.o
         both = Signal()
         m.d.comb += [
             both.eq(self.i.valid & (self.r.valid | ~self.add)),

@@ -25,7 +25,7 @@ class Intake(Component):
     The k-th beat of ``i`` takes the k-th of ``words``, whose walk goes row by row, and becomes a
     beat of as many 16-bit elements as that says, low byte first, with its ``row_last`` and
     ``last``; ``tile_last`` is 0. One beat a cycle; a result comes ``latency`` cycles after its beat
-    was taken at the earliest. With ``registered`` beats come from a register.
+    was taken at the earliest. With ``registered`` beats come from a register and go to one.
     """
 
     def __init__(self, config: Config):
@@ -41,7 +41,7 @@ class Intake(Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat to its result."""
-        return self.config.registered + self._depth
+        return 2 * self.config.registered + self._depth
 
     @property
     def _depth(self) -> int:
@@ -92,11 +92,18 @@ class Intake(Component):
             found.count.eq(delay(m, word.count, self._depth)),
             found.row_last.eq(delay(m, word.row_last, self._depth)),
             found.last.eq(delay(m, word.last, self._depth)),
-            self.o.p.data.as_value().eq(Cat(out.o.p.elements)),
-            self.o.p.count.eq(out.o.p.count),
-            self.o.p.row_last.eq(out.o.p.row_last),
-            self.o.p.last.eq(out.o.p.last),
-            self.o.valid.eq(out.o.valid),
-            out.o.ready.eq(self.o.ready),
+        ]
+        brought = out.o
+        if self.config.registered:
+            m.submodules.brought = stage = RegisterSlice(narrow)
+            wiring.connect(m, out.o, stage.i)
+            brought = stage.o
+        m.d.comb += [
+            self.o.p.data.as_value().eq(Cat(brought.p.elements)),
+            self.o.p.count.eq(brought.p.count),
+            self.o.p.row_last.eq(brought.p.row_last),
+            self.o.p.last.eq(brought.p.last),
+            self.o.valid.eq(brought.valid),
+            brought.ready.eq(self.o.ready),
         ]
         return m

@@ -56,8 +56,8 @@ class ParamMemory(Component):
     """Holds ``depth`` parameter words, without it ``param_depth``, in the bits that differ.
 
     A word is written line by line. ``o`` brings those of ``walk``, which begins with ``start``,
-    ahead of the beats that take them: one a cycle, the first three cycles after ``start``. With
-    ``fused`` a walk begins behind the one under way, and holds still while ``owes`` is 1. With
+    ahead of the beats that take them: one a cycle, the first three cycles after ``start``, with
+    ``registered`` four. With ``fused`` a walk begins behind the one under way, and holds still while ``owes`` is 1. With
     ``marked``, each comes with the ``count``, ``row_last`` and ``last`` of its beat, and a walk is
     over before the next one starts.
     Words beyond ``depth`` are not held. A word that is written is not read in that cycle: the
@@ -92,7 +92,11 @@ class ParamMemory(Component):
         behind = self.config.fused and not self.marked
         m.d.comb += [
             walker.walk.eq(self.walk),
-            self.owes.eq(start_walk(m, walker, self.start, behind=behind)),
+            self.owes.eq(
+                start_walk(
+                    m, walker, self.start, behind=behind, registered=self.config.registered
+                )
+            ),
         ]
         for line in range(self.config.param_lines):
             kept = sorted({one for one in places if one is not None and one // width == line})

@@ -9,7 +9,7 @@ from hdl.component import Component
 from hdl.ports import WritePort
 from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
-from hdl.vector.walker import Walker, walk_layout
+from hdl.vector.walker import Walker, start_walk, walk_layout
 
 
 class SumWriter(Component):
@@ -38,16 +38,25 @@ class SumWriter(Component):
         m.submodules.skid = skid = stage(self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
         m.submodules.places = places = Walker(self.config.sp_addr_width)
+        registered = self.config.registered
+        start_walk(m, places, self.start, behind=False, registered=registered)
+        ahead = places.o
+        if registered:
+            m.submodules.ahead = near = RegisterSlice(ahead.p.shape())
+            wiring.connect(m, ahead, near.i)
+            ahead = near.o
         request = self.write.request
         m.d.comb += [
-            places.start.eq(self.start),
             places.walk.eq(self.walk),
-            request.p.addr.eq(places.o.p.addr),
-            request.p.count.eq(places.o.p.count << 1),
+            request.p.addr.eq(ahead.p.addr),
+            request.p.count.eq(ahead.p.count << 1),
             request.p.data.eq(Cat(skid.o.p)),
-            request.valid.eq(skid.o.valid & self.busy),
-            skid.o.ready.eq(request.ready | ~self.busy),
-            places.o.ready.eq(request.valid & request.ready),
-            self.busy.eq(places.o.valid),
+            request.valid.eq(skid.o.valid & ahead.valid),
+            skid.o.ready.eq((request.ready & ahead.valid) | ~self.busy),
+            ahead.ready.eq(skid.o.valid & request.ready),
         ]
+        with m.If(self.start):
+            m.d.sync += self.busy.eq(1)
+        with m.Elif(request.valid & request.ready & ahead.p.last):
+            m.d.sync += self.busy.eq(0)
         return m

@@ -65,7 +65,7 @@ class VectorEngine(Component):
     ========= =====================================================================
 
     With rotate or times it is ``RotaryUnit.latency`` more, with polynomial
-    ``Epilogue.polynomial_latency``. With ``registered`` it is one more, of NORM two, of SOFTMAX
+    ``Epilogue.polynomial_latency``. With ``registered`` it is one more, of NORM and SOFTMAX
     three. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
     ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
     its command is done.

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.isa import COUNT_WIDTH
 from hdl.component import Component
+from hdl.stream.pipeline import delay
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
@@ -39,22 +40,25 @@ def place_layout(addr_width: int) -> data.StructLayout:
     )
 
 
-def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
+def start_walk(
+    m: Module, walker: "Walker", start: Value, *, behind: bool, registered: bool
+) -> Value:
     """Start a walk, with ``behind`` after the one under way; return whether it is still to start.
 
-    The next beat finds its place in the cycle after the last one's.
+    The next beat finds its place in the cycle after the last one's. With ``registered`` a walk
+    starts a cycle later, by a register beside the walker.
     """
     if not behind:
-        m.d.comb += walker.start.eq(start)
+        m.d.comb += walker.start.eq(delay(m, start, int(registered), reset=True))
         return Const(0)
     owed, wanted, busy = Signal(), Signal(), Signal()
     m.d.comb += [
-        wanted.eq(start | owed),
+        wanted.eq(owed if registered else start | owed),
         busy.eq(walker.o.valid & ~(walker.o.ready & walker.o.p.last)),
         walker.start.eq(wanted & ~busy),
     ]
-    m.d.sync += owed.eq(wanted & busy)
-    return wanted
+    m.d.sync += owed.eq((start | owed) & (busy | (start if registered else 0)))
+    return start | owed
 
 
 class Walker(Component):
