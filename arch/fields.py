@@ -247,7 +247,7 @@ class Fields:
     @property
     def acc_settle(self) -> int:
         """Cycles from a row that is accumulated to the first drain request that sees it."""
-        return 3 + 2 * self.acc_corrected
+        return 3 + self.registered + self.acc_corrected
 
     @property
     def sp_addr_width(self) -> int:

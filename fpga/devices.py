@@ -22,7 +22,9 @@ class Family:
     ``cells`` gives for each resource the cells of a synthesized netlist that need it, and how many
     each; ``placed`` the names under which place-and-route reports it. ``block_ram_shapes`` are the
     widths and depths that a block RAM can have (bits, words), none where no other memory can take
-    its place; with ``output_registers`` they have such that nextpnr uses.
+    its place; with ``output_registers`` they have such that nextpnr uses. ``wire_ps`` is what
+    mapping takes a wire between two tables to cost (ps), where that is not Yosys' own: its default
+    is less than a fifth of what routed wires take, so that paths would have more tables.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Family:
     bitstream: str
     block_ram_shapes: Sequence[tuple[int, int]] = ()
     output_registers: bool = False
+    wire_ps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,8 +40,15 @@ read_rtlil flat.il
 read_verilog {multipliers}
 {synthesis} -run begin:{middle} -top {top}
 chtype -set $__soft_mul a:celosia_soft
-{synthesis} -run {middle}: -top {top} -json {netlist}
-{results}"""
+{rest}{results}"""
+
+_REST = "{synthesis} -run {middle}: -top {top} -json {netlist}\n"
+_MAPPED = """\
+{synthesis} -run {middle}:map_luts -top {top}
+abc9 -W {wire_ps}
+clean
+{synthesis} -run map_cells: -top {top} -json {netlist}
+"""
 
 _RESULTS = "tee -q -o statistics.json stat -json\n"
 _SIMULATION = "write_verilog -noattr netlist.v\n"
@@ -104,14 +111,10 @@ def synthesize(
     flat = share_block_rams(_share(flat, device, own), device)
     (folder / "flat.il").write_text(flat, encoding="utf-8")
     results = _RESULTS + (_SIMULATION if simulation else "")
-    script = _SYNTHESIZE.format(
-        synthesis=family.synthesis,
-        middle=_MIDDLE[family.name],
-        top=top,
-        netlist=NETLIST,
-        multipliers=_MULTIPLIERS,
-        results=results,
-    )
+    names = {"synthesis": family.synthesis, "middle": _MIDDLE[family.name], "top": top}
+    rest = _MAPPED if family.wire_ps else _REST
+    rest = rest.format(**names, netlist=NETLIST, wire_ps=family.wire_ps)
+    script = _SYNTHESIZE.format(**names, multipliers=_MULTIPLIERS, rest=rest, results=results)
     made = [NETLIST, "statistics.json", *(["netlist.v"] if simulation else [])]
     _yosys(folder, "synthesis", script, ["flat.il", _MULTIPLIERS], made, "Synthesis")
     if family.output_registers and use_output_registers(folder / NETLIST, top):

@@ -94,18 +94,18 @@ def test_a_tree_is_sooner_done_but_waits_for_the_last_line() -> None:
 
 def test_a_registered_machine_answers_later() -> None:
     registered = SMALL.replace(registered=True)
-    # One cycle of these is that of its place in front of the engine.
-    assert cycles([matmul()], registered) == cycles([matmul()]) + 4
+    # One cycle of these is that of its place in front of the engine, one that of its last sums.
+    assert cycles([matmul()], registered) == cycles([matmul()]) + 5
     move = Instruction(Opcode.MAP, {"m": 4, "n": 16, "i_stride": 16, "o_stride": 16})
     assert cycles([move], registered) == cycles([move]) + 8
 
 
-def test_sums_that_are_corrected_from_registers_are_drained_two_cycles_later() -> None:
+def test_sums_that_are_corrected_from_registers_are_drained_a_cycle_later() -> None:
     plain, corrected = (
         SMALL.replace(registered=True, protect=f"accumulators={level}")
         for level in ("detect", "correct")
     )
-    assert cycles([matmul()], corrected) == cycles([matmul()], plain) + 2
+    assert cycles([matmul()], corrected) == cycles([matmul()], plain) + 1
     assert cycles([matmul()], SMALL.replace(protect="correct")) == cycles([matmul()])
 
 

@@ -59,6 +59,8 @@ def simulate(unit, *testbenches):
 async def start(ctx, unit, walk):
     """Start a walk; what is at the port afterwards must not matter."""
     ctx.set(unit.walk, walk)
+    if isinstance(unit, Walker) and unit.held:
+        await ctx.tick()
     ctx.set(unit.start, 1)
     await ctx.tick()
     ctx.set(unit.start, 0)
@@ -67,9 +69,10 @@ async def start(ctx, unit, walk):
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
 @pytest.mark.parametrize("wraps", [False, True])
-def test_walks_are_as_described(wraps, stall):
+@pytest.mark.parametrize("held", [False, True])
+def test_walks_are_as_described(held, wraps, stall):
     rng = np.random.default_rng(3)
-    unit = Walker(ADDR_WIDTH, wraps=wraps)
+    unit = Walker(ADDR_WIDTH, wraps=wraps, held=held)
 
     async def bench(ctx):
         for _ in range(90 if wraps else 60):

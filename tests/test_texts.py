@@ -234,9 +234,9 @@ def test_the_circuit_takes_two_texts():
     [
         pytest.param(CONFIGS["streamed"], 48, 3867, 2957, id="streamed"),
         pytest.param(CONFIGS["fused"], 48, 1721, 1281, id="fused"),
-        pytest.param(CONFIGS["fused"].replace(registered=True), 48, 1838, 1461, id="registered"),
-        pytest.param(NARROW["fused"].replace(**LATE), 20, 5180, 3061, id="narrow-fused"),
-        pytest.param(NARROW["resident"].replace(**LATE), 20, 6010, 3453, id="narrow-resident"),
+        pytest.param(CONFIGS["fused"].replace(registered=True), 48, 1848, 1472, id="registered"),
+        pytest.param(NARROW["fused"].replace(**LATE), 20, 5182, 3066, id="narrow-fused"),
+        pytest.param(NARROW["resident"].replace(**LATE), 20, 6016, 3458, id="narrow-resident"),
     ],
 )
 def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cycles, one):

@@ -229,7 +229,8 @@ class WeightFetcher(Component):
             *([] if step is None else [writer.i.payload.step.eq(step)]),
             writer.i.payload.slot.eq(job.tile.slot),
             writer.i.payload.index.eq(index),
-            writer.i.payload.count.eq(Mux(fill, 0, Mux(column, tile.k, tile.n))),
+            writer.i.payload.k.eq(tile.k),
+            writer.i.payload.n.eq(tile.n),
             writer.data.eq(self.b.data),
             self.o_weights.valid.eq(writer.o.valid),
             self.o_weights.payload.eq(writer.o.payload),
@@ -252,9 +253,9 @@ class WeightFetcher(Component):
 class WeightWriter(Component):
     """Turns a scratchpad line into a line of weights.
 
-    ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it
-    count (the others become zero) and what to subtract; ``data`` brings the line
-    ``weight_latency`` cycles later, ``o`` the weights a cycle after that, with formats two. An
+    ``i`` tells, in the cycle in which a line is asked for, where it goes, which of ``k`` rows or
+    ``n`` columns it is (elements beyond them become zero) and what to subtract; ``data`` brings the
+    line ``weight_latency`` cycles later, ``o`` the weights a cycle after that, with formats two. An
     ``early`` line of a ``pair`` is held for the line behind it, whose upper bits it is below.
     Of a ``block`` the ``second`` line is ``early``, too, and nothing is asked for with the third.
     """
@@ -265,7 +266,8 @@ class WeightWriter(Component):
         note = {
             "slot": range(config.weight_depth),
             "index": range(elements),
-            "count": range(elements + 1),
+            "k": range(config.rows + 1),
+            "n": range(config.cols + 1),
         }
         if config.zero_points:
             note["zero"] = signed(config.operand_width)
@@ -291,7 +293,9 @@ class WeightWriter(Component):
     def elaborate(self, _platform):
         m = Module()
         config, weights = self.config, self.o.payload
-        note = data.View(self.i.payload.shape(), delay(m, self.i.payload, config.weight_latency))
+        first = data.View(self.i.payload.shape(), delay(m, self.i.payload, 1))
+        note = data.View(first.shape(), delay(m, first.as_value(), config.weight_latency - 1))
+        count = delay(m, self._count(first), config.weight_latency - 1)
         valid = delay(m, self.i.valid, config.weight_latency, reset=True)
         elements, more = self.data, []
         if config.wide_operands:
@@ -307,12 +311,13 @@ class WeightWriter(Component):
             written = valid & ~note.step.scale if config.weight_group else valid
             valid = delay(m, written, 1, reset=True)
             note = data.View(note.shape(), delay(m, note.as_value(), 1))
+            count = delay(m, count, 1)
             more = [delay(m, one, 1) for one in more]
         if config.wide_operands:
             elements = rounded(elements, more)
         lower = []
         if config.packed_cache:
-            elements, lower = self._pairs(m, valid, note, elements)
+            elements, lower = self._pairs(m, valid, note, count, elements)
             valid = valid & ~note.early
         m.d.sync += self.o.valid.eq(valid)
         spread(m, note.slot, slots_of(weights))
@@ -332,17 +337,23 @@ class WeightWriter(Component):
         if config.slot_scales:
             for col, (to, scale) in enumerate(zip(weights.scale, decoder.scales, strict=True)):
                 part = scale.word_select(note.index, config.slot_scales)
-                m.d.sync += to.eq(Mux(note.count > col, part, 0))
+                m.d.sync += to.eq(Mux(count > col, part, 0))
         zero = note.zero if config.zero_points else 0
         for line in self._halves(m):
             if config.b_transpose:
                 m.d.sync += line.column.eq(note.column)
-            enter(m, config, line.data, elements, note.count, zero)
+            enter(m, config, line.data, elements, count, zero)
             if config.low_rows:
                 with m.If(note.lower):
                     for index, bits in enumerate(lower):
                         m.d.sync += line.data[config.rows - 1 - index].eq(bits)
         return m
+
+    def _count(self, note):
+        """Return how many elements of a line count; a column behind the last one has none."""
+        if not self.config.b_transpose:
+            return note.n
+        return Mux(note.column, Mux(note.index < note.n, note.k, 0), note.n)
 
     def _halves(self, m):
         """Return what drives the data of the line for each half of the columns: registers."""
@@ -353,7 +364,7 @@ class WeightWriter(Component):
         m.d.comb += weights.far.eq(far)
         return [weights, far]
 
-    def _pairs(self, m, valid, note, elements):
+    def _pairs(self, m, valid, note, count, elements):
         """Return elements, or those of pairs, and the lower bits of the first ones of pairs."""
         config, made = self.config, []
         held = Signal(data.ArrayLayout(8, max(config.rows, config.cols)))
@@ -368,7 +379,7 @@ class WeightWriter(Component):
             m.d.comb += [
                 encoder.first.eq(valid & first),
                 encoder.second.eq(valid & note.second),
-                encoder.count.eq(note.count),
+                encoder.count.eq(count),
             ]
             for index, out in enumerate(encoder.o):
                 m.d.comb += [

@@ -26,7 +26,9 @@ class AccumulatorBank(Component):
     ``row`` and ``filled`` are what ``read_addr`` of the last cycle with ``read_en`` held then. Both
     are undefined at first; a clear writes ``filled`` only, so that no gate stands between an adder
     and the memory. Both are undefined for a row that was written in the cycle of its read.
-    ``errors`` tells of them with a ``level`` of protection, a cycle later.
+    ``write_row`` comes ``later`` cycles behind ``write_stb`` and ``write_addr``, for which
+    ``filled`` does not wait. ``errors`` tells of what is read, with a ``level`` of protection, a
+    cycle later.
     """
 
     read_en: Signal
@@ -38,8 +40,11 @@ class AccumulatorBank(Component):
     write_addr: Signal
     write_row: data.View
 
-    def __init__(self, depth: int, layout: data.ArrayLayout, level: str = "none"):
+    def __init__(
+        self, depth: int, layout: data.ArrayLayout, level: str = "none", *, later: int = 0
+    ):
         self._depth = depth
+        self._later = later
         self._level = level
         self._layout = layout
         addr_width = (depth - 1).bit_length()
@@ -73,9 +78,9 @@ class AccumulatorBank(Component):
             marks.read_en.eq(self.read_en),
             marks.read_addr.eq(self.read_addr),
             self.filled.eq(marks.read_data),
-            rows.write_addr.eq(self.write_addr),
+            rows.write_addr.eq(delay(m, self.write_addr, self._later)),
             rows.write_data.eq(self.write_row),
-            rows.write_en.eq(self.write_stb),
+            rows.write_en.eq(delay(m, self.write_stb, self._later, reset=True)),
             marks.write_addr.eq(self.write_addr),
             marks.write_data.eq(self.write_stb),
             marks.write_en.eq(self.write_stb | self.clear_stb),
@@ -99,9 +104,9 @@ class AccumulatorMemory(Component):
 
     With the field ``throttle`` no drain request is taken in a cycle with ``hold``.
 
-    Where they are corrected from registers (``acc_corrected``), a row lies in registers between
-    the block RAM and its decoder, between that and the adder, and between the adder and the block
-    RAM: it is written two cycles later.
+    With ``registered`` a register stands between the adder and the block RAM: a row is written a
+    cycle later. Where rows are corrected from registers (``acc_corrected``), these stand between
+    the block RAM and its decoder, and between that and the adder, too: two cycles later.
 
     A drain request that is presented ``acc_settle`` cycles after a row was accumulated, or later,
     sees it; what comes ``ACC_SETTLE`` cycles after a row's drain request was taken, or later, finds
@@ -121,7 +126,7 @@ class AccumulatorMemory(Component):
         self._scales = config.slot_scales > 0
         self._level = config.protected("accumulators")
         self._corrected = config.acc_corrected
-        self._written_later = config.acc_corrected * WRITTEN_LATER
+        self._written_later = WRITTEN_LATER if config.acc_corrected else int(config.registered)
         self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
         super().__init__(
             {
@@ -141,7 +146,8 @@ class AccumulatorMemory(Component):
             if self._corrected:
                 bank = StoredBank(self._depth, self._layout)
             else:
-                bank = AccumulatorBank(self._depth, self._layout, self._level)
+                later = self._written_later
+                bank = AccumulatorBank(self._depth, self._layout, self._level, later=later)
             m.submodules[f"bank_{parity}"] = bank
             banks.append(bank)
         filled = Array(bank.filled for bank in banks)
@@ -215,7 +221,7 @@ class AccumulatorMemory(Component):
                 delay(m, bit, 1, reset=True) for bit in (repeats, holds, follows)
             )
         else:
-            row, drained = self._read(m, banks, *which, after_2, total_before)
+            row, drained = self._read(m, banks, *which, before, total_before)
         for column, value in enumerate(base):
             again, kept = repeats, holds | follows
             if self._registered and not self._corrected:
@@ -241,14 +247,15 @@ class AccumulatorMemory(Component):
                 bank.write_stb.eq(delay(m, adds, 1, reset=True)),
                 bank.clear_stb.eq(delay(m, clears, 1, reset=True)),
                 bank.write_addr.eq(delay(m, addr, 1)),
-                bank.write_row.eq(total_before if self._corrected else total),
+                bank.write_row.eq(total_before if self._registered else total),
             ]
 
         held = delay(m, filled[clear_addr_1[0]], 1, reset=True)
         if self._level != "none":
             # A row that is neither added to nor drained is brought all the same.
+            added_to = add_1 & ~after_1 & ~reduce(or_, before)
             used = [
-                (add_1 & (add_addr_1[0] == parity)) | (drained_1 & (clear_addr_1[0] == parity))
+                (added_to & (add_addr_1[0] == parity)) | (drained_1 & (clear_addr_1[0] == parity))
                 for parity in range(2)
             ]
             used = [delay(m, uses, 1) for uses in used]
@@ -276,12 +283,14 @@ class AccumulatorMemory(Component):
             added.append(Mux(scaled, product, plain[column]))
         return added
 
-    def _read(self, m, banks, adds, drains, add_1, drained_1, after, total):
+    def _read(self, m, banks, adds, drains, add_1, drained_1, before, total):
         """Return the row to add to and the one to drain, a cycle after the banks brought them.
 
         ``adds`` and ``drains`` are their banks, and ``add_1`` and ``drained_1`` tell whether there
-        are such; where ``after`` is 1, ``total`` is what is added to. With ``registered`` they are
-        chosen behind a register for each bank, which block RAM has itself.
+        are such. ``before`` tells which of the sums two requests before, with ``registered`` or
+        three, are of the same row, of which ``total`` was the last a cycle ago: the nearest is
+        added to. With ``registered`` rows are chosen behind a register for each bank, which block
+        RAM has itself.
         """
         layout = self._layout
         if not self._registered:
@@ -289,17 +298,18 @@ class AccumulatorMemory(Component):
             row = Signal(layout, reset_less=True)
             drained = Signal(layout, reset_less=True)
             with m.If(add_1 if self._sleep else 1):
-                m.d.sync += row.eq(Mux(after, total, rows[adds]))
+                m.d.sync += row.eq(Mux(before[0], total, rows[adds]))
             with m.If(drained_1 if self._sleep else 1):
                 m.d.sync += drained.eq(rows[drains])
             return row, drained
         rows = Array(data.View(layout, delay(m, bank.row.as_value(), 1)) for bank in banks)
         total = data.View(layout, delay(m, total.as_value(), 1))
+        earlier = data.View(layout, delay(m, total.as_value(), 1))
         row = Signal(layout)
         for column, value in enumerate(row):
-            follows = self._near(m, after)
+            follows, far = (self._near(m, after) for after in before)
             found = Array(bank[column] for bank in rows)[self._near(m, adds)]
-            m.d.comb += value.eq(Mux(follows, total[column], found))
+            m.d.comb += value.eq(Mux(follows, total[column], Mux(far, earlier[column], found)))
         return row, rows[delay(m, drains, 1)]
 
     def _near(self, m, value):

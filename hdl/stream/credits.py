@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
-from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hdl.component import Component
@@ -15,7 +15,8 @@ class CreditQueue(Component):
     A payload may enter the pipeline, which ``taken`` tells, only while ``room``, a credit, is 1:
     then there is a place for it behind the pipeline, whenever it comes to ``i``. ``room`` depends
     on no input. ``o`` brings payloads in order, each in the cycle in which it comes to ``i`` at the
-    earliest; throughput is one a cycle, behind a wait as well.
+    earliest; throughput is one a cycle, behind a wait as well. A payload is written whether it
+    waits or not, so that ``o.ready`` is not in the way of the memory.
     """
 
     def __init__(self, payload: ShapeLike, latency: int):
@@ -35,14 +36,23 @@ class CreditQueue(Component):
         # One place more than the pipeline has: a credit comes back a cycle late.
         places = self.latency + 1
         incoming, used = Value.cast(self.i.payload), Signal(range(places + 1))
-        m.submodules.queue = queue = SyncFIFO(width=len(incoming), depth=places)
+        m.submodules.storage = storage = Memory(shape=len(incoming), depth=places, init=[])
+        write, read = storage.write_port(), storage.read_port(domain="comb")
+        level, waits, left = Signal(range(places + 1)), Signal(), Signal()
         m.d.comb += [
             self.room.eq(used != places),
-            self.o.valid.eq(queue.r_rdy | self.i.valid),
-            Value.cast(self.o.payload).eq(Mux(queue.r_rdy, queue.r_data, incoming)),
-            queue.w_data.eq(incoming),
-            queue.w_en.eq(self.i.valid & (queue.r_rdy | ~self.o.ready)),
-            queue.r_en.eq(self.o.ready),
+            self.o.valid.eq(waits | self.i.valid),
+            Value.cast(self.o.payload).eq(Mux(waits, read.data, incoming)),
+            left.eq(self.o.valid & self.o.ready),
+            write.en.eq(self.i.valid),
+            write.data.eq(incoming),
         ]
-        m.d.sync += used.eq(used + self.taken - (self.o.valid & self.o.ready))
+        m.d.sync += used.eq(used + self.taken - left)
+        with m.If(self.i.valid & ~left):
+            m.d.sync += [level.eq(level + 1), waits.eq(1)]
+        with m.Elif(left & ~self.i.valid):
+            m.d.sync += [level.eq(level - 1), waits.eq(level != 1)]
+        for place, moves in ((write.addr, self.i.valid), (read.addr, left)):
+            with m.If(moves):
+                m.d.sync += place.eq(Mux(place == places - 1, 0, place + 1))
         return m

@@ -102,7 +102,9 @@ class Epilogue(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.places = places = Walker(self.config.sp_addr_width)
+        m.submodules.places = places = Walker(
+            self.config.sp_addr_width, held=self.config.registered
+        )
         values = self.i
         if self.config.registered:
             m.submodules.door = door = RegisterSlice(self.i.p.shape())

@@ -57,9 +57,9 @@ class ParamMemory(Component):
 
     A word is written line by line. ``o`` brings those of ``walk``, which begins with ``start``,
     ahead of the beats that take them: one a cycle, the first three cycles after ``start``, with
-    ``registered`` four. With ``fused`` a walk begins behind the one under way, and holds still while ``owes`` is 1. With
-    ``marked``, each comes with the ``count``, ``row_last`` and ``last`` of its beat, and a walk is
-    over before the next one starts.
+    ``registered`` four. With ``fused`` a walk begins behind the one under way, and holds still
+    while ``owes`` is 1. With ``marked``, each comes with the ``count``, ``row_last`` and ``last``
+    of its beat, and a walk is over before the next one starts.
     Words beyond ``depth`` are not held. A word that is written is not read in that cycle: the
     program's tokens keep the order.
     """
@@ -88,14 +88,12 @@ class ParamMemory(Component):
         m = Module()
         level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
         places, lines, held = held_bits(self.config), [], {}
-        m.submodules.walker = walker = Walker(self._addr_width)
+        m.submodules.walker = walker = Walker(self._addr_width, held=self.config.registered)
         behind = self.config.fused and not self.marked
         m.d.comb += [
             walker.walk.eq(self.walk),
             self.owes.eq(
-                start_walk(
-                    m, walker, self.start, behind=behind, registered=self.config.registered
-                )
+                start_walk(m, walker, self.start, behind=behind, registered=self.config.registered)
             ),
         ]
         for line in range(self.config.param_lines):

@@ -37,7 +37,9 @@ class SumWriter(Component):
         stage = RegisterSlice if self.config.registered else Skid
         m.submodules.skid = skid = stage(self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
-        m.submodules.places = places = Walker(self.config.sp_addr_width)
+        m.submodules.places = places = Walker(
+            self.config.sp_addr_width, held=self.config.registered
+        )
         registered = self.config.registered
         start_walk(m, places, self.start, behind=False, registered=registered)
         ahead = places.o

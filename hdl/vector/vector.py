@@ -1,7 +1,7 @@
 """The vector engine: every instruction from accumulators or scratchpad back to the scratchpad."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
@@ -18,7 +18,7 @@ from hdl.ports import (
     WritePort,
     command_layout,
 )
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import KEPT, delay
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import collect, distribute
 from hdl.vector.decode import VectorDecoder
@@ -201,11 +201,21 @@ class VectorEngine(Component):
         return m
 
     def _registered(self, m, operand):
-        """Return an operand of a command, with ``registered`` behind a register."""
+        """Return an operand of a command, with ``registered`` behind a register.
+
+        The sizes of a walk have registers that no other walk shares, so that its walker can be near
+        what takes its places.
+        """
         if not self.config.registered:
             return operand
-        late = Signal(operand.shape(), reset_less=True)
-        m.d.sync += late.eq(operand)
+        if not isinstance(operand, data.View):
+            return delay(m, operand, 1)
+        late = Signal(operand.shape())
+        for name in operand.shape().members:
+            kept = KEPT if name in ("m", "n", "tile") else {}
+            register = Signal.like(operand[name], name=name, reset_less=True, attrs=dict(kept))
+            m.d.sync += register.eq(operand[name])
+            m.d.comb += late[name].eq(register)
         return late
 
     def _start(self, m, start, overlap):

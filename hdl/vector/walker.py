@@ -76,12 +76,14 @@ class Walker(Component):
     beginning. ``beat_step`` and ``tile_step`` are then less than ``period``.
 
     A walk starts in the cycle after ``start``, from the ``walk`` of that cycle; ``m``, ``n``,
-    ``beat`` and ``tile`` are at least 1.
+    ``beat`` and ``tile`` are at least 1. With ``held`` the ``walk`` is there a cycle before
+    ``start`` as well, and what is compared of it comes from registers.
     """
 
-    def __init__(self, addr_width: int, *, wraps: bool = False):
+    def __init__(self, addr_width: int, *, wraps: bool = False, held: bool = False):
         self.addr_width = addr_width
         self.wraps = wraps
+        self.held = held
         super().__init__(
             {
                 "start": In(1),
@@ -103,6 +105,9 @@ class Walker(Component):
         # Place of the beat, registered with the numbers above: of the row, the tile, and all.
         row_last, bottom, right = Signal(), Signal(), Signal()
         narrow = Signal()  # a beat holds a row of the tile
+        # Of the next tile, known when this one begins: it is the last, and a beat holds its rows.
+        next_right, next_narrow = Signal(), Signal()
+        both = Signal(COUNT_WIDTH + 1, reset_less=True)  # columns of a tile and a beat
 
         tile_last, last = Signal(), Signal()
         m.d.comb += [
@@ -123,20 +128,20 @@ class Walker(Component):
             after_beat = Mux(beat_back, addr - beat_room, after_beat)
             after_tile = Mux(tile_back, tile_addr - tile_room, after_tile)
 
-        def begin_tile(where, walk, left):
-            fits = left <= walk.tile
+        def begin_tile(where, walk, left, fits, one_beat, rest, both):
             first = Mux(fits, left, walk.tile)
-            one_beat = (left <= walk.beat) | (walk.tile <= walk.beat)
             return [
                 addr.eq(where),
                 row_addr.eq(where),
                 tile_addr.eq(where),
                 columns.eq(first),
                 width.eq(first),
-                after.eq(Mux(fits, 0, left - walk.tile)),
+                after.eq(Mux(fits, 0, rest)),
                 row_last.eq(one_beat),
                 narrow.eq(one_beat),
                 right.eq(fits),
+                next_right.eq(left <= walk.tile << 1),
+                next_narrow.eq((left <= both) | (walk.tile <= walk.beat)),
                 rows.eq(walk.m),
                 bottom.eq(walk.m == 1),
             ]
@@ -145,7 +150,9 @@ class Walker(Component):
             with m.If(last):
                 m.d.sync += self.o.valid.eq(0)
             with m.Elif(tile_last):
-                m.d.sync += begin_tile(after_tile, walk, after)
+                m.d.sync += begin_tile(
+                    after_tile, walk, after, next_right, next_narrow, after - walk.tile, both
+                )
             with m.Elif(row_last):
                 m.d.sync += [
                     addr.eq(row_addr + walk.row_step),
@@ -161,10 +168,20 @@ class Walker(Component):
                     columns.eq(columns - walk.beat),
                     row_last.eq(columns <= walk.beat << 1),
                 ]
+        begun = self.walk
+        known = (
+            begun.n <= begun.tile,
+            (begun.n <= begun.beat) | (begun.tile <= begun.beat),
+            (begun.n - begun.tile)[:COUNT_WIDTH],
+            begun.tile + begun.beat,
+        )
+        if self.held:
+            known = tuple(delay(m, value, 1) for value in known)
         with m.If(self.start):
             m.d.sync += [
-                walk.eq(self.walk),
-                *begin_tile(self.walk.base, self.walk, self.walk.n),
+                walk.eq(begun),
+                *begin_tile(begun.base, begun, begun.n, *known),
+                both.eq(known[-1]),
                 self.o.valid.eq(1),
             ]
         return m
