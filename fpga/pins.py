@@ -38,6 +38,9 @@ _RESET = template("reset")
 
 _GATE = template("gate")
 
+_LATE_RESET = template("late_reset")
+"""The machine's reset: a register, as LiteDRAM's own is a net of its core."""
+
 _STARTS = {"ecp5": ("gate", _GATE), "ice40": ("reset", _RESET), "gowin": ("reset", _RESET)}
 
 
@@ -125,12 +128,12 @@ def _ddr3_ports(board: Board) -> list[str]:
 def _core(board: Board, ddr3: Ddr3) -> str:
     """Return LiteDRAM's core, which makes the machine's clock of the board's."""
     others = {"clk": "clk", "rst": "1'b0", "pll_locked": "locked"}
-    others |= {"user_clk": "fast", "user_rst": "rst"}
+    others |= {"user_clk": "fast", "user_rst": "begun"}
     for line in _ddr3_lines(board):
         if line not in ("high", "low"):
             top = f"[{ddr3.chip.row_bits - 1}:0]" if line == "a" else ""
             others[f"ddram_{line}"] = f"ddr3_{line}{top}"
-    return core_instance(ddr3.chip, "ddr3_", others)
+    return _LATE_RESET + core_instance(ddr3.chip, "ddr3_", others)
 
 
 def _ddr3_levels(board: Board, ddr3: Ddr3) -> str:

@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, Signal
 from amaranth.lib.wiring import connect, flipped
 
 from arch.config import Config
@@ -260,7 +260,7 @@ class Accelerator(Component):
         domain += [registers.faults[cause].eq(found) for cause, found in faults.items()]
         m.d.comb += [
             core.clk.eq(ClockSignal()),
-            core.rst.eq(ResetSignal() | recovery.clear),
+            core.rst.eq(recovery.clear),
             registers.recovered.eq(recovery.idle),
             recovery.abort.eq(registers.abort),
             recovery.closed.eq(guard.closed),

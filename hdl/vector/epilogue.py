@@ -144,9 +144,11 @@ class Epilogue(Component):
         ]
         ahead = places.o
         if self.config.registered:
-            m.submodules.ahead = near = RegisterSlice(places.o.p.shape())
-            wiring.connect(m, places.o, near.i)
-            ahead = near.o
+            # One beside the walker, and one beside what is written: places are made ahead.
+            for side in ("near", "ahead"):
+                m.submodules[side] = stage = RegisterSlice(ahead.p.shape())
+                wiring.connect(m, ahead, stage.i)
+                ahead = stage.o
         self._write(m, requantized.o, ahead)
         return m
 

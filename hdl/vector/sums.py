@@ -44,9 +44,10 @@ class SumWriter(Component):
         start_walk(m, places, self.start, behind=False, registered=registered)
         ahead = places.o
         if registered:
-            m.submodules.ahead = near = RegisterSlice(ahead.p.shape())
-            wiring.connect(m, ahead, near.i)
-            ahead = near.o
+            for side in ("near", "ahead"):
+                m.submodules[side] = stage = RegisterSlice(ahead.p.shape())
+                wiring.connect(m, ahead, stage.i)
+                ahead = stage.o
         request = self.write.request
         m.d.comb += [
             places.walk.eq(self.walk),
