@@ -112,7 +112,7 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     what += constraints(board)
     what += [family.synthesis, placer_options(device, verilog), _tools(family), list(seeds), mhz]
     what += ["output registers"] * family.output_registers
-    what += [f"{family.wire_ps} ps"] * bool(family.wire_ps)
+    what += [f"{device.wire_ps} ps"] * bool(device.wire_ps)
     if device.blocks:
         what += [device.multiplier_rows, device.ram_rows, device.blocks]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]

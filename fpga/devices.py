@@ -22,9 +22,7 @@ class Family:
     ``cells`` gives for each resource the cells of a synthesized netlist that need it, and how many
     each; ``placed`` the names under which place-and-route reports it. ``block_ram_shapes`` are the
     widths and depths that a block RAM can have (bits, words), none where no other memory can take
-    its place; with ``output_registers`` they have such that nextpnr uses. ``wire_ps`` is what
-    mapping takes a wire between two tables to cost (ps), where that is not Yosys' own: its default
-    is less than a fifth of what routed wires take, so that paths would have more tables.
+    its place; with ``output_registers`` they have such that nextpnr uses.
     """
 
     name: str
@@ -37,7 +35,6 @@ class Family:
     bitstream: str
     block_ram_shapes: Sequence[tuple[int, int]] = ()
     output_registers: bool = False
-    wire_ps: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +43,9 @@ class Device:
 
     ``placer`` are nextpnr's options of how to place on it. Where an array gets places of its own
     (``fpga.sites``), ``multiplier_rows`` and ``ram_rows`` are the device's rows of blocks of four
-    multipliers or block RAMs, and ``blocks`` the blocks' first columns.
+    multipliers or block RAMs, and ``blocks`` the blocks' first columns. ``wire_ps`` is what mapping
+    takes a wire between two tables to cost (ps), where that is not Yosys' own: its default is less
+    than a fifth of what routed wires take on a large device, so that paths would have more tables.
     """
 
     name: str
@@ -57,6 +56,7 @@ class Device:
     multiplier_rows: Sequence[int] = ()
     ram_rows: Sequence[int] = ()
     blocks: Sequence[int] = ()
+    wire_ps: int = 0
 
 
 _OWN = Path(__file__).parent

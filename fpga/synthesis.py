@@ -112,8 +112,8 @@ def synthesize(
     (folder / "flat.il").write_text(flat, encoding="utf-8")
     results = _RESULTS + (_SIMULATION if simulation else "")
     names = {"synthesis": family.synthesis, "middle": _MIDDLE[family.name], "top": top}
-    rest = _MAPPED if family.wire_ps else _REST
-    rest = rest.format(**names, netlist=NETLIST, wire_ps=family.wire_ps)
+    rest = _MAPPED if device.wire_ps else _REST
+    rest = rest.format(**names, netlist=NETLIST, wire_ps=device.wire_ps)
     script = _SYNTHESIZE.format(**names, multipliers=_MULTIPLIERS, rest=rest, results=results)
     made = [NETLIST, "statistics.json", *(["netlist.v"] if simulation else [])]
     _yosys(folder, "synthesis", script, ["flat.il", _MULTIPLIERS], made, "Synthesis")

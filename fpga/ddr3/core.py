@@ -1,6 +1,7 @@
 """LiteDRAM's core for a board's DDR3, generated in a process of its own and kept."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from generators.cache import ROOT, cached, digest
 
 NAME = "litedram_core"
 """Name of the core's module."""
+
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 _SCRIPTS = tuple(Path(__file__).parent / name for name in ("generate.py", "model.py"))
 _CLOCKS_MHZ = (20.0, 200.0)
@@ -122,6 +125,7 @@ def make_core(
 
     folder = cached("litedram", digest(wanted, *versions, *scripts), generate)
     made = json.loads((folder / "made.json").read_text(encoding="utf-8"))
-    verilog = (folder / "core.v").read_text(encoding="utf-8")
+    # Comments differ from call to call.
+    verilog = _COMMENT.sub("", (folder / "core.v").read_text(encoding="utf-8"))
     start = start_of(ddr3.chip, made["registers"], made["sequence"], tuple(made["phases"]))
     return Core(verilog, start, *made["clocks"])
