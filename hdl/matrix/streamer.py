@@ -1,7 +1,7 @@
 """Streams activations through the array and its sums into the accumulators."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, signed, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -12,7 +12,7 @@ from hdl.matrix.weights import job_layout
 from hdl.matrix.wide import byte_members, bytes_of, rounded, shift_members
 from hdl.ports import ReadPort
 from hdl.stream.pipeline import delay
-from hdl.stream.slice import RegisterSlice
+from hdl.stream.slice import slices
 
 
 def vector_layout(config: Config) -> data.StructLayout:
@@ -76,9 +76,7 @@ class ActivationStreamer(Component):
         ]
         line = asked
         if config.registered:
-            m.submodules.stage = stage = RegisterSlice(asked.p.shape())
-            wiring.connect(m, asked, stage.i)
-            line = stage.o
+            line = slices(m, asked, "stage")
         request, granted = self.a.request, Signal()
         m.d.comb += [
             request.valid.eq(line.valid),

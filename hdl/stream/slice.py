@@ -1,11 +1,20 @@
 """A register stage in a stream that breaks every combinational path, in both directions."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.component import Component
 from hdl.stream.pipeline import data_register
+
+
+def slices(m: Module, source: wiring.PureInterface, *names: str) -> wiring.PureInterface:
+    """Return the stream ``source`` behind a register slice of each of ``names``, in ``m``."""
+    for name in names:
+        m.submodules[name] = stage = RegisterSlice(source.p.shape())
+        wiring.connect(m, source, stage.i)
+        source = stage.o
+    return source
 
 
 class RegisterSlice(Component):

@@ -16,7 +16,7 @@ from hdl.memory.protected import error_port
 from hdl.ports import WritePort
 from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
-from hdl.stream.slice import RegisterSlice
+from hdl.stream.slice import slices
 from hdl.vector.beats import beat_layout, elements, value_layout
 from hdl.vector.bounds import OutputBounds
 from hdl.vector.params import word_layout
@@ -103,25 +103,15 @@ class Epilogue(Component):
     def elaborate(self, _platform):
         m = Module()
         m.submodules.places = places = Walker(
-            self.config.sp_addr_width, held=self.config.registered
+            self.config.sp_addr_width, registered=self.config.registered
         )
-        values = self.i
+        values = wiring.flipped(self.i)
         if self.config.registered:
-            m.submodules.door = door = RegisterSlice(self.i.p.shape())
-            wiring.connect(m, wiring.flipped(self.i), door.i)
-            values = door.o
+            values = slices(m, values, "door")
         room = Signal()
         m.d.comb += [
             places.walk.eq(self.o_walk),
-            self.owes.eq(
-                start_walk(
-                    m,
-                    places,
-                    self.start,
-                    behind=self.config.fused,
-                    registered=self.config.registered,
-                )
-            ),
+            self.owes.eq(start_walk(m, places, self.start, behind=self.config.fused)),
             values.ready.eq(room & self.words.valid),
             self.words.ready.eq(values.valid & room),
         ]
@@ -145,10 +135,7 @@ class Epilogue(Component):
         ahead = places.o
         if self.config.registered:
             # One beside the walker, and one beside what is written: places are made ahead.
-            for side in ("near", "ahead"):
-                m.submodules[side] = stage = RegisterSlice(ahead.p.shape())
-                wiring.connect(m, ahead, stage.i)
-                ahead = stage.o
+            ahead = slices(m, ahead, "near", "ahead")
         self._write(m, requantized.o, ahead)
         return m
 

@@ -10,7 +10,7 @@ from hdl.component import Component
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.memory.protected import error_port, errors_of, gather
-from hdl.stream.slice import RegisterSlice
+from hdl.stream.slice import RegisterSlice, slices
 from hdl.vector.beats import beat_layout, elements, present, value_layout
 
 OFFSET_WIDTH = COUNT_WIDTH + 3
@@ -112,9 +112,7 @@ class SoftmaxFront(Component):
         parity = self.config.protected("queues") != "none"
         beats = self.i
         if self.config.registered:
-            m.submodules.beats = stage = RegisterSlice(self.i.p.shape())
-            wiring.connect(m, wiring.flipped(self.i), stage.i)
-            beats = stage.o
+            beats = slices(m, wiring.flipped(self.i), "beats")
         unit = SoftmaxUnit(lanes, self.config.max_row, parity=parity)
         m.submodules.softmax = unit
         gather(m, self, errors_of([unit]))
@@ -153,9 +151,7 @@ class SoftmaxFront(Component):
             unit.o.ready.eq(probabilities.ready),
         ]
         if self.config.registered:
-            m.submodules.stage = stage = RegisterSlice(layout)
-            wiring.connect(m, probabilities, stage.i)
-            probabilities = stage.o
+            probabilities = slices(m, probabilities, "stage")
         m.d.comb += [
             self.o.p.keep.eq(probabilities.p.found.mask),
             self.o.valid.eq(probabilities.valid),
@@ -203,9 +199,7 @@ class NormFront(Component):
             m.submodules.before = before = RegisterSlice(unit.i.p.shape())
             wiring.connect(m, before.o, unit.i)
             joined = before.i
-            m.submodules.behind = behind = RegisterSlice(unit.o.p.shape())
-            wiring.connect(m, unit.o, behind.i)
-            values = behind.o
+            values = slices(m, unit.o, "behind")
         both = Signal()
         m.d.comb += [
             both.eq(self.i.valid & (self.r.valid | ~self.add)),

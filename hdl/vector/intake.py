@@ -14,7 +14,7 @@ from hdl.arithmetic.requantize import (
 from hdl.component import Component
 from hdl.stream.credits import CreditQueue
 from hdl.stream.pipeline import delay
-from hdl.stream.slice import RegisterSlice
+from hdl.stream.slice import slices
 from hdl.vector.beats import beat_layout, value_layout
 from hdl.vector.params import word_layout
 
@@ -54,9 +54,7 @@ class Intake(Component):
         lanes, taken = self.config.lanes, Signal()
         beats = self.i
         if self.config.registered:
-            m.submodules.door = door = RegisterSlice(self.i.p.shape())
-            wiring.connect(m, wiring.flipped(self.i), door.i)
-            beats = door.o
+            beats = slices(m, wiring.flipped(self.i), "door")
         narrow = data.StructLayout(
             {
                 "elements": data.ArrayLayout(signed(16), lanes),
@@ -95,9 +93,7 @@ class Intake(Component):
         ]
         brought = out.o
         if self.config.registered:
-            m.submodules.brought = stage = RegisterSlice(narrow)
-            wiring.connect(m, out.o, stage.i)
-            brought = stage.o
+            brought = slices(m, out.o, "brought")
         m.d.comb += [
             self.o.p.data.as_value().eq(Cat(brought.p.elements)),
             self.o.p.count.eq(brought.p.count),

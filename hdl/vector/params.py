@@ -88,13 +88,11 @@ class ParamMemory(Component):
         m = Module()
         level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
         places, lines, held = held_bits(self.config), [], {}
-        m.submodules.walker = walker = Walker(self._addr_width, held=self.config.registered)
+        m.submodules.walker = walker = Walker(self._addr_width, registered=self.config.registered)
         behind = self.config.fused and not self.marked
         m.d.comb += [
             walker.walk.eq(self.walk),
-            self.owes.eq(
-                start_walk(m, walker, self.start, behind=behind, registered=self.config.registered)
-            ),
+            self.owes.eq(start_walk(m, walker, self.start, behind=behind)),
         ]
         for line in range(self.config.param_lines):
             kept = sorted({one for one in places if one is not None and one // width == line})

@@ -8,7 +8,7 @@ from arch.config import Config
 from hdl.component import Component
 from hdl.ports import WritePort
 from hdl.stream.skid import Skid
-from hdl.stream.slice import RegisterSlice
+from hdl.stream.slice import RegisterSlice, slices
 from hdl.vector.walker import Walker, start_walk, walk_layout
 
 
@@ -38,16 +38,10 @@ class SumWriter(Component):
         m.submodules.skid = skid = stage(self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
         m.submodules.places = places = Walker(
-            self.config.sp_addr_width, held=self.config.registered
+            self.config.sp_addr_width, registered=self.config.registered
         )
-        registered = self.config.registered
-        start_walk(m, places, self.start, behind=False, registered=registered)
-        ahead = places.o
-        if registered:
-            for side in ("near", "ahead"):
-                m.submodules[side] = stage = RegisterSlice(ahead.p.shape())
-                wiring.connect(m, ahead, stage.i)
-                ahead = stage.o
+        start_walk(m, places, self.start, behind=False)
+        ahead = slices(m, places.o, "near", "ahead") if self.config.registered else places.o
         request = self.write.request
         m.d.comb += [
             places.walk.eq(self.walk),

@@ -40,24 +40,22 @@ def place_layout(addr_width: int) -> data.StructLayout:
     )
 
 
-def start_walk(
-    m: Module, walker: "Walker", start: Value, *, behind: bool, registered: bool
-) -> Value:
+def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
     """Start a walk, with ``behind`` after the one under way; return whether it is still to start.
 
-    The next beat finds its place in the cycle after the last one's. With ``registered`` a walk
-    starts a cycle later, by a register beside the walker.
+    The next beat finds its place in the cycle after the last one's. A ``registered`` walker starts
+    a cycle later, by a register beside it.
     """
     if not behind:
-        m.d.comb += walker.start.eq(delay(m, start, int(registered), reset=True))
+        m.d.comb += walker.start.eq(delay(m, start, int(walker.registered), reset=True))
         return Const(0)
     owed, wanted, busy = Signal(), Signal(), Signal()
     m.d.comb += [
-        wanted.eq(owed if registered else start | owed),
+        wanted.eq(owed if walker.registered else start | owed),
         busy.eq(walker.o.valid & ~(walker.o.ready & walker.o.p.last)),
         walker.start.eq(wanted & ~busy),
     ]
-    m.d.sync += owed.eq((start | owed) & (busy | (start if registered else 0)))
+    m.d.sync += owed.eq((start | owed) & (busy | (start if walker.registered else 0)))
     return start | owed
 
 
@@ -76,14 +74,14 @@ class Walker(Component):
     beginning. ``beat_step`` and ``tile_step`` are then less than ``period``.
 
     A walk starts in the cycle after ``start``, from the ``walk`` of that cycle; ``m``, ``n``,
-    ``beat`` and ``tile`` are at least 1. With ``held`` the ``walk`` is there a cycle before
-    ``start`` as well, and what is compared of it comes from registers.
+    ``beat`` and ``tile`` are at least 1. With ``registered`` the ``walk`` is there a cycle
+    before ``start`` as well, and what is compared of it comes from registers.
     """
 
-    def __init__(self, addr_width: int, *, wraps: bool = False, held: bool = False):
+    def __init__(self, addr_width: int, *, wraps: bool = False, registered: bool = False):
         self.addr_width = addr_width
         self.wraps = wraps
-        self.held = held
+        self.registered = registered
         super().__init__(
             {
                 "start": In(1),
@@ -175,7 +173,7 @@ class Walker(Component):
             (begun.n - begun.tile)[:COUNT_WIDTH],
             begun.tile + begun.beat,
         )
-        if self.held:
+        if self.registered:
             known = tuple(delay(m, value, 1) for value in known)
         with m.If(self.start):
             m.d.sync += [
