@@ -75,16 +75,19 @@ class TokenAttention:
         Where a softmax takes sums there may be two, the first followed: it begins while scores are
         still multiplied, and values are multiplied while the second one ends. Of several texts each
         has one or two, followed by those of the next text. Only the first text's has scores beside
-        it that it would wait for, and only the last one's is waited for by values.
+        it that it would wait for, and only the last one's is waited for by values: all but those of
+        a last key head, where its softmax takes longer than one more costs.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
-        half = -(-self.model.kv_heads // 2) * self.op.group
-        first = half if self.last else self.op.group
+        group, cost = self.op.group, FOLLOWS[self.config.registered]
+        half = -(-self.model.kv_heads // 2) * group
+        long = self.text > 0 and group * -(-capacity // config.lanes) >= cost
+        first = (heads - group if long else half) if self.last else group
         follows = config.fused and len(self.runs) == 1
         parts = [(0, heads, follows and not self.last)]
         scores = (heads - first) * -(-capacity // config.cols) * (self.text == 0)
         values = first * -(-capacity // config.rows) * self.tiles * self.last
-        if follows and first < heads and scores + values > FOLLOWS[config.registered]:
+        if follows and first < heads and scores + values > cost:
             parts = [(0, first, True), (first, heads - first, not self.last)]
         # The steps of all parts have these sums.
         self.make.acc(self.acc, -(-capacity // config.cols) * heads)
