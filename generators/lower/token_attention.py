@@ -21,9 +21,13 @@ from generators.network import Home
 from generators.program.draft import Given, Ref, Written
 from generators.program.layout import aligned
 
-FOLLOWS = (20, 24)
-"""Cycles that one softmax more costs a token, what it waits for its words included, without
-``registered`` and with it."""
+FOLLOWS = (18, 16)
+"""Cycles of products beside it that make a softmax more worth its words, without ``registered`` and
+with it."""
+
+LONG = 16
+"""Beats of a key head's scores from which on a softmax of one of several texts is cut: shorter ones
+wait for each other, as one at a time is behind another."""
 
 Steps = list[Callable[[], None]]
 """Calls that add instructions, in this order."""
@@ -75,19 +79,21 @@ class TokenAttention:
         Where a softmax takes sums there may be two, the first followed: it begins while scores are
         still multiplied, and values are multiplied while the second one ends. Of several texts each
         has one or two, followed by those of the next text. Only the first text's has scores beside
-        it that it would wait for, and only the last one's is waited for by values: all but those of
-        a last key head, where its softmax takes longer than one more costs.
+        it that it would wait for, and only the last one's is waited for by values: by those of its
+        last key head alone.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
-        group, cost = self.op.group, FOLLOWS[self.config.registered]
-        half = -(-self.model.kv_heads // 2) * group
-        long = self.text > 0 and group * -(-capacity // config.lanes) >= cost
-        first = (heads - group if long else half) if self.last else group
+        group, several = self.op.group, self.make.texts > 1
+        first = -(-self.model.kv_heads // 2) * group
+        if several:
+            first = heads - group if self.last else group
         follows = config.fused and len(self.runs) == 1
         parts = [(0, heads, follows and not self.last)]
         scores = (heads - first) * -(-capacity // config.cols) * (self.text == 0)
         values = first * -(-capacity // config.rows) * self.tiles * self.last
-        if follows and first < heads and scores + values > cost:
+        beats = group * -(-capacity // config.lanes)
+        cut = scores + values > FOLLOWS[config.registered] and (not several or beats >= LONG)
+        if follows and first < heads and cut:
             parts = [(0, first, True), (first, heads - first, not self.last)]
         # The steps of all parts have these sums.
         self.make.acc(self.acc, -(-capacity // config.cols) * heads)

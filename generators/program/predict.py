@@ -167,12 +167,10 @@ class _Machine:
         if step.engine == Engine.VECTOR:
             done, behind = self._vector.done(step, ready, self._matrix.reads, self._matrix.sums), 0
             leaves = done
-            # Where sums keep it waiting it begins as much later.
-            begun = done + 1 - self._vector.cycles(step)
             if self._behind:
                 done = leaves = max(done, self._behind + self._vector.beats(step))
             if "followed" in step.flags:
-                leaves = self._vector.read(step, begun, done)
+                leaves = self._vector.read(step, done)
                 # One command at a time is behind another.
                 if self._behind:
                     leaves = max(leaves, self._behind + _WRITTEN - 1)

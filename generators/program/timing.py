@@ -52,11 +52,6 @@ class Sums:
         return self.end - now if self.every == 1 else 1
 
 
-_READ = (3, 7)
-"""Cycles from the last beat that a softmax of sums takes from the intake until it leaves for one
-that follows it, without ``registered`` and with it."""
-
-
 def _adds(step: Step) -> bool:
     return bool(step.flags & {"add", "rotate", "times"})
 
@@ -117,16 +112,12 @@ class VectorTiming:
             now = reads.end
         return now + round(left) + self.cycles(step) - beats - 1 + self._turns(step, beats)
 
-    def read(self, step: Step, begin: int, done: int) -> int:
+    def read(self, step: Step, done: int) -> int:
         """Return the cycle in which a command that is ``followed`` and complete in ``done`` leaves.
 
-        A softmax has taken its last beat; a DRAIN has asked for the last row of sums, and its
-        second input for the last line.
+        It has asked for the last row of sums, and its second input for the last line.
         """
         config = self._config
-        if step.opcode == Opcode.SOFTMAX:
-            taken = begin + self.beats(step) + int(Intake(config).latency)
-            return taken + _READ[config.registered] - 1
         rows = step["m"] * -(-step["n"] // config.cols)
         # Rows that are asked for before the first one is taken.
         ahead = config.acc_latency + 1

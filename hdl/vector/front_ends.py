@@ -19,11 +19,12 @@ class FrontEnds(Component):
     """Leads the input ``i`` and the second input ``r`` through the front end of a command.
 
     With ``drain``, which a configuration has with ``fused``, the input of SOFTMAX and NORM is
-    ``drained``, and ``read`` tells that SOFTMAX takes its last beat. While the command is none of
-    MAP, SOFTMAX and NORM nothing moves. The command holds still from ``start``, a cycle before the
-    first beat at the latest, to the last value of ``o``; ``opcode`` and ``flag`` from a cycle
-    later. With ``registered`` a front end has all of these in registers of its own, as it may be
-    far from the command.
+    ``drained``. While the command is none of MAP, SOFTMAX and NORM nothing moves. The command holds
+    still from a cycle before its first beat at the latest to the last value of ``o``; ``opcode``
+    and ``flag`` from a cycle later. ``start`` is that of a SOFTMAX, which may come behind another
+    one before that one's last beat; the command holds still while ``owes`` is 1. With
+    ``registered`` a front end has all of these in registers of its own, as it may be far from the
+    command.
     """
 
     def __init__(self, config: Config):
@@ -41,7 +42,7 @@ class FrontEnds(Component):
         if config.fused:
             members["drained"] = In(beats)
         if config.softmax:
-            members["read"] = Out(1)
+            members["owes"] = Out(1)
         if config.norm:
             sums = data.ArrayLayout(signed(16), config.lanes)
             members["o_sum"] = Out(stream.Signature(sums))
@@ -105,7 +106,7 @@ class FrontEnds(Component):
         m.submodules.softmax = front = SoftmaxFront(self.config)
         m.d.comb += [
             front.start.eq(self._near(m, self.start)),
-            self.read.eq(front.read),
+            self.owes.eq(front.owes),
             front.start_column.eq(self._near(m, command.start)),
             front.start_step.eq(self._near(m, command.start_step)),
             front.limit.eq(self._near(m, command.limit)),

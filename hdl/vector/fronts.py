@@ -83,7 +83,8 @@ class SoftmaxFront(Component):
     """Softmax of 16-bit scores; columns outside ``start_column`` to ``limit - 1`` are masked.
 
     With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number.
-    ``read`` tells that the last beat is taken from ``i``, behind which ``start`` may come again.
+    ``start`` may come again before the last beat is taken, if only ``start_column`` and ``limit``
+    are others and both hold still while ``owes`` is 1: they are taken behind that beat.
     ``registered`` puts a register in front of the unit, and one behind it where that is added.
     """
 
@@ -100,7 +101,7 @@ class SoftmaxFront(Component):
                 "diagonal": In(signed(OFFSET_WIDTH)),
                 "diagonal_value": In(signed(28)),
                 "i": In(stream.Signature(beat_layout(config))),
-                "read": Out(1),
+                "owes": Out(1),
                 "o": Out(stream.Signature(value_layout(config.lanes))),
                 **error_port(config.protected("queues")),
             }
@@ -119,13 +120,23 @@ class SoftmaxFront(Component):
         m.submodules.first = first = ColumnOffset(lanes)
         m.submodules.limit = limit = ColumnOffset(lanes)
         m.submodules.diagonal = diagonal = ColumnOffset(lanes)
+        owed, begin, passing, ended = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            ended.eq(beats.valid & beats.ready & beats.p.last),
+            begin.eq((self.start | owed) & (~passing | ended)),
+            self.owes.eq(self.start | owed),
+        ]
+        m.d.sync += [
+            owed.eq(self.owes & ~begin),
+            passing.eq(begin | (passing & ~ended)),
+        ]
         for tracker, column, step, flow, row_last in (
             (first, self.start_column, self.start_step, beats, beats.p.row_last),
             (limit, self.limit, self.limit_step, beats, beats.p.row_last),
             (diagonal, self.diagonal, 1, unit.o, unit.o.p.last),
         ):
             m.d.comb += [
-                tracker.start.eq(self.start),
+                tracker.start.eq(begin),
                 tracker.first.eq(column),
                 tracker.step.eq(step),
                 tracker.advance.eq(flow.valid & flow.ready),
@@ -138,7 +149,6 @@ class SoftmaxFront(Component):
             unit.i.p.last.eq(beats.p.row_last),
             unit.i.valid.eq(beats.valid),
             beats.ready.eq(unit.i.ready),
-            self.read.eq(beats.valid & beats.ready & beats.p.last),
         ]
         layout = data.StructLayout({"found": unit.o.p.shape(), "diagonal": lanes})
         probabilities = stream.Signature(layout).create()

@@ -13,9 +13,9 @@ class Overlap(Component):
     """Keeps a command that is ``followed`` while the next one is read.
 
     ``i`` is the command at the engine's door, and ``o`` the one that the back end works for: the
-    same, or while ``behind`` is 1 the one that was at the door before. ``read`` tells that the
-    front end has taken or asked for the last beat of the command at the door, ``reading`` that it
-    still asks for its second input, ``owes`` that the back end has not begun it, and ``written``
+    same, or while ``behind`` is 1 the one that was at the door before. ``read`` tells that
+    the last row of accumulators is asked for by the command at the door, ``reading`` that it still
+    asks for its second input, ``owes`` that what comes behind has not begun it, and ``written``
     that the last beat of ``o`` is written. ``early`` asks for the next command while ``o`` is still
     to be written, with ``registered`` a cycle behind ``read`` at the earliest; ``follows`` tells
     that the command at the door may start then.

@@ -59,7 +59,7 @@ class ParamMemory(Component):
     ahead of the beats that take them: one a cycle, the first three cycles after ``start``, with
     ``registered`` four. With ``fused`` a walk begins behind the one under way, and holds still
     while ``owes`` is 1. With ``marked``, each comes with the ``count``, ``row_last`` and ``last``
-    of its beat, and a walk is over before the next one starts.
+    of its beat.
     Words beyond ``depth`` are not held. A word that is written is not read in that cycle: the
     program's tokens keep the order.
     """
@@ -89,10 +89,9 @@ class ParamMemory(Component):
         level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
         places, lines, held = held_bits(self.config), [], {}
         m.submodules.walker = walker = Walker(self._addr_width, registered=self.config.registered)
-        behind = self.config.fused and not self.marked
         m.d.comb += [
             walker.walk.eq(self.walk),
-            self.owes.eq(start_walk(m, walker, self.start, behind=behind)),
+            self.owes.eq(start_walk(m, walker, self.start, behind=self.config.fused)),
         ]
         for line in range(self.config.param_lines):
             kept = sorted({one for one in places if one is not None and one // width == line})

@@ -144,7 +144,7 @@ class VectorEngine(Component):
             fronts.command.eq(command),
             fronts.opcode.eq(opcode_r),
             fronts.flag.eq(flag_r),
-            fronts.start.eq(start),
+            fronts.start.eq(start & opcode.softmax),
         ]
         connect(m, reader.port, flipped(self.v))
         connect(m, second.port, flipped(self.r))
@@ -181,19 +181,17 @@ class VectorEngine(Component):
         else:
             m.d.comb += written.eq(epilogue.done)
 
+        owing = [epilogue, *memories, *([fronts] if config.softmax else [])]
         self._start(m, start, overlap)
         m.d.comb += [
             overlap.i.eq(command),
             epilogue.start.eq(start & ~fills),
-            overlap.read.eq(accumulators.asked & opcode_r.drain),
+            overlap.read.eq(accumulators.asked),
             overlap.reading.eq(second.walking),
-            overlap.owes.eq(epilogue.owes | params.owes),
+            overlap.owes.eq(Cat(one.owes for one in owing).any()),
             overlap.written.eq(written),
             self.status.done.eq((self.i.valid | overlap.behind) & Mux(filling, fill.done, written)),
         ]
-        if config.softmax:
-            with m.If(fronts.read):
-                m.d.comb += overlap.read.eq(1)
         self._status(m, overlap)
         if config.trace:
             self._trace(m)
