@@ -128,8 +128,9 @@ def run_accelerator(config, bus, model, simulator):
     )
 
 
-def test_a_slice_moves_a_payload_a_cycle_and_loses_none():
-    dut = RegisterSlice(8)
+@pytest.mark.parametrize("forward", [False, True])
+def test_a_slice_moves_a_payload_a_cycle_and_loses_none(forward):
+    dut = RegisterSlice(8, forward=forward)
     rng = np.random.default_rng(1)
     given = rng.integers(0, 256, 200).tolist()
     taken, cycles = [], []
@@ -147,16 +148,20 @@ def test_a_slice_moves_a_payload_a_cycle_and_loses_none():
 
     async def receive(ctx):
         while len(taken) < len(given):
-            ctx.set(dut.o.ready, rng.random() < 0.6)
-            if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
+            ready = rng.random() < 0.6
+            ctx.set(dut.o.ready, ready)
+            if ctx.get(dut.o.valid) and ready:
                 taken.append(ctx.get(dut.o.payload))
+            elif forward:
+                assert ctx.get(dut.i.ready) == (ready or not ctx.get(dut.o.valid))
             cycles.append(1)
             await ctx.tick()
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
-    simulator.add_testbench(send)
+    # What is taken tells in the same cycle what may come.
     simulator.add_testbench(receive)
+    simulator.add_testbench(send)
     simulator.run()
     assert taken == given
 

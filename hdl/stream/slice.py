@@ -8,10 +8,12 @@ from hdl.component import Component
 from hdl.stream.pipeline import data_register
 
 
-def slices(m: Module, source: wiring.PureInterface, *names: str) -> wiring.PureInterface:
+def slices(
+    m: Module, source: wiring.PureInterface, *names: str, forward: bool = False
+) -> wiring.PureInterface:
     """Return the stream ``source`` behind a register slice of each of ``names``, in ``m``."""
     for name in names:
-        m.submodules[name] = stage = RegisterSlice(source.p.shape())
+        m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)
         wiring.connect(m, source, stage.i)
         source = stage.o
     return source
@@ -22,18 +24,28 @@ class RegisterSlice(Component):
 
     ``i.ready``, ``o.valid`` and ``o.payload`` are registers, so that nothing at one side depends on
     the other side in the same cycle, as AXI demands of every port. ``following`` is the payload
-    that ``o`` brings next.
+    that ``o`` brings next. With ``forward`` there is one place, without tables for its payload, and
+    ``i.ready`` is 1 in a cycle in which ``o.ready`` is, or nothing is kept.
     """
 
-    def __init__(self, shape):
+    def __init__(self, shape, *, forward: bool = False):
         self.shape = shape
+        self.forward = forward
         signature = stream.Signature(shape)
         super().__init__({"i": In(signature), "o": Out(signature), "following": Out(shape)})
 
     def elaborate(self, _platform):
         m = Module()
-        spare = Signal(self.shape, reset_less=True)
         payload = data_register(m, self.o.payload)
+        if self.forward:
+            m.d.comb += [
+                self.i.ready.eq(self.o.ready | ~self.o.valid),
+                self.following.eq(self.i.payload),
+            ]
+            with m.If(self.i.ready):
+                m.d.sync += [self.o.valid.eq(self.i.valid), payload.eq(self.i.payload)]
+            return m
+        spare = Signal(self.shape, reset_less=True)
         waiting = Signal()
         m.d.comb += [
             self.i.ready.eq(~waiting),

@@ -135,7 +135,7 @@ class Epilogue(Component):
         ahead = places.o
         if self.config.registered:
             # One beside the walker, and one beside what is written: places are made ahead.
-            ahead = slices(m, ahead, "near", "ahead")
+            ahead = slices(m, slices(m, ahead, "near"), "ahead", forward=not self.config.fused)
         self._write(m, requantized.o, ahead)
         return m
 

@@ -113,7 +113,7 @@ class SoftmaxFront(Component):
         parity = self.config.protected("queues") != "none"
         beats = self.i
         if self.config.registered:
-            beats = slices(m, wiring.flipped(self.i), "beats")
+            beats = slices(m, wiring.flipped(self.i), "beats", forward=not self.config.fused)
         unit = SoftmaxUnit(lanes, self.config.max_row, parity=parity)
         m.submodules.softmax = unit
         gather(m, self, errors_of([unit]))
@@ -161,7 +161,7 @@ class SoftmaxFront(Component):
             unit.o.ready.eq(probabilities.ready),
         ]
         if self.config.registered:
-            probabilities = slices(m, probabilities, "stage")
+            probabilities = slices(m, probabilities, "stage", forward=not self.config.fused)
         m.d.comb += [
             self.o.p.keep.eq(probabilities.p.found.mask),
             self.o.valid.eq(probabilities.valid),
@@ -206,10 +206,12 @@ class NormFront(Component):
         gather(m, self, errors_of([unit]))
         joined, values = unit.i, unit.o
         if self.config.registered:
-            m.submodules.before = before = RegisterSlice(unit.i.p.shape())
+            m.submodules.before = before = RegisterSlice(
+                unit.i.p.shape(), forward=not self.config.fused
+            )
             wiring.connect(m, before.o, unit.i)
             joined = before.i
-            values = slices(m, unit.o, "behind")
+            values = slices(m, unit.o, "behind", forward=not self.config.fused)
         both = Signal()
         m.d.comb += [
             both.eq(self.i.valid & (self.r.valid | ~self.add)),

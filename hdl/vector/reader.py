@@ -10,7 +10,7 @@ from hdl.component import Component
 from hdl.memory.requests import Requests, lines_wait, requests_latency
 from hdl.ports import ReadPort
 from hdl.stream.pipeline import delay
-from hdl.stream.slice import RegisterSlice
+from hdl.stream.slice import slices
 from hdl.vector.beats import beat_layout
 from hdl.vector.walker import Walker, walk_layout
 
@@ -75,9 +75,8 @@ class RowReader(Component):
         ]
         beats = stream.Signature(beat_layout(self.config)).create()
         if self.config.registered:
-            m.submodules.stage = stage = RegisterSlice(beat_layout(self.config))
-            connect(m, beats, stage.i)
-            connect(m, stage.o, flipped(self.o))
+            passed = slices(m, beats, "stage", forward=not self.config.fused)
+            connect(m, passed, flipped(self.o))
         else:
             connect(m, beats, flipped(self.o))
         m.d.comb += [

@@ -41,7 +41,9 @@ class SumWriter(Component):
             self.config.sp_addr_width, registered=self.config.registered
         )
         start_walk(m, places, self.start, behind=False)
-        ahead = slices(m, places.o, "near", "ahead") if self.config.registered else places.o
+        ahead = places.o
+        if self.config.registered:
+            ahead = slices(m, slices(m, ahead, "near"), "ahead", forward=not self.config.fused)
         request = self.write.request
         m.d.comb += [
             places.walk.eq(self.walk),

@@ -159,7 +159,9 @@ class VectorEngine(Component):
         residual = epilogue.residual
         m.d.comb += epilogue.add.eq(adding)
         if config.registered:
-            m.submodules.residuals = residuals = RegisterSlice(residual.p.shape())
+            m.submodules.residuals = residuals = RegisterSlice(
+                residual.p.shape(), forward=not config.fused
+            )
             connect(m, residuals.o, residual)
             residual = residuals.i
         behind = adding | pairs_r
@@ -201,8 +203,8 @@ class VectorEngine(Component):
     def _registered(self, m, operand):
         """Return an operand of a command, with ``registered`` behind a register.
 
-        The sizes of a walk have registers that no other walk shares, so that its walker can be near
-        what takes its places.
+        With ``fused``, of machines that fill a device, the sizes of a walk have registers that no
+        other walk shares, so that its walker can be near what takes its places.
         """
         if not self.config.registered:
             return operand
@@ -210,7 +212,7 @@ class VectorEngine(Component):
             return delay(m, operand, 1)
         late = Signal(operand.shape())
         for name in operand.shape().members:
-            kept = KEPT if name in ("m", "n", "tile") else {}
+            kept = KEPT if self.config.fused and name in ("m", "n", "tile") else {}
             register = Signal.like(operand[name], name=name, reset_less=True, attrs=dict(kept))
             m.d.sync += register.eq(operand[name])
             m.d.comb += late[name].eq(register)
