@@ -75,7 +75,7 @@ class RowReader(Component):
         ]
         beats = stream.Signature(beat_layout(self.config)).create()
         if self.config.registered:
-            passed = slices(m, beats, "stage", forward=not self.config.fused)
+            passed = slices(m, beats, "stage")
             connect(m, passed, flipped(self.o))
         else:
             connect(m, beats, flipped(self.o))
