@@ -47,7 +47,7 @@ class VectorEngine(Component):
     input of SOFTMAX and NORM, too. The command is taken when its last write was, together with
     ``status.done``. An output may lie where an input lies,
     row on row, if its elements are no wider. A DRAIN or SOFTMAX that is ``followed`` by another is
-    taken as soon as its input was, or is asked for, and the other one begins while its output is
+    taken as soon as all of its input is asked for, and the other one begins while its output is
     still in flight.
 
     Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
