@@ -259,7 +259,8 @@ def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cyc
 def test_softmaxes_in_a_row_take_what_is_predicted(registered):
     config = CONFIGS["fused"].replace(registered=registered)
     machine = make_machine(config, "verilator")
-    for n in (25, 40, 90):
+    # Without `registered` words are what short rows wait for, by turns a cycle more and less.
+    for n in (20 if registered else 25, 40, 90):
         sizes = {"m": 4, "n": n, "limit": n, "i_stride": 4, "o_stride": 96}
         flags = frozenset({"drain", "per_tensor"})
         check_in_a_row(machine, Instruction(Opcode.SOFTMAX, sizes, flags))

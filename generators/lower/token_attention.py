@@ -22,8 +22,8 @@ from generators.program.draft import Given, Ref, Written
 from generators.program.layout import aligned
 
 FOLLOWS = (18, 16)
-"""Cycles of products beside it that make a softmax more worth its words, without ``registered`` and
-with it."""
+"""A softmax is cut in two where products beside it take more cycles than this, without
+``registered`` and with it: the second command has words of its own."""
 
 LONG = 16
 """Beats of a key head's scores from which on a softmax of one of several texts is cut: shorter ones
