@@ -69,7 +69,9 @@ class VectorTiming:
         self._reader = int(reader_latency(config)) + config.registered
         self._overhead = self._reader + int(Epilogue(config).latency)
         self._sooner = int(reader_latency(config) - drain_latency(config))
-        self._softmax = self._norm = 0
+        self._softmax = self._norm = self._intake = 0
+        if config.fused:
+            self._intake = int(Intake(config).latency) - self._sooner
         if config.softmax:
             unit = SoftmaxUnit(lanes, config.max_row)
             self._softmax = int(unit.latency) + 2 * config.registered
@@ -197,7 +199,7 @@ class VectorTiming:
             Opcode.NORM: self._norm + row - 1,
         }[opcode]
         if "drain" in step.flags:
-            latency += int(Intake(self._config).latency) - self._sooner
+            latency += self._intake
         return m * row + self._overhead + latency
 
 
