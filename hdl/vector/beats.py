@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Value, signed, unsigned
-from amaranth.lib import data
+from amaranth.lib import data, wiring
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH
+from hdl.stream.slice import slices
 
 
 def beat_layout(config: Config) -> data.StructLayout:
@@ -56,3 +57,15 @@ def collect(m: Module, sources: Sequence[tuple[Value, object]], sink) -> None:
         m.d.comb += source.ready.eq(sink.ready & strobe)
         with m.If(strobe):
             m.d.comb += [sink.p.eq(source.p), sink.valid.eq(source.valid)]
+
+
+def staged(
+    m: Module, config: Config, source: wiring.PureInterface, *names: str
+) -> wiring.PureInterface:
+    """Return a stream as it is, or with ``registered`` behind a slice of each of ``names``.
+
+    Without ``fused``, on small devices, a slice has one place.
+    """
+    if not config.registered:
+        return source
+    return slices(m, source, *names, forward=not config.fused)

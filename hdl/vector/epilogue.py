@@ -20,7 +20,7 @@ from hdl.stream.slice import slices
 from hdl.vector.beats import beat_layout, elements, value_layout
 from hdl.vector.bounds import OutputBounds
 from hdl.vector.params import word_layout
-from hdl.vector.walker import Walker, start_walk, walk_layout
+from hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
 
 
 def saturate16(total: Value) -> Value:
@@ -132,11 +132,7 @@ class Epilogue(Component):
             requantized.i.valid.eq(valid),
             *(requantized.i.payload[lane].eq(element) for lane, element in enumerate(y)),
         ]
-        ahead = places.o
-        if self.config.registered:
-            # One beside the walker, and one beside what is written: places are made ahead.
-            ahead = slices(m, slices(m, ahead, "near"), "ahead", forward=not self.config.fused)
-        self._write(m, requantized.o, ahead)
+        self._write(m, requantized.o, made_ahead(m, self.config, places))
         return m
 
     def _requantize(self, m, taken, beats):

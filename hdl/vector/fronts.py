@@ -10,8 +10,8 @@ from hdl.component import Component
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.memory.protected import error_port, errors_of, gather
-from hdl.stream.slice import RegisterSlice, slices
-from hdl.vector.beats import beat_layout, elements, present, value_layout
+from hdl.stream.slice import RegisterSlice
+from hdl.vector.beats import beat_layout, elements, present, staged, value_layout
 
 OFFSET_WIDTH = COUNT_WIDTH + 3
 """Width of a signed distance between two columns (bits)."""
@@ -111,9 +111,7 @@ class SoftmaxFront(Component):
         m = Module()
         lanes = self.config.lanes
         parity = self.config.protected("queues") != "none"
-        beats = self.i
-        if self.config.registered:
-            beats = slices(m, wiring.flipped(self.i), "beats", forward=not self.config.fused)
+        beats = staged(m, self.config, wiring.flipped(self.i), "beats")
         unit = SoftmaxUnit(lanes, self.config.max_row, parity=parity)
         m.submodules.softmax = unit
         gather(m, self, errors_of([unit]))
@@ -160,8 +158,7 @@ class SoftmaxFront(Component):
             probabilities.valid.eq(unit.o.valid),
             unit.o.ready.eq(probabilities.ready),
         ]
-        if self.config.registered:
-            probabilities = slices(m, probabilities, "stage", forward=not self.config.fused)
+        probabilities = staged(m, self.config, probabilities, "stage")
         m.d.comb += [
             self.o.p.keep.eq(probabilities.p.found.mask),
             self.o.valid.eq(probabilities.valid),
@@ -204,14 +201,14 @@ class NormFront(Component):
         unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row, parity=parity)
         m.submodules.addnorm = unit
         gather(m, self, errors_of([unit]))
-        joined, values = unit.i, unit.o
+        joined = unit.i
         if self.config.registered:
             m.submodules.before = before = RegisterSlice(
                 unit.i.p.shape(), forward=not self.config.fused
             )
             wiring.connect(m, before.o, unit.i)
             joined = before.i
-            values = slices(m, unit.o, "behind", forward=not self.config.fused)
+        values = staged(m, self.config, unit.o, "behind")
         both = Signal()
         m.d.comb += [
             both.eq(self.i.valid & (self.r.valid | ~self.add)),

@@ -8,8 +8,8 @@ from arch.config import Config
 from hdl.component import Component
 from hdl.ports import WritePort
 from hdl.stream.skid import Skid
-from hdl.stream.slice import RegisterSlice, slices
-from hdl.vector.walker import Walker, start_walk, walk_layout
+from hdl.stream.slice import RegisterSlice
+from hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
 
 
 class SumWriter(Component):
@@ -41,9 +41,7 @@ class SumWriter(Component):
             self.config.sp_addr_width, registered=self.config.registered
         )
         start_walk(m, places, self.start, behind=False)
-        ahead = places.o
-        if self.config.registered:
-            ahead = slices(m, slices(m, ahead, "near"), "ahead", forward=not self.config.fused)
+        ahead = made_ahead(m, self.config, places)
         request = self.write.request
         m.d.comb += [
             places.walk.eq(self.walk),

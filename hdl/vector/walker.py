@@ -1,12 +1,15 @@
 """Walks over the elements of a matrix in beats, tile by tile, without a multiplier."""
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, stream
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from arch.config import Config
 from arch.isa import COUNT_WIDTH
 from hdl.component import Component
 from hdl.stream.pipeline import delay
+from hdl.stream.slice import slices
+from hdl.vector.beats import staged
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
@@ -57,6 +60,14 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
     ]
     m.d.sync += owed.eq((start | owed) & (busy | (start if walker.registered else 0)))
     return start | owed
+
+
+def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterface:
+    """Return a walker's places, with ``registered`` made ahead.
+
+    One slice is beside the walker, and one beside what is written.
+    """
+    return staged(m, config, slices(m, walker.o, *["near"] * config.registered), "ahead")
 
 
 class Walker(Component):
