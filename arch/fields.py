@@ -50,6 +50,9 @@ class Fields:
     """Longest sum of products that an accumulator must hold (products)."""
     lanes: int = 4
     """Elements that the vector engine takes per cycle (elements)."""
+    softmax_lanes: int = 0
+    """Elements that SOFTMAX takes per cycle, a multiple of lanes (elements); 0: as many as
+    others."""
     scratchpad_bytes: int = 65536
     """Size of the scratchpad over all banks (bytes)."""
     scratchpad_banks: int = 2
@@ -217,7 +220,7 @@ class Fields:
     def line_bytes(self) -> int:
         """Bytes that one scratchpad access can move, a power of two."""
         elements = max(self.rows, self.cols) << self.wide_operands
-        return next_power_of_two(max(elements, 2 * self.lanes, self.mem_bytes))
+        return next_power_of_two(max(elements, 2 * self.beat_lanes, self.mem_bytes))
 
     @property
     def bank_bytes(self) -> int:
@@ -258,6 +261,11 @@ class Fields:
     def acc_addr_width(self) -> int:
         """Width of an accumulator row address (bits)."""
         return max(1, (self.acc_depth - 1).bit_length())
+
+    @property
+    def beat_lanes(self) -> int:
+        """Elements that SOFTMAX takes per cycle: none takes more."""
+        return self.softmax_lanes or self.lanes
 
     @property
     def lane_groups(self) -> int:

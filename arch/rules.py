@@ -96,6 +96,7 @@ def check_rules(config: Fields) -> None:
             f"Field fused needs lanes to divide cols, but lanes is {config.lanes} "
             f"and cols is {config.cols}"
         )
+    _check_softmax(config)
     if beat_bytes(config.sparse_lanes) > config.line_bytes:
         raise InputError(
             f"Field sparse_lanes must be at most {8 * config.line_bytes // ENTRY_WIDTH}, whose "
@@ -114,6 +115,16 @@ def check_rules(config: Fields) -> None:
             f"Field acc_width must be at least {config.sum_width} so that a sum of max_k = "
             f"{config.max_k} products of {config.element_width}-bit operands cannot overflow, "
             f"but acc_width is {config.acc_width}"
+        )
+
+
+def _check_softmax(config: Fields) -> None:
+    found = config.softmax_lanes
+    if found and (not config.softmax or found % config.lanes or config.cols % found):
+        raise InputError(
+            f"Field softmax_lanes needs softmax, and must be a multiple of lanes that divides cols, "
+            f"but it is {found}, softmax {str(config.softmax).lower()}, lanes {config.lanes} and "
+            f"cols {config.cols}"
         )
 
 

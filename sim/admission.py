@@ -36,6 +36,7 @@ def check_step(step: Step, config: Config) -> None:
         )
     if step.opcode == Opcode.SOFTMAX:
         _check_window(step)
+        _check_beat(step, config)
     reads, writes = regions(step, config)
     for kind, found in (("reads", reads), ("writes", writes)):
         for region in found:
@@ -212,6 +213,14 @@ def _check_append(step: Step, config: Config) -> None:
     if not transpose and step["n"] > config.cols:
         raise ProgramError(
             f"{step} appends rows of n = {step['n']}, but a tile has cols = {config.cols}"
+        )
+
+
+def _check_beat(step: Step, config: Config) -> None:
+    if "per_tensor" not in step.flags and config.beat_lanes > config.lanes:
+        raise ProgramError(
+            f"{step} needs per_tensor, as it has one parameter word for softmax_lanes = "
+            f"{config.softmax_lanes} columns of a beat, and a word is of lanes = {config.lanes}"
         )
 
 

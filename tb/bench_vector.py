@@ -312,6 +312,8 @@ def _random_steps(config: Config, random: np.random.Generator) -> Iterator[Step]
 def _stated(config: Config, step: Step) -> int:
     """Return the cycles that the vector engine's docstring states."""
     opcode, lanes = step.opcode, config.lanes
+    if opcode == Opcode.SOFTMAX:
+        lanes = config.beat_lanes
     m, n = step.operands.get("m", 1), step.operands.get("n", 1)
     begins = reader_latency(config) + config.registered
     overhead = begins + Epilogue(config).latency

@@ -84,6 +84,9 @@ def random_config(rng: np.random.Generator) -> Config:
     least = rows | cols | lanes | mem_width // 8
     align = int(2 ** rng.integers((least & -least).bit_length()))
     config = config.replace(scratchpad_align=align)
+    if units["softmax"] and not cols % lanes:
+        wider = [count for count in range(lanes, cols + 1, lanes) if not cols % count]
+        config = config.replace(softmax_lanes=int(rng.choice([0, *wider])))
     if operand_width < OPERAND_BITS or zero_points or config.operand_gating:
         return config
     pass_width = int(rng.choice(PASS_WIDTHS))

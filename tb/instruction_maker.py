@@ -226,6 +226,8 @@ class InstructionMaker:
             flags -= {"drain"}
         elif self.config.fused and opcode in _TAKERS.values() and self.rng.random() < 0.8:
             flags |= {"drain"}
+        if opcode == Opcode.SOFTMAX and self.config.beat_lanes > self.config.lanes:
+            flags |= {"per_tensor"}
         m, n = self._shape(wide=True)
         if "argmax" in flags:
             m = 1

@@ -49,19 +49,21 @@ def test_presets_with_changes(preset, changes, simulator):
             | {"param_depth": 70},
         ),
         ("tiny", {"norm": False}),
+        # Three beats a row for four of other instructions, and one of all columns.
+        ("odd", {"cols": 12, "lanes": 2, "softmax_lanes": 4, "sleep": True}),
+        ("tiny", {"softmax_lanes": 4, "rotary": True, "lanes": 2, "registered": True}),
     ],
 )
 def test_accumulators_as_input(preset, changes):
     run_case(PRESETS[preset].replace(fused=True, **changes), "icarus", seed=4, steps=30)
 
 
-@pytest.mark.parametrize("registered", [False, True])
-def test_softmaxes_that_are_followed(registered):
+@pytest.mark.parametrize(("registered", "wide"), [(False, 0), (True, 0), (False, 6), (True, 6)])
+def test_softmaxes_that_are_followed(registered, wide):
     # Without most units a program has about ten of them.
     absent = dict.fromkeys(("norm", "activation"), False)
-    config = PRESETS["odd"].replace(
-        cols=6, fused=True, program_depth=8192, registered=registered, **absent
-    )
+    units = {"fused": True, "registered": registered, "softmax_lanes": wide}
+    config = PRESETS["odd"].replace(cols=6, program_depth=8192, **units, **absent)
     run_case(config, "icarus", seed=5, steps=100)
 
 

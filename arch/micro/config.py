@@ -41,6 +41,7 @@ class MicroConfig(Config):
     packed_cache: bool = _constant(False)
     low_rows: int = _constant(0)
     pre_depth: int = _constant(0)
+    softmax_lanes: int = _constant(0)
     multiplier_width: int = _constant(32)
     bias_width: int = _constant(32)
     block_exponents: bool = _constant(False)

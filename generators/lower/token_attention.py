@@ -91,7 +91,7 @@ class TokenAttention:
         parts = [(0, heads, follows and not self.last)]
         scores = (heads - first) * -(-capacity // config.cols) * (self.text == 0)
         values = first * -(-capacity // config.rows) * self.tiles * self.last
-        beats = group * -(-capacity // config.lanes)
+        beats = group * -(-capacity // config.beat_lanes)
         cut = scores + values > FOLLOWS[config.registered] and (not several or beats >= LONG)
         if follows and first < heads and cut:
             parts = [(0, first, True), (first, heads - first, not self.last)]

@@ -73,7 +73,7 @@ class VectorTiming:
         if config.fused:
             self._intake = int(Intake(config).latency) - self._sooner
         if config.softmax:
-            unit = SoftmaxUnit(lanes, config.max_row)
+            unit = SoftmaxUnit(config.beat_lanes, config.max_row)
             self._softmax = int(unit.latency) + 2 * config.registered
         if config.norm:
             unit = AddNormUnit(lanes=lanes, max_row=config.max_row)
@@ -123,7 +123,8 @@ class VectorTiming:
         rows = step["m"] * -(-step["n"] // config.cols)
         # Rows that are asked for before the first one is taken.
         ahead = config.acc_latency + 1
-        asked = config.acc_latency + config.registered + (rows - ahead) * config.lane_groups
+        groups = -(-config.cols // self._lanes(step))
+        asked = config.acc_latency + config.registered + (rows - ahead) * groups
         asked = max(rows - 1, asked)
         left = done + 2 - self.cycles(step) + asked + config.registered
         if _adds(step):
@@ -153,8 +154,13 @@ class VectorTiming:
                 if one.parity == parity:
                     wait = one.wait(now)
                     now, waited = now + wait, waited + wait
-            now += -(-min(cols, step["n"] - tile * cols) // self._config.lanes)
+            now += -(-min(cols, step["n"] - tile * cols) // self._lanes(step))
         return waited
+
+    def _lanes(self, step: Step) -> int:
+        """Return the columns of a beat."""
+        config = self._config
+        return config.beat_lanes if step.opcode == Opcode.SOFTMAX else config.lanes
 
     def _turns(self, step: Step, beats: int) -> int:
         """Return the cycles by which a NORM's sums, written to the output's bank, make it longer.
@@ -176,7 +182,7 @@ class VectorTiming:
             return step["n"] * config.param_lines
         if step.opcode == Opcode.TABLE:
             return 256
-        return step["m"] * -(-step["n"] // config.lanes)
+        return step["m"] * -(-step["n"] // self._lanes(step))
 
     def cycles(self, step: Step) -> int:
         """Return the cycles from the one that offers a command to the one that completes it."""
@@ -186,7 +192,7 @@ class VectorTiming:
         if opcode == Opcode.TABLE:
             return 256 + self._reader
         m, n = step["m"], step["n"]
-        row = -(-n // config.lanes)
+        row = -(-n // self._lanes(step))
         turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
         turn += int(Epilogue.polynomial_latency) if "polynomial" in step.flags else 0
         if opcode == Opcode.DRAIN:

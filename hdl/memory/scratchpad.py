@@ -24,7 +24,7 @@ engine."""
 
 def written_bytes(config: Config, writer: str) -> int:
     """Return how many bytes a writer writes at once at most."""
-    return config.mem_bytes if writer == "load" else 2 * config.lanes
+    return config.mem_bytes if writer == "load" else max(2 * config.lanes, config.beat_lanes)
 
 
 class WriteLine(Component):

@@ -1,4 +1,4 @@
-"""Reads accumulator rows as a stream of lane groups, and clears them."""
+"""Reads accumulator rows as a stream of beats, and clears them."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -22,7 +22,8 @@ class DrainReader(Component):
     the row's end are undefined. The first comes ``drain_latency`` cycles after ``start`` if no row
     that accumulates conflicts. ``asked`` tells that the last row is asked for: the next walk may
     start, and its beats come behind those of this one. With ``by_row``, which a configuration has
-    with ``fused``, all tile columns of a row come before the next row.
+    with ``fused``, all tile columns of a row come before the next row, and with ``softmax`` as well
+    ``softmax_lanes`` a beat.
     """
 
     def __init__(self, config: Config):
@@ -35,10 +36,12 @@ class DrainReader(Component):
             "n": In(COUNT_WIDTH),
             "asked": Out(1),
             "port": Out(DrainPort(config)),
-            "o": Out(stream.Signature(value_layout(config.lanes))),
+            "o": Out(stream.Signature(value_layout(config.beat_lanes))),
         }
         if config.fused:
             members["by_row"] = In(1)
+            if config.beat_lanes > config.lanes:
+                members["softmax"] = In(1)
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -78,6 +81,9 @@ class DrainReader(Component):
         for group in range(config.lane_groups):
             with m.If(walker.o.p.count > group * config.lanes):
                 m.d.comb += groups.eq(group)
+        if config.beat_lanes > config.lanes:
+            with m.If(self.softmax):
+                m.d.comb += groups.eq((walker.o.p.count - 1) // config.beat_lanes)
 
         # The row at the head leaves group by group.
         group = Signal.like(groups)
@@ -89,11 +95,18 @@ class DrainReader(Component):
             answers.o.ready.eq(self.o.ready & (group == head.groups)),
         ]
         m.d.sync += group.eq(Mux(answers.o.valid & answers.o.ready, 0, group + step))
-        for index in range(config.lane_groups):
-            with m.If(group == index):
-                for lane in range(min(config.lanes, config.cols - index * config.lanes)):
-                    m.d.comb += self.o.p.value[lane].eq(head.row[index * config.lanes + lane])
+        self._choose(m, group, head.row, config.lanes)
+        if config.beat_lanes > config.lanes:
+            with m.If(self.softmax):
+                self._choose(m, group, head.row, config.beat_lanes)
         return m
+
+    def _choose(self, m, group, row, lanes):
+        """Bring so many columns of a row, those of a group."""
+        for index in range(-(-self.config.cols // lanes)):
+            with m.If(group == index):
+                for lane in range(min(lanes, self.config.cols - index * lanes)):
+                    m.d.comb += self.o.p.value[lane].eq(row[index * lanes + lane])
 
 
 def drain_latency(config: Config) -> int:

@@ -30,10 +30,12 @@ def saturate16(total: Value) -> Value:
 
 
 class Epilogue(Component):
-    """Turns values into output elements, ``lanes`` a cycle: equation (2).
+    """Turns values into output elements, ``lanes`` a cycle, of a softmax ``softmax_lanes``: equation
+    (2).
 
     ``i`` brings a value and ``keep`` for each lane; a lane whose ``keep`` is 0 gets the zero
-    point. The k-th beat takes the k-th of ``words``, the k-th beat of
+    point. Those of a softmax behind the first ``lanes`` take the parameters of these once more, and
+    have 8 bits. The k-th beat takes the k-th of ``words``, the k-th beat of
     ``residual`` (with ``add``, 16-bit elements) and is written to the k-th place of ``o_walk``.
     With ``rotate`` or ``times`` the residual is not added but rotates or multiplies, equations (9)
     and (10). With ``argmax`` the largest element that is written and its column, counted from
@@ -53,7 +55,7 @@ class Epilogue(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        lanes = config.lanes
+        lanes = config.beat_lanes
         members = {
             "start": In(1),
             "zero": In(signed(8)),
@@ -124,7 +126,7 @@ class Epilogue(Component):
         elif self.config.activation:
             y = self._look_up(m, y)
         # What the second input is joined with; it may wait for that, and the pipeline does not.
-        shape = data.ArrayLayout(signed(16), self.config.lanes)
+        shape = data.ArrayLayout(signed(16), self.config.beat_lanes)
         m.submodules.requantized = requantized = CreditQueue(shape, latency)
         m.d.comb += [
             room.eq(requantized.room),
@@ -150,7 +152,8 @@ class Epilogue(Component):
         ]
         keep = delay(m, beats.keep, self._requantized)
         y = []
-        for lane, word in enumerate(self.words.p.word.lanes):
+        for lane in range(config.beat_lanes):
+            word = self.words.p.word.lanes[lane % config.lanes]
             unit = Requantizer(config.multiplier_width, config.registered, sleep=config.sleep)
             m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
@@ -182,8 +185,8 @@ class Epilogue(Component):
         m.d.comb += table.polynomial.eq(self.polynomial)
         return Mux(self.polynomial, late, valid), [
             Mux(self.polynomial, result, element)
-            for result, element in zip(table.result, found, strict=True)
-        ]
+            for result, element in zip(table.result, found, strict=False)
+        ] + found[config.lanes :]
 
     def _looked_up(self, m, y, table):
         """Place a table and return what it has for elements, or these, as ``look_up`` says."""
@@ -194,13 +197,13 @@ class Epilogue(Component):
         m.d.comb += [
             table.en.eq(1),
             table.slot.eq(self.slot),
-            *(table.index[lane].eq(element) for lane, element in enumerate(y)),
+            *(index.eq(element) for index, element in zip(table.index, y, strict=False)),
         ]
         plain = [delay(m, element, TABLE_LATENCY) for element in y]
         return [
             Mux(self.look_up, value, element)
-            for value, element in zip(table.value, plain, strict=True)
-        ]
+            for value, element in zip(table.value, plain, strict=False)
+        ] + plain[self.config.lanes :]
 
     def _write(self, m, requantized, places):
         """Join the residual and hold the beat until it is written."""
@@ -219,7 +222,7 @@ class Epilogue(Component):
         valid = out.taken
         residuals = elements(self.residual.p, self.config.lanes, 2)
         wide = []
-        for lane, (element, residual) in enumerate(zip(y, residuals, strict=True)):
+        for lane, (element, residual) in enumerate(zip(y, residuals, strict=False)):
             total = Signal(signed(17), name=f"total_{lane}")
             m.d.comb += total.eq(element + Mux(self.add, residual, 0))
             wide.append(saturate16(total))
@@ -256,7 +259,7 @@ class Epilogue(Component):
             unit.times.eq(self.times),
             unit.wide.eq(self.wide),
             unit.r_zero.eq(self.r_zero),
-            Cat(unit.y).eq(Cat(y)),
+            Cat(unit.y).eq(Cat(y[lane] for lane in range(lanes))),
             Cat(unit.pairs).eq(Cat(elements(self.residual.p, lanes, 2))),
             Cat(unit.r).eq(Cat(elements(self.residual.p, lanes, 1))),
         ]
@@ -265,7 +268,8 @@ class Epilogue(Component):
         return (
             Mux(pairs, rotated, valid),
             [Mux(pairs, unit.o[lane], wide[lane])[:16] for lane in range(lanes)],
-            [Mux(pairs, unit.o[lane], y[lane])[:8] for lane in range(lanes)],
+            [Mux(pairs, unit.o[lane], y[lane])[:8] for lane in range(lanes)]
+            + [element[:8] for element in [*y][lanes:]],
         )
 
     def _find_largest(self, m, written, out, place):

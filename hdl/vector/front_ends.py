@@ -37,7 +37,7 @@ class FrontEnds(Component):
             "flag": In(flag_layout()),
             "i": In(beats),
             "r": In(beats),
-            "o": Out(stream.Signature(value_layout(config.lanes))),
+            "o": Out(stream.Signature(value_layout(config.beat_lanes))),
         }
         if config.fused:
             members["drained"] = In(beats)

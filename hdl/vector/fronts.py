@@ -27,7 +27,7 @@ class MapFront(Component):
                 "wide": In(1),
                 "zero": In(signed(8)),
                 "i": In(stream.Signature(beat_layout(config))),
-                "o": Out(stream.Signature(value_layout(config.lanes))),
+                "o": Out(stream.Signature(value_layout(config.beat_lanes))),
             }
         )
 
@@ -102,14 +102,14 @@ class SoftmaxFront(Component):
                 "diagonal_value": In(signed(28)),
                 "i": In(stream.Signature(beat_layout(config))),
                 "owes": Out(1),
-                "o": Out(stream.Signature(value_layout(config.lanes))),
+                "o": Out(stream.Signature(value_layout(config.beat_lanes))),
                 **error_port(config.protected("queues")),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        lanes = self.config.lanes
+        lanes = self.config.beat_lanes
         parity = self.config.protected("queues") != "none"
         beats = staged(m, self.config, wiring.flipped(self.i), "beats")
         unit = SoftmaxUnit(lanes, self.config.max_row, parity=parity)
@@ -188,7 +188,7 @@ class NormFront(Component):
                 "eps": In(56),
                 "i": In(stream.Signature(beat_layout(config))),
                 "r": In(stream.Signature(beat_layout(config))),
-                "o": Out(stream.Signature(value_layout(lanes))),
+                "o": Out(stream.Signature(value_layout(config.beat_lanes))),
                 "o_sum": Out(stream.Signature(data.ArrayLayout(signed(16), lanes))),
                 **error_port(config.protected("queues")),
             }

@@ -20,11 +20,12 @@ from hdl.vector.params import word_layout
 
 
 class Intake(Component):
-    """Requantizes rows of accumulators to 16 bits, ``lanes`` a cycle: equation (1).
+    """Requantizes rows of accumulators to 16 bits, ``beat_lanes`` a cycle: equation (1).
 
     The k-th beat of ``i`` takes the k-th of ``words``, whose walk goes row by row, and becomes a
     beat of as many 16-bit elements as that says, low byte first, with its ``row_last`` and
-    ``last``; ``tile_last`` is 0. One beat a cycle; a result comes ``latency`` cycles after its beat
+    ``last``; ``tile_last`` is 0. Columns behind the first ``lanes`` take the parameters of these
+    once more. One beat a cycle; a result comes ``latency`` cycles after its beat
     was taken at the earliest. With ``registered`` beats come from a register and go to one.
     """
 
@@ -33,7 +34,7 @@ class Intake(Component):
         super().__init__(
             {
                 "words": In(stream.Signature(word_layout(config, marked=True))),
-                "i": In(stream.Signature(value_layout(config.lanes))),
+                "i": In(stream.Signature(value_layout(config.beat_lanes))),
                 "o": Out(stream.Signature(beat_layout(config))),
             }
         )
@@ -51,7 +52,7 @@ class Intake(Component):
     def elaborate(self, _platform):
         """Nothing in the pipeline waits."""
         m = Module()
-        lanes, taken = self.config.lanes, Signal()
+        lanes, taken = self.config.beat_lanes, Signal()
         beats = self.i
         if self.config.registered:
             beats = slices(m, wiring.flipped(self.i), "door")
@@ -68,7 +69,8 @@ class Intake(Component):
         word = self.words.p
         wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
         sleep = self.config.sleep
-        for lane, params in enumerate(word.word.lanes):
+        for lane in range(lanes):
+            params = word.word.lanes[lane % self.config.lanes]
             unit = Requantizer(self.config.multiplier_width, self.config.registered, sleep=sleep)
             m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [

@@ -32,7 +32,7 @@ def param_layout(config: Config) -> data.StructLayout:
 
 def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
     """Return what :class:`ParamMemory` brings for a beat."""
-    beat = {"count": range(config.lanes + 1), "row_last": 1, "last": 1}
+    beat = {"count": range(config.beat_lanes + 1), "row_last": 1, "last": 1}
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 

@@ -50,7 +50,8 @@ class VectorEngine(Component):
     taken as soon as all of its input is asked for, and the other one begins while its output is
     still in flight.
 
-    Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
+    Throughput is ``lanes`` elements a cycle, of SOFTMAX ``softmax_lanes``, which take the place of
+    ``lanes`` here. If no memory makes it wait, a command of m rows of n
     columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
     (DRAIN: that of each tile column, summed) and ``overhead = reader_latency + Epilogue.latency``,
     which is 16 with activation tables and 14 without:
@@ -169,6 +170,8 @@ class VectorEngine(Component):
         collect(m, [(opcode_r.drain, accumulators.o), (~opcode_r.drain, fronts.o)], epilogue.i)
         if config.fused:
             copy = self._intake(m, accumulators, walks, params, fronts, flag_r, flag.drain, start)
+            if config.beat_lanes > config.lanes:
+                m.d.comb += accumulators.softmax.eq(opcode_r.softmax)
             memories.append(copy)
         self._fill(m, fill, params, reader, opcode, start)
         m.d.comb += [

@@ -19,8 +19,8 @@ class VectorWalks(Component):
     output, ``s`` over the sum written back, ``params`` over the parameter words and ``pre`` over
     those of accumulators that a softmax or a normalization takes in.
     With the unit ``rotary``, ``r`` has a period: the pairs of a head, with ``rotate``.
-    All but the fills' walks go beat by beat together, ``lanes`` columns a beat; DRAIN's go tile
-    column by tile column, as accumulators lie. Combinational.
+    All but the fills' walks go beat by beat together, ``lanes`` columns a beat, a softmax's
+    ``softmax_lanes``; DRAIN's go tile column by tile column, as accumulators lie. Combinational.
     """
 
     def __init__(self, config: Config):
@@ -44,7 +44,7 @@ class VectorWalks(Component):
     def elaborate(self, _platform):
         m = Module()
         config, command, opcode, flag = self.config, self.command, self.opcode, self.flag
-        cols, lanes = config.cols, config.lanes
+        cols = config.cols
         tile = Mux(opcode.drain, cols, command.n)
 
         self._rows(m, "i", tile, flag.wide_in | opcode.softmax | opcode.norm)
@@ -57,7 +57,7 @@ class VectorWalks(Component):
             self.params.base.eq(command.params + first),
             self.params.m.eq(command.m),
             self.params.n.eq(command.n),
-            self.params.beat.eq(lanes),
+            self.params.beat.eq(self._beat),
             self.params.tile.eq(tile),
         ]
         with m.If(~flag.per_tensor):
@@ -73,6 +73,12 @@ class VectorWalks(Component):
         self._fills(m)
         return m
 
+    @property
+    def _beat(self):
+        """Columns of a beat."""
+        lanes, softmax = self.config.lanes, self.config.beat_lanes
+        return Mux(self.opcode.softmax, softmax, lanes) if softmax > lanes else lanes
+
     def _pre(self, m):
         """Describe what accumulators are scaled by: a word for all, or one for each beat."""
         command, norm = self.command, self.opcode.norm
@@ -81,7 +87,7 @@ class VectorWalks(Component):
             self.pre.beat_step.eq(norm),
             self.pre.m.eq(command.m),
             self.pre.n.eq(command.n),
-            self.pre.beat.eq(self.config.lanes),
+            self.pre.beat.eq(self._beat),
             self.pre.tile.eq(command.n),
         ]
 
@@ -116,11 +122,11 @@ class VectorWalks(Component):
         m.d.comb += [
             walk.base.eq(command[f"{name}_addr"]),
             walk.row_step.eq(command[f"{name}_stride"]),
-            walk.beat_step.eq(Mux(wide, 2 * self.config.lanes, self.config.lanes)),
+            walk.beat_step.eq(Mux(wide, self._beat << 1, self._beat)),
             walk.tile_step.eq(Mux(wide, 2 * self.config.cols, self.config.cols)),
             walk.m.eq(command.m),
             walk.n.eq(command.n),
-            walk.beat.eq(self.config.lanes),
+            walk.beat.eq(self._beat),
             walk.tile.eq(tile),
         ]
 
