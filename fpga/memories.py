@@ -12,6 +12,7 @@ _WRITTEN = re.compile(r"^  cell \$memwr\S* .*\n(?:    .*\n)*?    parameter \\MEM
 
 _ENABLED_BITS = 9  # of a block RAM that are written together
 _CELL_BITS, _CELL_WORDS = 4, 16  # of a memory cell that is made of tables
+_CELL_TABLES = 6  # of which two write
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ class _Memory:
     name: str
     blocks: int
     """Block RAMs that it needs."""
-    cells: int
-    """Memory cells made of tables that it needs instead."""
+    tables: int
+    """Tables that it needs instead."""
 
 
 def _side_by_side(width: int, parts: int, bits: int) -> int:
@@ -39,7 +40,9 @@ def share_block_rams(flat: str, device: Device) -> str:
     """Return a flat design's RTLIL in which no more memories ask for block RAM than get it.
 
     Where there are too few, memories become tables: those first that need the fewest tables for
-    each block RAM that they leave. A family without memory cells made of tables stays as it is.
+    each block RAM that they leave. For 16 words of a bit that is one where nobody writes, and else
+    one and a half, and half a one to choose. A family without memory cells made of tables stays as
+    it is.
     """
     shapes = device.family.block_ram_shapes
     found = []
@@ -49,12 +52,15 @@ def share_block_rams(flat: str, device: Device) -> str:
             _side_by_side(int(width), written[name], bits) * math.ceil(int(size) / words)
             for bits, words in shapes
         )
-        cells = math.ceil(int(width) / _CELL_BITS) * math.ceil(int(size) / _CELL_WORDS)
-        if int(size) > _CELL_WORDS:
-            found.append(_Memory(name, blocks, cells))
+        rows = math.ceil(int(size) / _CELL_WORDS)
+        tables = rows * int(width)
+        if name in written:
+            tables = rows * (_CELL_TABLES * math.ceil(int(width) / _CELL_BITS) + int(width) // 2)
+        if rows > 1:
+            found.append(_Memory(name, blocks, tables))
     missing = sum(memory.blocks for memory in found) - device.capacity["block_rams"]
     styles = {}
-    for memory in sorted(found, key=lambda one: (one.cells / one.blocks, one.name)):
+    for memory in sorted(found, key=lambda one: (one.tables / one.blocks, one.name)):
         if missing > 0:
             missing -= memory.blocks
             styles[memory.name] = "distributed" if memory.name in written else "logic"

@@ -73,11 +73,18 @@ def test_what_fits_stays_as_it_is():
 
 
 def test_the_cheapest_become_tables():
-    # 32 and 48 cells for two block RAMs each, 256 and 288 for one.
+    # 640 and 384 tables for two block RAMs each, 2,016 and 2,304 for one.
     assert styles(share_block_rams(rtlil(SIZES), device(5))) == {3: "distributed"}
     assert set(styles(share_block_rams(rtlil(SIZES), device(3)))) == {1, 3}
     assert set(styles(share_block_rams(rtlil(SIZES), device(1)))) == {0, 1, 3}
     assert styles(share_block_rams(rtlil(SIZES, rom=3), device(5))) == {3: "logic"}
+
+
+def test_what_nobody_writes_is_cheaper():
+    # 640 tables for each of six block RAMs, and 336 for one, or 736 with memory cells.
+    sizes = ((192, 160), (21, 256))
+    assert styles(share_block_rams(rtlil(sizes, rom=1), device(6))) == {1: "logic"}
+    assert styles(share_block_rams(rtlil(sizes), device(6))) == {0: "distributed"}
 
 
 def test_parts_that_are_written_alone_take_whole_bytes():
