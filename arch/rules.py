@@ -122,9 +122,9 @@ def _check_softmax(config: Fields) -> None:
     found = config.softmax_lanes
     if found and (not config.softmax or found % config.lanes or config.cols % found):
         raise InputError(
-            f"Field softmax_lanes needs softmax, and must be a multiple of lanes that divides cols, "
-            f"but it is {found}, softmax {str(config.softmax).lower()}, lanes {config.lanes} and "
-            f"cols {config.cols}"
+            f"Field softmax_lanes needs softmax and must be a multiple of lanes that divides cols, "
+            f"but softmax_lanes is {found}, softmax {str(config.softmax).lower()}, lanes "
+            f"{config.lanes} and cols {config.cols}"
         )
 
 

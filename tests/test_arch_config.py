@@ -97,6 +97,19 @@ def test_a_single_element_is_a_machine():
             ValueError,
             "Field fused needs lanes to divide cols, but lanes is 3 and cols is 8",
         ),
+        *(
+            (
+                {"softmax_lanes": wide, **changes},
+                ValueError,
+                "Field softmax_lanes needs softmax and must be a multiple of lanes that divides "
+                f"cols, but softmax_lanes is {wide}, {rest}",
+            )
+            for wide, changes, rest in (
+                (3, {"lanes": 2}, "softmax true, lanes 2 and cols 8"),
+                (6, {"lanes": 2}, "softmax true, lanes 2 and cols 8"),
+                (8, {"softmax": False}, "softmax false, lanes 8 and cols 8"),
+            )
+        ),
         (
             {"scratchpad_bytes": 16},
             ValueError,

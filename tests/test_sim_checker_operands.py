@@ -175,6 +175,14 @@ def test_steps_refused(text, message):
     assert errors(text, CONFIG.replace(pre_depth=5, **units)) == message
 
 
+def test_a_softmax_of_more_columns_than_a_word_has_needs_the_same_for_all():
+    config = CONFIG.replace(lanes=2, cols=4, softmax_lanes=4)
+    assert errors("SOFTMAX m=1 n=1", config) == (
+        "SOFTMAX at word 0 needs per_tensor, as it has one parameter word for softmax_lanes = 4 "
+        "columns of a beat, and a word is of lanes = 2"
+    )
+
+
 @pytest.mark.parametrize(
     ("unit", "text"),
     [

@@ -61,6 +61,16 @@ class TokenAttention:
         self.stride = aligned(self.kept.capacity, self.config)
         """Bytes from row to row of probabilities, and half of those of scores."""
         self._before = text * self.model.heads * self.stride
+        self._whole = self.config.beat_lanes >= self.config.cols
+        """A softmax takes a row of sums in one cycle, of each tile column of a head."""
+        several = self._whole and make.texts > 1
+        self._apart = self.model.heads | 1 if several else self.model.heads
+        """Accumulator rows from tile column to tile column of a head's scores.
+
+        Products of two heads give rows of one parity and the other by turns. A softmax that takes a
+        row of the same parity in each cycle would wait for every other one, and for one of three if
+        its rows are by turns of one parity and the other, too.
+        """
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Add the keys or values of all tokens, some tile columns after the other."""
@@ -96,7 +106,7 @@ class TokenAttention:
         if follows and first < heads and cut:
             parts = [(0, first, True), (first, heads - first, not self.last)]
         # The steps of all parts have these sums.
-        self.make.acc(self.acc, -(-capacity // config.cols) * heads)
+        self.make.acc(self.acc, -(-capacity // config.cols) * self._apart)
 
         def probabilities() -> None:
             if self.text:
@@ -114,17 +124,17 @@ class TokenAttention:
         heads, acc = self.model.heads, self.make.acc(self.acc, 0)
         # Where a row of sums leaves in one cycle, those of one head at a time go to one bank, and
         # those before leave the other one. Of two texts as many instructions would take longer.
-        alone = begin and self.make.texts == 1 and self.config.lane_groups == 1
+        alone = begin and self.make.texts == 1 and self._whole
         together = 1 if alone else self.op.group
         for head in range(begin, begin + count, together):
             above = self.cached.above(head // self.op.group)
             width = (above + self.op.key_dim) * self.op.query.element
-            self._score(head, width, View(acc + head, heads), together)
+            self._score(head, width, View(acc + head, self._apart), together)
         if begin + count == heads and self.op.key.home is not Home.SOURCE and self.make.texts == 1:
             self.cached.append_values()
         for first, many in self.runs:
             head, end = max(first, begin), min(first + many, begin + count)
-            sums, at = View(acc + head, heads), head * self.stride
+            sums, at = View(acc + head, self._apart), head * self.stride
             self._softmax(head, sums, at, end - head, *(["followed"] if followed else []))
 
     def _sums(self, place: int) -> None:

@@ -250,6 +250,8 @@ class MatrixTiming:
         inner_tiles = -(-step["k"] // config.rows)
         first = -1
         parts = self._parts(step)
+        # Of rows in pairs the tile columns begin with one parity and the other by turns.
+        turns = config.beat_lanes >= config.cols and m % 2 == 0 and step["acc_stride"] & 1
         loaded = max(loaded, taken + 1 + config.registered)
         decoded, grouped = bool(config.formats), "grouped" in step.flags
         late = (shared and not index_of(step.flags)) or config.array == "tree"
@@ -265,12 +267,12 @@ class MatrixTiming:
                 end += stored[tile]
             if first < 0:
                 first = begin
-            if m == 1 and product and b_bank is None:
-                parity = (step["acc_addr"] + tile // inner_tiles * step["acc_stride"]) & 1
-                for cycle in range(begin, begin + parts):
-                    self._add(cycle + self._added, parity)
+            if (m == 1 or turns) and product and b_bank is None:
+                row = step["acc_addr"] + tile // inner_tiles * step["acc_stride"]
+                for cycle in range(m * parts):
+                    self._add(begin + cycle + self._added, (row + cycle // parts) & 1)
         resident = product and b_bank is None
-        if resident and config.lane_groups == 1 and not (m | step["acc_stride"]) & 1:
+        if resident and config.beat_lanes >= config.cols and not (m | step["acc_stride"]) & 1:
             # Rows have one parity and the other by turns; what leaves in several beats waits for
             # no turn.
             for row in (0, 1):

@@ -30,8 +30,7 @@ def saturate16(total: Value) -> Value:
 
 
 class Epilogue(Component):
-    """Turns values into output elements, ``lanes`` a cycle, of a softmax ``softmax_lanes``: equation
-    (2).
+    """Turns values into output elements, ``lanes`` a cycle or ``softmax_lanes``: equation (2).
 
     ``i`` brings a value and ``keep`` for each lane; a lane whose ``keep`` is 0 gets the zero
     point. Those of a softmax behind the first ``lanes`` take the parameters of these once more, and
