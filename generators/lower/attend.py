@@ -1,6 +1,7 @@
 """Attention of all texts of a run: projections, whose rows they are, and the order of its steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 
 from generators.graph import Attention, Linear
@@ -54,18 +55,20 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
             if len(texts) == 1:
                 texts[0].cached.append_keys()
         _drain_queries(make, op, *made[op.query.name], text)
+    drains: list[Callable[[], None]] = []
     if own:
-        _drain(make, *made[op.value.name], values)
+        drains.append(partial(_drain, make, *made[op.value.name], values))
         if len(texts) > 1:
             # Ahead of what drains the queries the queues have no room for all of them.
             texts[0].cached.append_keys()
-        for one in texts:
-            one.cached.keep()
+        else:
+            drains.pop()()
+            texts[0].cached.keep()
     if anew:
         texts[0].make_all("keys", *made[op.key.name])
         texts[0].cached.append_keys()
         texts[0].make_all("values", *made[op.value.name])
-    steps = [one.of_one() if one.rows == 1 else one.of_chunk() for one in texts]
+    steps = [one.of_one(drains) if one.rows == 1 else one.of_chunk() for one in texts]
     # Of all texts the first steps, then the next ones.
     probabilities, *behind = ([*chain(*each)] for each in zip(*steps, strict=True))
     for step in pipeline(probabilities, [*chain(*behind)]):

@@ -83,8 +83,11 @@ class TokenAttention:
             self.all.linear(op, self.cached.inputs(), acc=acc, tiles=tiles)
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
-    def of_one(self) -> tuple[Steps, ...]:
+    def of_one(self, drains: Steps) -> tuple[Steps, ...]:
         """Return the steps of one token: the heads of a key head are rows of a product.
+
+        ``drains`` are what comes behind the first product of several texts: as queues hold few
+        commands, products would wait in the program's order for what waits for the vector engine.
 
         Where a softmax takes sums there may be two, the first followed: it begins while scores are
         still multiplied, and values are multiplied while the second one ends. Of several texts each
@@ -112,15 +115,20 @@ class TokenAttention:
             if self.text:
                 # Behind the scores of the text before, which its softmax waits for.
                 self.cached.append_keys()
+            ahead = parts if several and not self.text else []
+            for begin, count, _ in ahead:
+                self._products(begin, count, drains)
             for begin, count, followed in parts:
-                self._scores(begin, count, followed)
+                if not ahead:
+                    self._products(begin, count)
+                self._softmaxes(begin, count, followed)
 
         sums: Steps = [partial(self._sums, place) for place in range(len(self.parts))]
         contexts: Steps = [partial(self._contexts, place) for place in range(len(self.parts))]
         return [probabilities], sums, contexts
 
-    def _scores(self, begin: int, count: int, followed: bool) -> None:
-        """Add scores and softmax of one token's heads, as many as are alike at once."""
+    def _products(self, begin: int, count: int, drains: Steps | None = None) -> None:
+        """Add scores of one token's heads, and what comes behind the first product of all."""
         heads, acc = self.model.heads, self.make.acc(self.acc, 0)
         # Where a row of sums leaves in one cycle, those of one head at a time go to one bank, and
         # those before leave the other one. Of two texts as many instructions would take longer.
@@ -130,8 +138,14 @@ class TokenAttention:
             above = self.cached.above(head // self.op.group)
             width = (above + self.op.key_dim) * self.op.query.element
             self._score(head, width, View(acc + head, self._apart), together)
+            while drains:
+                drains.pop()()
         if begin + count == heads and self.op.key.home is not Home.SOURCE and self.make.texts == 1:
             self.cached.append_values()
+
+    def _softmaxes(self, begin: int, count: int, followed: bool) -> None:
+        """Add the softmaxes of one token's heads, of as many as are alike at once."""
+        acc = self.make.acc(self.acc, 0)
         for first, many in self.runs:
             head, end = max(first, begin), min(first + many, begin + count)
             sums, at = View(acc + head, self._apart), head * self.stride
