@@ -58,12 +58,13 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     drains: list[Callable[[], None]] = []
     if own:
         drains.append(partial(_drain, make, *made[op.value.name], values))
+        if not texts[0].ahead:
+            drains.pop()()
         if len(texts) > 1:
             # Ahead of what drains the queries the queues have no room for all of them.
             texts[0].cached.append_keys()
-        else:
-            drains.pop()()
-            texts[0].cached.keep()
+        for one in texts:
+            one.cached.keep()
     if anew:
         texts[0].make_all("keys", *made[op.key.name])
         texts[0].cached.append_keys()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from arch.isa import Opcode
+from arch.isa import DEFINITIONS, Opcode
 from generators.graph import Attention, Linear
 from generators.lower.attention import WRITTEN, mix, score, softmax
 from generators.lower.cached import Cached
@@ -60,11 +60,18 @@ class TokenAttention:
         """Tile columns of a head's context."""
         self.stride = aligned(self.kept.capacity, self.config)
         """Bytes from row to row of probabilities, and half of those of scores."""
+        several = make.texts > 1
+        cycles = op.group * -(-self.kept.capacity // self.config.cols)
+        self.ahead = several and not text and cycles > DEFINITIONS[Opcode.MATMUL].words
+        """All products of scores come before the first softmax, and before the values' drain.
+
+        So they are of the first of several texts where they take longer than to be sent: as queues
+        hold few commands, they would wait behind what waits for the vector engine.
+        """
         self._before = text * self.model.heads * self.stride
         self._whole = self.config.beat_lanes >= self.config.cols
         """A softmax takes a row of sums in one cycle, of each tile column of a head."""
-        several = self._whole and make.texts > 1
-        self._apart = self.model.heads | 1 if several else self.model.heads
+        self._apart = self.model.heads | 1 if several and self._whole else self.model.heads
         """Accumulator rows from tile column to tile column of a head's scores.
 
         Products of two heads give rows of one parity and the other by turns. A softmax that takes a
@@ -86,8 +93,7 @@ class TokenAttention:
     def of_one(self, drains: Steps) -> tuple[Steps, ...]:
         """Return the steps of one token: the heads of a key head are rows of a product.
 
-        ``drains`` are what comes behind the first product of several texts: as queues hold few
-        commands, products would wait in the program's order for what waits for the vector engine.
+        ``drains`` come behind the first product of one that is ``ahead``.
 
         Where a softmax takes sums there may be two, the first followed: it begins while scores are
         still multiplied, and values are multiplied while the second one ends. Of several texts each
@@ -115,11 +121,10 @@ class TokenAttention:
             if self.text:
                 # Behind the scores of the text before, which its softmax waits for.
                 self.cached.append_keys()
-            ahead = parts if several and not self.text else []
-            for begin, count, _ in ahead:
+            for begin, count, _ in parts if self.ahead else ():
                 self._products(begin, count, drains)
             for begin, count, followed in parts:
-                if not ahead:
+                if not self.ahead:
                     self._products(begin, count)
                 self._softmaxes(begin, count, followed)
 
