@@ -62,7 +62,8 @@ class TokenAttention:
         """Bytes from row to row of probabilities, and half of those of scores."""
         several = make.texts > 1
         cycles = op.group * -(-self.kept.capacity // self.config.cols)
-        self.ahead = several and not text and cycles > DEFINITIONS[Opcode.MATMUL].words
+        first = self.config.fused and several and not text
+        self.ahead = first and cycles > DEFINITIONS[Opcode.MATMUL].words
         """All products of scores come before the first softmax, and before the values' drain.
 
         So they are of the first of several texts where they take longer than to be sent: as queues
