@@ -60,14 +60,14 @@ class TokenAttention:
         """Tile columns of a head's context."""
         self.stride = aligned(self.kept.capacity, self.config)
         """Bytes from row to row of probabilities, and half of those of scores."""
-        several = make.texts > 1
+        several = self.config.fused and make.texts > 1
         cycles = op.group * -(-self.kept.capacity // self.config.cols)
-        first = self.config.fused and several and not text
-        self.ahead = first and cycles > DEFINITIONS[Opcode.MATMUL].words
+        self.ahead = several and not text and cycles > DEFINITIONS[Opcode.MATMUL].words
         """All products of scores come before the first softmax, and before the values' drain.
 
-        So they are of the first of several texts where they take longer than to be sent: as queues
-        hold few commands, they would wait behind what waits for the vector engine.
+        So they are of the first of several texts where softmaxes take sums and products take longer
+        than to be sent: as queues hold few commands, they would wait behind what waits for the
+        vector engine.
         """
         self._before = text * self.model.heads * self.stride
         self._whole = self.config.beat_lanes >= self.config.cols
