@@ -1,6 +1,7 @@
 """Builds of `celosia bench boards`, and the reports that it keeps of them."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,13 @@ class Case:
         return unit_design(make_unit(self.unit, config), board, seeds, mhz=self.mhz)
 
 
+def _case(*, changes: Sequence[str] = (), more: Sequence[str] = (), **values: Any) -> Case:
+    """Return a build, whose ``more`` are changes that one like it may have without the others."""
+    return Case(**values, changes=(*changes, *more))
+
+
 _OTHERS = tuple(
-    Case(**values | {"changes": tuple(values.get("changes", ()))})
-    for values in read_table(Path(__file__).with_name("board_cases.toml")).values()
+    _case(**values) for values in read_table(Path(__file__).with_name("board_cases.toml")).values()
 )
 
 MACHINES = tuple(case for case in _OTHERS if case.unit is None)
