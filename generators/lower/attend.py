@@ -1,6 +1,6 @@
 """Attention of all texts of a run: projections, whose rows they are, and the order of its steps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
@@ -55,11 +55,11 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
             if len(texts) == 1:
                 texts[0].cached.append_keys()
         _drain_queries(make, op, *made[op.query.name], text)
-    drains: list[Callable[[], None]] = []
+    drain = None
     if own:
-        drains.append(partial(_drain, make, *made[op.value.name], values))
+        drain = partial(_drain, make, *made[op.value.name], values)
         if not texts[0].ahead:
-            drains.pop()()
+            drain()
         if len(texts) > 1:
             # Ahead of what drains the queries the queues have no room for all of them.
             texts[0].cached.append_keys()
@@ -69,7 +69,10 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         texts[0].make_all("keys", *made[op.key.name])
         texts[0].cached.append_keys()
         texts[0].make_all("values", *made[op.value.name])
-    steps = [one.of_one(drains) if one.rows == 1 else one.of_chunk() for one in texts]
+    steps = [
+        one.of_chunk() if one.rows > 1 else one.of_one(drain if one.ahead else None)
+        for one in texts
+    ]
     # Of all texts the first steps, then the next ones.
     probabilities, *behind = ([*chain(*each)] for each in zip(*steps, strict=True))
     for step in pipeline(probabilities, [*chain(*behind)]):

@@ -29,8 +29,10 @@ LONG = 16
 """Beats of a key head's scores from which on a softmax of one of several texts is cut: shorter ones
 wait for each other, as one at a time is behind another."""
 
-Steps = list[Callable[[], None]]
-"""Calls that add instructions, in this order."""
+Step = Callable[[], None]
+"""Adds instructions."""
+Steps = list[Step]
+"""Steps in this order."""
 
 
 class TokenAttention:
@@ -62,7 +64,8 @@ class TokenAttention:
         """Bytes from row to row of probabilities, and half of those of scores."""
         several = self.config.fused and make.texts > 1
         cycles = op.group * -(-self.kept.capacity // self.config.cols)
-        self.ahead = several and not text and cycles > DEFINITIONS[Opcode.MATMUL].words
+        long = cycles > DEFINITIONS[Opcode.MATMUL].words
+        self.ahead = several and not text and self.rows == 1 and long
         """All products of scores come before the first softmax, and before the values' drain.
 
         So they are of the first of several texts where softmaxes take sums and products take longer
@@ -91,10 +94,10 @@ class TokenAttention:
             self.all.linear(op, self.cached.inputs(), acc=acc, tiles=tiles)
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
-    def of_one(self, drains: Steps) -> tuple[Steps, ...]:
+    def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
         """Return the steps of one token: the heads of a key head are rows of a product.
 
-        ``drains`` come behind the first product of one that is ``ahead``.
+        ``drain`` comes behind the first product of one that is ``ahead``.
 
         Where a softmax takes sums there may be two, the first followed: it begins while scores are
         still multiplied, and values are multiplied while the second one ends. Of several texts each
@@ -123,7 +126,7 @@ class TokenAttention:
                 # Behind the scores of the text before, which its softmax waits for.
                 self.cached.append_keys()
             for begin, count, _ in parts if self.ahead else ():
-                self._products(begin, count, drains)
+                self._products(begin, count, None if begin else drain)
             for begin, count, followed in parts:
                 if not self.ahead:
                     self._products(begin, count)
@@ -133,8 +136,8 @@ class TokenAttention:
         contexts: Steps = [partial(self._contexts, place) for place in range(len(self.parts))]
         return [probabilities], sums, contexts
 
-    def _products(self, begin: int, count: int, drains: Steps | None = None) -> None:
-        """Add scores of one token's heads, and what comes behind the first product of all."""
+    def _products(self, begin: int, count: int, behind: Step | None = None) -> None:
+        """Add scores of one token's heads, and what comes behind the first product."""
         heads, acc = self.model.heads, self.make.acc(self.acc, 0)
         # Where a row of sums leaves in one cycle, those of one head at a time go to one bank, and
         # those before leave the other one. Of two texts as many instructions would take longer.
@@ -144,8 +147,8 @@ class TokenAttention:
             above = self.cached.above(head // self.op.group)
             width = (above + self.op.key_dim) * self.op.query.element
             self._score(head, width, View(acc + head, self._apart), together)
-            while drains:
-                drains.pop()()
+            if behind is not None and head == begin:
+                behind()
         if begin + count == heads and self.op.key.home is not Home.SOURCE and self.make.texts == 1:
             self.cached.append_values()
 
