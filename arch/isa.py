@@ -97,7 +97,7 @@ class Definition:
 
     def flag_bit(self, name: str) -> int:
         """Position of a flag in the header's flags field: the same in all of an engine's."""
-        return _FLAGS[self.engine].index(name)
+        return _FLAGS[self.engine].index(_SHARED.get(name, name))
 
 
 FORMAT_FLAGS = ("format_1", "format_2", "format_4", "grouped")
@@ -115,6 +115,12 @@ _FLAGS: dict[Engine | None, tuple[str, ...]] = {
     ),
 }
 """Flags of each engine's instructions, from bit 0 of the flags field on."""
+
+
+_SHARED = {"factors": "wide_in"}
+"""Flags that have the bit of another one, which none of their instructions has."""
+FACTOR_SHIFT = 16
+"""Lowest bit of the number of a row's factor in ``params``, with the flag ``factors``."""
 
 
 def _definition(opcode: Opcode, values: dict[str, Any]) -> Definition:

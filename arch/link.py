@@ -93,7 +93,7 @@ class Identity:
         return [getattr(self, name) for name in HELLO_FIELDS]
 
 
-_LATER = ("scratchpad_align = 1", "softmax_lanes = 0")
+_LATER = ("scratchpad_align = 1", "softmax_lanes = 0", "row_factors = 0")
 """Fields that came later, at the value that leaves a machine as it was before."""
 
 

@@ -97,6 +97,7 @@ def check_rules(config: Fields) -> None:
             f"and cols is {config.cols}"
         )
     _check_softmax(config)
+    _check_factors(config)
     if beat_bytes(config.sparse_lanes) > config.line_bytes:
         raise InputError(
             f"Field sparse_lanes must be at most {8 * config.line_bytes // ENTRY_WIDTH}, whose "
@@ -125,6 +126,16 @@ def _check_softmax(config: Fields) -> None:
             f"Field softmax_lanes needs softmax and must be a multiple of lanes that divides cols, "
             f"but softmax_lanes is {found}, softmax {str(config.softmax).lower()}, lanes "
             f"{config.lanes} and cols {config.cols}"
+        )
+
+
+def _check_factors(config: Fields) -> None:
+    found, width, protect = config.row_factors, config.multiplier_width, config.protect
+    if found and (not config.norm or width != MULTIPLIER_WIDTHS[0] or protect != "none"):
+        raise InputError(
+            f"Field row_factors needs norm, multiplier_width {MULTIPLIER_WIDTHS[0]} and protect "
+            f"'none', but row_factors is {found}, norm {str(config.norm).lower()}, "
+            f"multiplier_width {width} and protect {protect!r}"
         )
 
 

@@ -52,6 +52,9 @@ _DECODER_OPTIONS = (
     click.option(
         "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
     ),
+    click.option(
+        "--deferred", is_flag=True, help="RMS norms leave rows' factors to the products behind."
+    ),
 )
 _OPTIONS = (
     click.option(
@@ -100,6 +103,7 @@ class DecoderOptions:
     kv: str
     kv_blocks: int
     folded: bool
+    deferred: bool
     calibration: Path | None
     formats: Formats
 
@@ -116,6 +120,7 @@ class DecoderOptions:
             whole=self.kv_whole,
             block=self.kv_blocks,
             folded=self.folded,
+            deferred=self.deferred,
             **self.formats.quantization,
         )
 
@@ -143,6 +148,10 @@ class DecoderOptions:
         options = searched_text(found, options, self.formats.loss)
         if not fixed:
             config = equipped(config, options)
+            if options.deferred:
+                config = config.replace(
+                    multiplier_width=16, row_factors=max(texts, config.row_factors)
+                )
         lines = None if self.calibration is None else found.read_calibration(self.calibration)
         with progress("Calibration") as update:
             decoder, apart = found.calibrate(lines, options, update)

@@ -139,6 +139,8 @@ class Linear:
     """Planes of nested weights, the uppermost first; none of others."""
     low_rank: "LowRank | None" = None
     """Correction that is added to the sums; None where there is none."""
+    factors: bool = False
+    """The rescale is times the rows' factors, which a deferred norm has left to it."""
 
     @property
     def size(self) -> int:
@@ -204,6 +206,8 @@ class Norm:
     rms: bool
     eps: int
     """The added variance of equation (4)."""
+    deferred: bool = False
+    """``target = rescale(source)``: the products that take it multiply by the rows' factors."""
 
 
 @dataclass(frozen=True)

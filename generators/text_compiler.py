@@ -9,7 +9,7 @@ from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError, again, doubled
 from generators.graph import Decoder, Linear
-from generators.lower.checks import check_texts
+from generators.lower.checks import check_factors, check_texts
 from generators.lower.key_slots import most_key_heads, query_starts
 from generators.lower.plan import MOST_ROWS
 from generators.lower.planner import plan
@@ -58,6 +58,7 @@ def compile_text(
     iterations of a loop. Where external memory has no room for all of this, the vocabulary and
     positions go to the scratchpad, and what comes once comes ahead of what stays in external
     memory.
+    Where norms are deferred, which takes weights that stay, there are no chunks, either.
     With two ``texts`` a step takes one token of each, which have caches of their own; there are no
     chunks then, and parameter words, keys and values must have room on the chip.
     With ``recompute`` the inputs of attention are kept, and each run makes the keys and values of
@@ -72,6 +73,7 @@ def compile_text(
         check_sparse(config)
     cache = Cache(context, sinks, recompute)
     check_texts(decoder, cache, texts)
+    check_factors(decoder, config, texts)
     if config.weight_depth <= RING_SLOTS:
         refuse_held(decoder.description.name, config)
 
@@ -102,8 +104,8 @@ def _compile_fitting(
             f"Model {name} comes to the chip in pieces of {least_size(config)} bytes, but external "
             f"memory has {limit}"
         )
-    if decoder.source is not None or texts > 1:
-        # An answer begins with one token, as several texts do.
+    if decoder.source is not None or texts > 1 or config.row_factors:
+        # An answer begins with one token, as several texts do; a chunk's last row is any.
         rows = 1
     rows = min(rows, context)
     compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)

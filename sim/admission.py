@@ -54,6 +54,7 @@ _FLAG_UNITS = {
     "times": "rotary",
     "drain": "fused",
     "followed": "fused",
+    "factors": "row_factors",
     "pair": "packed_cache",
     "lower": "low_rows",
     "block": "block_exponents",
@@ -71,6 +72,8 @@ def _check_flags(step: Step, config: Config) -> None:
         _check_polynomial(step)
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ProgramError(f"{step} can add a residual only with a 16-bit output")
+    if step.opcode == Opcode.NORM and config.row_factors and not {"rms", "factors"} <= step.flags:
+        raise ProgramError(f"{step} needs rms and factors, as row_factors is {config.row_factors}")
     if "followed" in step.flags:
         _check_follows(step)
     if "drain" in step.flags and config.pre_depth:

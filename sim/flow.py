@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from arch.errors import ProgramError
 from arch.instruction import Instruction, unpack_one, wrap
-from arch.isa import COUNT_WIDTH, DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
+from arch.isa import (
+    COUNT_WIDTH,
+    DEFINITIONS,
+    FACTOR_SHIFT,
+    LOOP_LEVELS,
+    REGISTERS,
+    Engine,
+    Opcode,
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,10 @@ class Step:
     push: frozenset[Engine]
 
     def __getitem__(self, name: str) -> int:
-        """Return the value of an operand."""
+        """Return the value of an operand; ``factor`` is that beside ``params`` with factors."""
+        if "factors" in self.flags and name in ("params", "factor"):
+            factor, word = divmod(self.operands["params"], 1 << FACTOR_SHIFT)
+            return word if name == "params" else factor
         return self.operands[name]
 
     @property

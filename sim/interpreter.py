@@ -16,11 +16,11 @@ from sim.admission import check_followed, check_step
 from sim.flow import Step, run
 from sim.formats import unpack
 from sim.matmul import append, held, marked, parts_of_wide, place, wrap
-from sim.norm import normalize
+from sim.norm import normalize, row_factors
 from sim.polynomial import evaluate_table
 from sim.regions import Region, ceil_div, pair_places, regions, stored_rows
 from sim.report import Report, signature
-from sim.requantize import requantize, saturate16
+from sim.requantize import requantize, saturate16, times_factor
 from sim.rotary import rotate, times
 from sim.softmax import softmax
 from sim.sparse import decode, multiply
@@ -46,6 +46,8 @@ class Interpreter:
         self.bias: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
         self.multiplier: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
         self.shift: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
+        self.factors: Ints = np.zeros((2, config.row_factors), np.int64)
+        """Mantissas and shifts of the rows' factors that norms have kept."""
         self.tables: Ints = np.zeros((config.table_slots, 256), np.int64)
         self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
         self.argmax = 0
@@ -151,7 +153,12 @@ class Interpreter:
         if "per_row" in step.flags:
             words = words + np.arange(step["m"])[:, None]
             lane = np.broadcast_to(lane, words.shape)
-        return self.bias[words, lane], self.multiplier[words, lane], self.shift[words, lane]
+        bias, multiplier = self.bias[words, lane], self.multiplier[words, lane]
+        shift = self.shift[words, lane]
+        if step.opcode == Opcode.DRAIN and "factors" in step.flags:
+            rows = slice(step["factor"], step["factor"] + step["m"])
+            multiplier, shift = times_factor(multiplier, shift, *self.factors[:, rows, None])
+        return bias, multiplier, shift
 
     def _epilogue(
         self, step: Step, values: Ints, keep: NDArray[np.bool_] | None = None, first: int = 0
@@ -372,7 +379,13 @@ class Interpreter:
         x = self._wide(step, step["pre"], per_tensor=False)
         r = self._read(step, "r", m, n, wide=True) if "add" in step.flags else None
         eps = step["eps_low"] % (1 << 28) | step["eps_high"] % (1 << 28) << 28
-        value, s = normalize(x, r, rms="rms" in step.flags, eps=eps)
+        if "factors" in step.flags:
+            mantissa, right, s = row_factors(x, r, eps=eps)
+            value = s
+            rows = slice(step["factor"], step["factor"] + m)
+            self.factors[:, rows] = mantissa[:, 0], right[:, 0]
+        else:
+            value, s = normalize(x, r, rms="rms" in step.flags, eps=eps)
         if "write_sum" in step.flags:
             self._written.append(self._write(step, "s", s.astype(np.int64), wide=True))
         self._epilogue(step, value.astype(np.int64))

@@ -27,15 +27,8 @@ def normalize(
     Raises :class:`InputError` where a row is longer than 4096, or ``eps`` is not from 0 to
     ``2**56 - 1``.
     """
-    s = np.asarray(x, dtype=np.int64)
+    s = _summed(x, r, eps)  # [m, n]
     n = s.shape[-1]
-    if n > MAX_NORM_ROW:
-        raise InputError(f"Normalized row must have at most {MAX_NORM_ROW} elements, not {n}")
-    if not 0 <= eps < 1 << EPS_WIDTH:
-        raise InputError(f"Added variance must be from 0 to 2**{EPS_WIDTH} - 1, not {eps}")
-    if r is not None:
-        s = saturate16(s + np.asarray(r, dtype=np.int64)).astype(np.int64)  # [m, n]
-
     squares = np.sum(s * s, axis=-1, keepdims=True)  # [m, 1]
     total = np.zeros_like(squares) if rms else np.sum(s, axis=-1, keepdims=True)  # [m, 1]
     mantissa, exponent = rsqrt(n * squares - total * total + eps)  # [m, 1]
@@ -43,6 +36,34 @@ def normalize(
     half = (np.int64(1) << right) >> 1
     value = ((n * s - total) * mantissa + half) >> right  # [m, n]
     return value.astype(np.int32), s.astype(np.int16)
+
+
+def row_factors(
+    x: ArrayLike, r: ArrayLike | None = None, *, eps: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
+    """Return what RMS normalization multiplies rows [m, n] by, and their sums: equation (23).
+
+    ``s = sat16(x + r)``, or ``x`` without ``r``, as in :func:`normalize`; a row's factor is
+    ``mantissa / 2**right`` with ``mantissa`` [m, 1] of 17 bits, 0 where ``V = 0``, and ``right``
+    [m, 1] from 0 to 31: ``s`` times ``n`` and that is the normalized row in Q.16.
+
+    Raises :class:`InputError` as :func:`normalize`.
+    """
+    s = _summed(x, r, eps)
+    n = s.shape[-1]
+    mantissa, exponent = rsqrt(n * np.sum(s * s, axis=-1, keepdims=True) + eps)
+    return mantissa, np.maximum(-exponent - VALUE_FRACTION, 0), s.astype(np.int16)
+
+
+def _summed(x: ArrayLike, r: ArrayLike | None, eps: int) -> NDArray[np.int64]:
+    """Return rows that are to be normalized, [m, n]."""
+    s = np.asarray(x, dtype=np.int64)
+    n = s.shape[-1]
+    if n > MAX_NORM_ROW:
+        raise InputError(f"Normalized row must have at most {MAX_NORM_ROW} elements, not {n}")
+    if not 0 <= eps < 1 << EPS_WIDTH:
+        raise InputError(f"Added variance must be from 0 to 2**{EPS_WIDTH} - 1, not {eps}")
+    return s if r is None else saturate16(s + np.asarray(r, dtype=np.int64)).astype(np.int64)
 
 
 def quantize_eps(epsilon: float, *, n: int, scale: float) -> int:

@@ -15,7 +15,7 @@ from arch.sparse import HEADER_BEATS, beat_bytes
 from sim.flow import Step
 from sim.rotary import rotary_places
 
-Memory = Literal["dram", "sp", "acc", "params", "table", "slots"]
+Memory = Literal["dram", "sp", "acc", "params", "table", "slots", "factors"]
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,9 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
         writes.append(_rows(step, "s", m, 2 * n))
     if "table" in flags:
         reads.append(Region("table", step["table"], 0, 1, 1))
+    if "factors" in flags:
+        kept = Region("factors", step["factor"], 0, 1, m)
+        (reads if step.opcode == Opcode.DRAIN else writes).append(kept)
     words = param_words(step, config)
     if "per_row" in flags:
         words = m
@@ -190,5 +193,6 @@ def sizes(config: Config) -> dict[Memory, int]:
         "acc": config.acc_depth,
         "params": config.param_depth,
         "table": config.table_slots,
+        "factors": config.row_factors,
         "slots": config.weight_depth,
     }

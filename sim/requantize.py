@@ -76,6 +76,22 @@ def requantize(
     return np.minimum(np.maximum(y, low), high).astype(np.int32)
 
 
+def times_factor(
+    multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return parameters of equation (1) that multiply by ``mantissa / 2**right`` as well.
+
+    Of a multiplier, whose size is 0 or from 2**30 on, the upper 16 bits count. The product with
+    ``mantissa``, 0 or from 2**16 to 2**17 - 1, is cut to 16 bits: it is less than 2**-14 of
+    itself too small in size. The shift is at least -31 and at most 30. All arguments are integers
+    and broadcast.
+    """
+    product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
+    big = (np.abs(product) >> 31).astype(np.int64)
+    shifts = np.asarray(shift, np.int64) + 16 - np.asarray(right, np.int64) + big
+    return product >> 16 + big << 16, np.clip(shifts, MIN_SHIFT, MAX_SHIFT)
+
+
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """Return the ``(multiplier, shift)`` nearest to a real factor, as TFLite's QuantizeMultiplier.
 

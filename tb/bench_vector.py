@@ -28,6 +28,7 @@ from hdl.ports import DrainPort, command_layout, write_layout
 from hdl.vector.drain import drain_latency
 from hdl.vector.epilogue import Epilogue
 from hdl.vector.intake import Intake
+from hdl.vector.params import words_wait
 from hdl.vector.reader import reader_latency
 from sim.admission import check_step
 from sim.flow import Step
@@ -40,6 +41,8 @@ from tb.programs import RandomProgram, random_program
 COMMAND = command_layout(Engine.VECTOR)
 SLOW = 0.3, 0.95
 """Probability that a port is slow while commands run, and that it takes nothing in a cycle then."""
+AWAITED = 30
+"""Cycles behind a NORM in which its rows' factors are kept, at most: another command waits."""
 TRIES = 8
 """Commands of each opcode whose cycles are counted, if they are admissible."""
 
@@ -322,16 +325,20 @@ def _stated(config: Config, step: Step) -> int:
         overhead += RotaryUnit.latency
     if "polynomial" in step.flags:
         overhead += Epilogue.polynomial_latency
+    if opcode == Opcode.MAP:
+        overhead += words_wait(config, reader_latency(config))
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.cols)
         overhead += drain_latency(config) + config.registered - begins
+        overhead += words_wait(config, drain_latency(config))
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
         unit = SoftmaxUnit(lanes, config.max_row)
         overhead += unit.latency + 2 * config.registered + 2 * (beats - 1)
     if opcode == Opcode.NORM:
-        overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 1
-        overhead += 2 * config.registered
+        overhead += 1 + 2 * config.registered
+        if not config.row_factors:
+            overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 2
     if "drain" in step.flags:
         overhead += drain_latency(config) + config.registered + Intake(config).latency - begins
     fills = {
@@ -349,4 +356,6 @@ async def cycles_are_as_stated(dut: Any) -> None:
     room = await _surroundings(dut, 0.0)
     for step in _random_steps(room.config, room.random):
         cycles = await room.run(step)
+        for _ in range(AWAITED if step.opcode == Opcode.NORM and room.config.row_factors else 0):
+            await room.cycle()
         assert cycles == _stated(room.config, step), f"{step.opcode.name} {dict(step.operands)}"

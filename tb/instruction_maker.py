@@ -7,7 +7,7 @@ import numpy as np
 from arch.config import Config
 from arch.formats import WeightFormat, chosen
 from arch.instruction import Instruction
-from arch.isa import DEFINITIONS, FORMAT_FLAGS, PAIR_FLAGS, WIDE_FLAGS, Opcode
+from arch.isa import DEFINITIONS, FACTOR_SHIFT, FORMAT_FLAGS, PAIR_FLAGS, WIDE_FLAGS, Opcode
 
 IMAGE_ROWS = 96
 """Rows of external memory that LOAD reads, and that STORE writes."""
@@ -23,6 +23,8 @@ UNIT_FLAGS = {
     "fused": {"drain"},
 }
 """The flags that need a unit, by the configuration's field."""
+_LEFT_OUT = {*FORMAT_FLAGS, *PAIR_FLAGS, "polynomial", "factors"}
+"""Flags that are added to those that are drawn."""
 _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 """Instructions that can read accumulators, by unit."""
 
@@ -78,7 +80,7 @@ class InstructionMaker:
         return {
             flag
             for flag in DEFINITIONS[opcode].flags
-            if flag not in (*FORMAT_FLAGS, *PAIR_FLAGS, "polynomial") and self.rng.random() < likely
+            if flag not in _LEFT_OUT and self.rng.random() < likely
         } - self._absent()
 
     def _absent(self) -> set[str]:
@@ -173,8 +175,15 @@ class InstructionMaker:
         if "per_row" in flags and n > self.config.lanes:
             flags |= {"per_tensor"}
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
+        if m <= self.config.row_factors and self.rng.random() < 0.7:
+            flags |= {"factors"}
+            operands["params"] += self._factor(m)
         self._in_place(operands, {"r"} if flags & {"add", "times"} else set())
         return Instruction(Opcode.DRAIN, operands, frozenset(flags))
+
+    def _factor(self, m: int) -> int:
+        """Return what tells in ``params`` where the factors of m rows are."""
+        return self._below(self.config.row_factors - m + 1) << FACTOR_SHIFT
 
     def _in_place(self, operands: dict[str, int], inputs: set[str]) -> None:
         """Sometimes write over an input, or read the same row over and over."""
@@ -229,16 +238,24 @@ class InstructionMaker:
         if opcode == Opcode.SOFTMAX and self.config.beat_lanes > self.config.lanes:
             flags |= {"per_tensor"}
         m, n = self._shape(wide=True)
+        filled = {*self.filled}
+        if opcode == Opcode.NORM and self.config.row_factors:
+            most = self.config.row_factors
+            filled = {addr for addr, (rows, _) in self.filled.items() if rows <= most}
+            m, flags = min(m, most), flags | {"rms", "factors"}
+            flags -= set() if filled else {"drain"}
         if "argmax" in flags:
             m = 1
         if "rotate" in flags:
             n += n % 2
         taken: dict[str, int] = {}
         if "drain" in flags:
-            acc_addr = int(self.rng.choice([*self.filled]))
+            acc_addr = int(self.rng.choice([addr for addr in self.filled if addr in filled]))
             m, n = self.filled.pop(acc_addr)
             taken = {"i_addr": acc_addr, "i_stride": m}
         operands = self._output(m, n, flags)
+        if "factors" in flags:
+            operands["params"] += self._factor(m)
         wide = opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
         operands |= taken or self._matrix("i", m, 2 * n if wide else n)
         operands |= self._matrix("s", m, 2 * n)

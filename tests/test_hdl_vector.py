@@ -58,6 +58,25 @@ def test_accumulators_as_input(preset, changes):
     run_case(PRESETS[preset].replace(fused=True, **changes), "icarus", seed=4, steps=30)
 
 
+@pytest.mark.parametrize(
+    ("factors", "changes"),
+    [
+        (1, {}),
+        (3, {"registered": True, "rotary": True}),
+        (5, {"fused": False, "lanes": 3, "argmax": True}),
+        (16, {"registered": True, "softmax_lanes": 6, "bias_width": 20}),
+    ],
+)
+def test_norms_that_leave_their_factors(factors, changes):
+    # Without most units every fourth command is a NORM.
+    absent = dict.fromkeys(
+        ("softmax", "activation") if "softmax_lanes" not in changes else (), False
+    )
+    units = {"fused": True, "multiplier_width": 16, "row_factors": factors} | absent
+    config = PRESETS["odd"].replace(cols=6, program_depth=8192, **units | changes)
+    run_case(config, "icarus", seed=7, steps=60)
+
+
 @pytest.mark.parametrize(("registered", "wide"), [(False, 0), (True, 0), (False, 6), (True, 6)])
 def test_softmaxes_that_are_followed(registered, wide):
     # Without most units a program has about ten of them.

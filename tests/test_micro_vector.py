@@ -14,7 +14,7 @@ from sim.interpreter import Interpreter
 from sim.micro_machine import MicroMachine
 
 CONFIG = PRESETS["micro"]
-ABSENT = {"rotate", "argmax", "times", "drain", "followed", "polynomial"}
+ABSENT = {"rotate", "argmax", "times", "drain", "followed", "polynomial", "factors"}
 """Flags that only parallel machines have."""
 PLACES = {"i": 0, "r": 1, "o": 2, "s": 3}
 """Quarters of the scratchpad."""

@@ -184,6 +184,25 @@ def test_a_softmax_of_more_columns_than_a_word_has_needs_the_same_for_all():
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("NORM m=1 n=1", "NORM at word 0 needs rms and factors, as row_factors is 2"),
+        ("NORM m=1 n=1 factors", "NORM at word 0 needs rms and factors, as row_factors is 2"),
+        (
+            "NORM m=2 n=1 params=65536 rms factors",
+            "NORM at word 0 writes factors from 1 to 2, but it has 2",
+        ),
+        (
+            "DRAIN m=1 n=1 params=131072 factors",
+            "DRAIN at word 0 reads factors from 2 to 2, but it has 2",
+        ),
+    ],
+)
+def test_factors_of_rows_are_kept_where_a_machine_has_them(text, message):
+    assert errors(text, CONFIG.replace(multiplier_width=16, row_factors=2)) == message
+
+
+@pytest.mark.parametrize(
     ("unit", "text"),
     [
         ("softmax", "SOFTMAX m=1 n=1"),

@@ -42,6 +42,7 @@ class MicroConfig(Config):
     low_rows: int = _constant(0)
     pre_depth: int = _constant(0)
     softmax_lanes: int = _constant(0)
+    row_factors: int = _constant(0)
     multiplier_width: int = _constant(32)
     bias_width: int = _constant(32)
     block_exponents: bool = _constant(False)

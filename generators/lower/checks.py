@@ -27,6 +27,7 @@ from generators.quantize.options import MIXED, NARROW_BITS
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
     """Refuse an encoder that no tiling can make fit."""
     _check_units([quantized], config)
+    check_factors(quantized, config, 0)
     _check_rows([quantized], config)
     refuse_held(quantized.description.name, config)
     _check_lengths([quantized], config, quantized.description.sequence)
@@ -128,6 +129,25 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
             f"block_exponents and blocks of {block}, twice the smaller of head_dim "
             f"{model.head_dim} and cols {config.cols}, but block_exponents is "
             f"{str(config.block_exponents).lower()}"
+        )
+
+
+def check_factors(graph: IntegerGraph, config: Config, rows: int) -> None:
+    """Refuse norms of so many rows that a configuration does not have.
+
+    With ``row_factors`` it has those alone that leave their rows' factors to products.
+    """
+    name, found = graph.description.name, config.row_factors
+    norms = [op for op in graph.ops if isinstance(op, Norm)]
+    if any(op.deferred for op in norms) and found < rows:
+        raise FitError(
+            f"Model {name} has deferred norms of {rows} rows, but row_factors is {found}",
+            {"row_factors": rows, "multiplier_width": 16},
+        )
+    if found and not all(op.deferred for op in norms):
+        raise FitError(
+            f"Model {name} has norms that are not deferred, but row_factors is {found}",
+            {"row_factors": 0},
         )
 
 

@@ -228,7 +228,7 @@ class Layers(Instructions):
         flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
         index = first * self.config.cols if self.config.argmax else 0
         view, tiles = View(target, 2 * self.model.vocabulary), (first, count)
-        self.drain(head, view, *flags, acc=acc, tiles=tiles, table=index, row=True)
+        self.drain(head, view, *flags, acc=acc, tiles=tiles, table=index, row=True, factor=text)
 
     def _head_parts(self) -> list[tuple[int, int]]:
         """Return (first, count) of tile columns of the head that are requantized at once."""

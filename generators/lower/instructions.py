@@ -118,6 +118,7 @@ class Work:
     def norm(self, op: Norm) -> Draft:
         """Return the normalization of the rows."""
         on = {"rms": op.rms, "wide_out": op.target.wide, "per_tensor": op.rescale.per_tensor}
+        on |= {"factors": op.deferred}
         operands: Operands = {"o_zero": op.target.zero}
         operands |= {"eps_low": wrap(op.eps), "eps_high": op.eps >> EPS_HIGH}
         return self._draft(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from arch.formats import PLANES
-from arch.isa import Opcode
+from arch.isa import FACTOR_SHIFT, Opcode
 from generators.graph import Gate, Linear, Norm, Rotary, Tensor, TextGraph
 from generators.lower.accumulators import BANKS, Accumulators
 from generators.lower.instructions import (
@@ -203,13 +203,14 @@ class Instructions:
         beside: View | None = None,
         table: int = 0,
         row: bool = False,
+        factor: int = 0,
         text: int | None = None,
         behind: Sequence[Rowwise] = (),
     ) -> None:
         """Add the requantization of a product's sums, or of some of its tile columns.
 
-        ``row`` are the sums of one row. The first operation behind the product is done with it.
-        Of several texts' rows it is that of one ``text`` alone.
+        ``row`` are the sums of one row, whose factor has the number ``factor``. The first operation
+        behind the product is done with it. Of several texts' rows it is that of one ``text`` alone.
         """
         name, cols, groups = op.target.name, self.config.cols, self.config.lane_groups
         matrix = self.plan.matrices[name]
@@ -227,6 +228,8 @@ class Instructions:
                 flags, table = (*op.look_up, *flags), self.plan.tables[name]
         if (op, *behind)[-1].target.wide:
             flags = ("wide_out", *flags)
+        if op.factors:
+            flags = ("factors", *flags)
         columns = matrix.columns(op, cols)
         first, count = tiles or (0, columns)
         acc = (self.sums(op, first) if acc is None else acc) + (text or 0)
@@ -234,6 +237,7 @@ class Instructions:
         whole = self._words(matrix)
         last = min(whole.count, -(-end // cols) * groups)
         (words,) = self.params((whole, first * groups, last - first * groups))
+        words = factored(words, text or factor) if op.factors else words
         sums = View(acc, BANKS if row else self.stride(op))
         m = 1 if row or text is not None else self.m
         n, written = end - first * cols, Written(name)
@@ -267,6 +271,7 @@ class Instructions:
         dim, written = self.model.dim, Written(op.target.name)
         target = self._rows(View(Ref("h"), op.target.stride), text)
         m = self.m if text is None else 1
+        words = factored(words, text) if op.deferred else words
         return Work(self._rows(self.stream, text), target, m, dim, words, written).norm(op)
 
     def _rows(self, view: View, text: int | None) -> View:
@@ -316,6 +321,11 @@ class Instructions:
             work = Work(sums, own, m, op.target.columns, pre, written)
             added = work.requantize(Opcode.DRAIN, "wide_out", "add", beside=own)
             self.stage.add(*flatten(fused([added, self._norm(step, words, text)], keep=True)))
+
+
+def factored(words: int, text: int | None) -> int:
+    """Return the operand of parameter words and the rows' factors, of all texts or of one."""
+    return words + ((text or 0) << FACTOR_SHIFT)
 
 
 def place_behind(place: Ref | Given, offset: int) -> Ref | Given:

@@ -198,7 +198,7 @@ class TokenAttention:
 
     @property
     def _by_tile(self) -> bool:
-        """The heads are tile columns of a drain, with as many parameter words each.
+        """The heads are tile columns of a drain, with as many parameter words each, or one for all.
 
         Those of rows of one product lie side by side if each is one tile column.
         """
@@ -206,7 +206,8 @@ class TokenAttention:
         counts = {self.plan.words[f"{name}.{head}"].count for head in heads}
         beside = self.tiles == 1 or self.op.group == 1
         whole = beside and self.op.head_dim % self.config.cols == 0 and not self.plan.by_row
-        return whole and counts == {self.tiles * self.config.lane_groups}
+        alike = part(self.context, 0, self.op.target.columns).per_tensor
+        return whole and (alike or counts == {self.tiles * self.config.lane_groups})
 
     def of_chunk(self) -> tuple[Steps, ...]:
         """Return the steps of a chunk's tokens, head by head."""
@@ -278,12 +279,13 @@ class TokenAttention:
         """
         made, width = self.op.target, self.op.head_dim
         # Those of the heads behind it follow, of which each row, or tile column, takes its own.
+        alike = not flags and part(self.context, head * width, heads * width).per_tensor
         count = m if flags and isinstance(m, int) else 0
-        count = heads * self.tiles * self.config.lane_groups if heads > 1 else count
+        if heads > 1 and not alike:
+            count = heads * self.tiles * self.config.lane_groups
         (words,) = self.make.params((self.plan.words[f"{made.name}.{head}"], 0, count))
         offset = self.text * made.stride + head * width * made.element
         target = View(Ref("context", offset), stride)
-        alike = heads == 1 and part(self.context, head * width, width).per_tensor
         flags = flags or (("per_tensor",) if alike else ())
         flags += ("wide_out",) if made.wide else ()
         written = Written(made.name)

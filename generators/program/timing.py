@@ -17,6 +17,7 @@ from hdl.sparse.sparse import sparse_cycles
 from hdl.vector.drain import drain_latency
 from hdl.vector.epilogue import Epilogue
 from hdl.vector.intake import Intake
+from hdl.vector.params import words_wait
 from hdl.vector.reader import reader_latency
 from hdl.vector.vector import SECOND_AHEAD
 from sim.flow import Step
@@ -76,8 +77,12 @@ class VectorTiming:
             unit = SoftmaxUnit(config.beat_lanes, config.max_row)
             self._softmax = int(unit.latency) + 2 * config.registered
         if config.norm:
-            unit = AddNormUnit(lanes=lanes, max_row=config.max_row)
-            self._norm = int(unit.latency) + 2 * config.registered
+            self._norm = 1 + 2 * config.registered
+            if not config.row_factors:
+                unit = AddNormUnit(lanes=lanes, max_row=config.max_row)
+                self._norm = int(unit.latency) + 2 * config.registered
+        self._waits_words = int(words_wait(config, drain_latency(config)))
+        self._map = int(words_wait(config, reader_latency(config)))
 
     def done(
         self, step: Step, begin: int, others: Iterable[Reads], sums: Iterable[Sums] = ()
@@ -198,11 +203,11 @@ class VectorTiming:
         if opcode == Opcode.DRAIN:
             tiles, rest = divmod(n, config.cols)
             beats = m * (tiles * config.lane_groups + -(-rest // config.lanes))
-            return beats + self._overhead - self._sooner + turn
+            return beats + self._overhead - self._sooner + turn + self._waits_words
         latency = {
-            Opcode.MAP: turn,
+            Opcode.MAP: turn + self._map,
             Opcode.SOFTMAX: self._softmax + 2 * (row - 1),
-            Opcode.NORM: self._norm + row - 1,
+            Opcode.NORM: self._norm + (0 if config.row_factors else row - 1),
         }[opcode]
         if "drain" in step.flags:
             latency += self._intake

@@ -14,7 +14,9 @@ import numpy as np
 
 from arch.errors import InputError
 from arch.functions import FUNCTIONS, int8_table
+from arch.norm import VALUE_FRACTION
 from arch.polynomial import function_table
+from generators import network
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.graph import ROTARY_STEPS, TIMES_STEPS, WIDE, Ints, Tensor
@@ -133,8 +135,26 @@ class ErrorSteps:
         norm = target.name.replace("_input", "_norm").replace("final", "final_norm")
         gamma = self.weights[f"{norm}.weight"]
         gained = gamma != 0
+        if self.options.deferred:
+            return replace(target, scale=self._unscaled(target.name), gains=gamma)
         step = self._step(target.name, self.values[target.name][:, gained] / gamma[gained])
         return replace(target, scale=step, gains=gamma)
+
+    def _unscaled(self, name: str) -> float:
+        """Return the step of what a deferred norm gives, for products that take rows' factors.
+
+        A row's factor makes integers of the stream, times its columns, the norm's values in Q.16.
+        """
+        return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
+
+    def kept_steps(self, name: str) -> float:
+        """Return the steps of the stream in one of the INT8 that a deferred norm keeps of it."""
+        sources = {
+            node.target.name: node.source.name
+            for node in network.network(self.model).all_nodes
+            if isinstance(node, network.Norm)
+        }
+        return best_step(self.values[sources[name]], INT8_MAX) / self.stream_scale
 
     def _balanced(self, name: str) -> Floats:
         values = self.values[name]
@@ -164,6 +184,8 @@ class ErrorSteps:
 
     def _value_steps(self, value: Value) -> tuple[Floats, Floats]:
         values, bits = self.values[value.name], self.options.kv_bits
+        if self.options.deferred:
+            return np.zeros(value.columns), best_steps(values, INT8_MAX)
         if self.options.block:
             return spread_range(values, 1 if self.balance else value.columns)
         return kept_range(values, bits, 1 if self.balance else value.columns)

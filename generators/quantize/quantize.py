@@ -137,6 +137,8 @@ def quantize_sampled(
         )
     if options.activations == MIXED:
         _check_mixed(model)
+    if options.deferred:
+        _check_deferred(model, options)
     options = _settled(model, weights, options)
     return quantize_stepped(weights, ErrorSteps(model, weights, samples, options), options)
 
@@ -172,6 +174,25 @@ def _check_mixed(model: Description) -> None:
             f"of which 32 bits hold {WIDE_LONGEST}, but model {model.name} has head_dim "
             f"{model.head_dim}"
         )
+
+
+def _check_deferred(model: TextDescription, options: Quantization) -> None:
+    """Refuse what products that multiply by their rows' factors cannot have."""
+    if model.norm != "rmsnorm" or model.source_layers:
+        raise InputError(
+            f"Deferred norms need norm rmsnorm and source_layers 0, but model {model.name} has "
+            f"norm {model.norm} and source_layers {model.source_layers}"
+        )
+    needs = {
+        "folded": True,
+        "kv_bits": NARROW_BITS,
+        "weights": INT8,
+        "low_rank": 0,
+        "activations": INT8,
+    }
+    for name, needed in needs.items():
+        if getattr(options, name) != needed:
+            raise InputError(f"Deferred norms need {name} {needed}, not {getattr(options, name)}")
 
 
 def _settled(model: Description, weights: Weights, options: Quantization) -> Quantization:
@@ -213,6 +234,8 @@ class _Quantizer:
         self.model, self.weights, self.steps, self.options = model, weights, steps, options
         self.operand_max = operand_max
         self.graph = graph
+        nodes = graph.all_nodes
+        self._normed = {one.target.name for one in nodes if isinstance(one, network.Norm)}
         self.before = self._ops(self.graph.before)
         self.layers = tuple(self._ops(layer) for layer in self.graph.layers)
         self.after = self._ops(self.graph.after)
@@ -335,6 +358,12 @@ class _Quantizer:
         zero = source.zero
         if zero and self.steps.zeros_in_biases:
             biases, source = biases - zero * weight.sum(axis=0), replace(source, zero=0)
+        factors = self.options.deferred and node.source.name in self._normed
+        if factors and biases.any():
+            raise InputError(
+                f"Layer {node.weight.removesuffix('.weight')} of model {self.model.name} has "
+                f"biases, which no product behind a deferred norm can have"
+            )
         rescale = rescale_of(biases, steps / out)
         whole = weight if low_rank is None else np.concatenate((weight, low_rank.weight))
         self._check(node, source, whole, rescale, steps, out)
@@ -353,6 +382,7 @@ class _Quantizer:
             stored,
             tuple(apart),
             low_rank,
+            factors=factors,
         )
 
     def _coded(
@@ -407,6 +437,12 @@ class _Quantizer:
 
     def _norm(self, node: network.Norm) -> Norm:
         source, target = self._ends(node)
+        eps = quantize_eps(self.model.epsilon, n=self.model.dim, scale=source.scale)
+        rms = self.model.norm == "rmsnorm"
+        if self.options.deferred:
+            assert isinstance(self.steps, ErrorSteps), "encoders have no deferred norms"
+            steps = self.steps.kept_steps(node.target.name)
+            return Norm(source, target, rescale_of(0, 1 / steps), rms, eps, deferred=True)
         gamma = self.weights[f"{node.name}.weight"]
         beta = self.weights.get(f"{node.name}.bias", np.zeros(len(gamma)))
         if target.gains is not None:
@@ -418,8 +454,6 @@ class _Quantizer:
             gamma, beta = gamma[:1], beta[:1]
         found = norm_parameters(gamma, beta, target.scale)
         bias, multiplier, shift = (part.astype(np.int64) for part in found)
-        eps = quantize_eps(self.model.epsilon, n=self.model.dim, scale=source.scale)
-        rms = self.model.norm == "rmsnorm"
         return Norm(source, target, Rescale(bias, multiplier, shift), rms, eps)
 
     def _rotary(self, node: network.Rotary) -> list[Op]:

@@ -47,10 +47,10 @@ from generators.reference.cache import KvCache
 from generators.reference.floats import check_tokens
 from sim import blocks
 from sim.matmul import multiply, multiply_wide
-from sim.norm import normalize
+from sim.norm import normalize, row_factors
 from sim.pairs import BITS, score_sums, upper
 from sim.polynomial import evaluate_table
-from sim.requantize import requantize, saturate16
+from sim.requantize import requantize, saturate16, times_factor
 from sim.rotary import rotate, times
 from sim.softmax import softmax
 from sim.table import lookup
@@ -99,6 +99,8 @@ class _Evaluation:
         self.found: dict[str, Ints] = {}
         self.held: dict[str, Ints] = {}
         """Contents of every buffer."""
+        self.factors: list[Ints] = []
+        """Mantissas and shifts of the rows' factors of the last deferred norm, [rows, 1] each."""
         if isinstance(model, SourceEncoder):
             check_tokens(model.description, inputs, 0, source=True)
             self.held[model.input.buffer] = inputs.astype(np.int64)
@@ -135,6 +137,10 @@ class _Evaluation:
                 self._embedding(op)
             case Linear():
                 self._linear(op)
+            case Norm() if op.deferred:
+                rows = self._rows(op.source)
+                *self.factors, _ = row_factors(rows, eps=op.eps)
+                self._keep(op.target, _rescaled(rows, op.rescale, op.target))
             case Norm():
                 value, _ = normalize(self._rows(op.source), rms=op.rms, eps=op.eps)
                 self._keep(op.target, _rescaled(value, op.rescale, op.target))
@@ -186,12 +192,15 @@ class _Evaluation:
         if op.low_rank is not None:
             self._linear(op.low_rank.first)
             sums = sums + multiply(self._rows(op.low_rank.first.target), op.low_rank.weight)
-        target = op.target
+        target, rescale = op.target, op.rescale
+        if op.factors:
+            by = times_factor(rescale.multiplier, rescale.shift, *self.factors)
+            rescale = Rescale(rescale.bias, *by)
         if op.table is None:
-            y = _rescaled(sums, op.rescale, target, floor=target.zero if op.relu else None)
+            y = _rescaled(sums, rescale, target, floor=target.zero if op.relu else None)
         else:
             bounds = _bounds(target.width)
-            found = _requantized(sums, op.rescale, 0, *(_bounds(WIDE) if op.polynomial else bounds))
+            found = _requantized(sums, rescale, 0, *(_bounds(WIDE) if op.polynomial else bounds))
             y = (
                 evaluate_table(op.table, found, *bounds)
                 if op.polynomial

@@ -2,7 +2,7 @@
 
 from math import isqrt
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -48,6 +48,24 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
     """Return a beat of elements by their row's length, which waits for the row's statistics."""
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})
+
+
+def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
+    """Return whether there is a sum of an input's elements, and it, behind a register.
+
+    The sum stays until it ``moves``; where ``add`` is 0 it is the first element of each.
+    """
+    lanes = len(i.p.mask)
+    held, beat = Signal(), Signal(sum_layout(lanes))
+    m.d.comb += i.ready.eq(~held | moves)
+    with m.If(i.ready):
+        m.d.sync += [held.eq(i.valid), beat.mask.eq(i.p.mask), beat.last.eq(i.p.last)]
+        for lane in range(lanes):
+            s = i.p.x[lane] + Mux(add, i.p.r[lane], 0)
+            # Out of range where the upper two bits differ; then bit 16 is the true sign.
+            saturated = Mux(s[16] ^ s[15], Cat(s[16].replicate(15) ^ 0x7FFF, s[16]), s[:16])
+            m.d.sync += beat.s[lane].eq(Mux(i.p.mask[lane], saturated, 0))
+    return held, beat
 
 
 class NormalizeLane(Component):
@@ -190,25 +208,14 @@ class AddNormUnit(Component):
 
     def _add(self, m, room):
         """Return the register behind the addition, which moves on together with ``o_sum``."""
-        beat = Signal(sum_layout(self.lanes))
-        held, offered = Signal(), Signal()
+        offered, moves = Signal(), Signal()
+        held, beat = added(m, self.i, self.add, moves)
         # Room may end while a beat is offered, which has a place and stays.
         m.d.sync += offered.eq(self.o_sum.valid & ~self.o_sum.ready)
         m.d.comb += [
             self.o_sum.valid.eq(held & (room | offered)),
-            self.i.ready.eq(~held | (self.o_sum.valid & self.o_sum.ready)),
+            moves.eq(self.o_sum.valid & self.o_sum.ready),
         ]
-        with m.If(self.i.ready):
-            m.d.sync += [
-                held.eq(self.i.valid),
-                beat.mask.eq(self.i.p.mask),
-                beat.last.eq(self.i.p.last),
-            ]
-            for lane in range(self.lanes):
-                s = self.i.p.x[lane] + Mux(self.add, self.i.p.r[lane], 0)
-                # Out of range where the upper two bits differ; then bit 16 is the true sign.
-                saturated = Mux(s[16] ^ s[15], Cat(s[16].replicate(15) ^ 0x7FFF, s[16]), s[:16])
-                m.d.sync += beat.s[lane].eq(Mux(self.i.p.mask[lane], saturated, 0))
         return beat
 
     def _normalize(self, m, joined):

@@ -7,8 +7,10 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import Engine
 from hdl.component import Component
+from hdl.functions.row_factors import factor_layout
 from hdl.memory.protected import error_port, errors_of, gather
 from hdl.ports import command_layout
+from hdl.stream.flow import Flow
 from hdl.stream.pipeline import KEPT
 from hdl.vector.beats import beat_layout, collect, distribute, value_layout
 from hdl.vector.decode import flag_layout, opcode_layout
@@ -46,6 +48,8 @@ class FrontEnds(Component):
         if config.norm:
             sums = data.ArrayLayout(signed(16), config.lanes)
             members["o_sum"] = Out(stream.Signature(sums))
+        if config.row_factors:
+            members["factor"] = Out(Flow(factor_layout()))
         if config.softmax or config.norm:
             members |= error_port(config.protected("queues"))
         super().__init__(members)
@@ -127,4 +131,9 @@ class FrontEnds(Component):
             front.eps.eq(self._near(m, Cat(command.eps_low, command.eps_high))),
         ]
         wiring.connect(m, front.o_sum, wiring.flipped(self.o_sum))
+        if self.config.row_factors:
+            m.d.comb += [
+                self.factor.valid.eq(front.factor.valid),
+                self.factor.payload.eq(front.factor.payload),
+            ]
         return front

@@ -8,8 +8,10 @@ from arch.config import Config
 from arch.isa import COUNT_WIDTH
 from hdl.component import Component
 from hdl.functions.addnorm import AddNormUnit
+from hdl.functions.row_factors import RowFactors, factor_layout
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.memory.protected import error_port, errors_of, gather
+from hdl.stream.flow import Flow
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, elements, present, staged, value_layout
 
@@ -174,14 +176,17 @@ class NormFront(Component):
     """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
 
     ``o_sum`` brings the sums, for writing back. With ``registered`` inputs come from a register
-    and values go to one.
+    and values go to one. With ``row_factors`` values are the sums, and ``factor`` brings each
+    row's.
     """
 
     def __init__(self, config: Config):
         self.config = config
         lanes = config.lanes
+        factor = {"factor": Out(Flow(factor_layout()))} if config.row_factors else {}
         super().__init__(
             {
+                **factor,
                 "n": In(COUNT_WIDTH),
                 "rms": In(1),
                 "add": In(1),
@@ -198,9 +203,17 @@ class NormFront(Component):
         m = Module()
         lanes = self.config.lanes
         parity = self.config.protected("queues") != "none"
-        unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row, parity=parity)
+        if self.config.row_factors:
+            unit = RowFactors(lanes=lanes, max_row=self.config.max_row)
+            m.d.comb += [
+                self.factor.valid.eq(unit.factor.valid),
+                self.factor.payload.eq(unit.factor.payload),
+            ]
+        else:
+            unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row, parity=parity)
+            m.d.comb += unit.rms.eq(self.rms)
+            gather(m, self, errors_of([unit]))
         m.submodules.addnorm = unit
-        gather(m, self, errors_of([unit]))
         joined = unit.i
         if self.config.registered:
             m.submodules.before = before = RegisterSlice(
@@ -220,7 +233,6 @@ class NormFront(Component):
             self.i.ready.eq(both & joined.ready),
             self.r.ready.eq(both & joined.ready & self.add),
             unit.n.eq(self.n),
-            unit.rms.eq(self.rms),
             unit.add.eq(self.add),
             unit.eps.eq(self.eps),
             Cat(self.o.p.value).eq(Cat(values.p.value)),

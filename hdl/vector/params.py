@@ -1,14 +1,20 @@
 """The vector engine's requantization parameters."""
 
-from amaranth.hdl import Cat, Const, Module, signed
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.arithmetic.multiplier import multiply
 from hdl.component import Component
+from hdl.functions.row_factors import factor_layout
 from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.memory.split_ram import SplitRam
 from hdl.stream.credits import CreditQueue
+from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
 from hdl.vector.walker import Walker, start_walk, walk_layout
 
@@ -18,6 +24,12 @@ SHIFT_WIDTH = 6
 """Bits of a shift that are held: it is from -31 to 30 (bits)."""
 READ_LATENCY = 2
 """Cycles from a word's address to its register behind the block RAM."""
+WORD_LATENCY = 3
+"""Cycles from a walk's start to its first word, without registers and factors."""
+FACTOR_LATENCY = 3
+"""Cycles in which a word is multiplied by a row's factor."""
+MULTIPLIER_BITS = 16
+"""Upper bits of a multiplier that a row's factor multiplies (bits)."""
 CHECKED = 32
 """Bits that have check bits together in a protected memory (bits)."""
 
@@ -52,6 +64,19 @@ def held_bits(config: Config) -> list[int | None]:
     return places + [None] * (whole - len(places))
 
 
+def words_wait(config: Config, first: int) -> int:
+    """Return the cycles that a command's first beat waits for its word, if it comes ``first``."""
+    latency = WORD_LATENCY + config.registered + FACTOR_LATENCY * (config.row_factors > 0)
+    return max(0, latency - first - config.registered)
+
+
+def factor_members(config: Config) -> dict[str, Any]:
+    """Return the ports of a memory whose words may be multiplied by factors of rows."""
+    number = range(config.row_factors)
+    kept = data.StructLayout({"number": number, "factor": factor_layout()})
+    return {"factors": In(1), "factor": In(number), "kept": In(Flow(kept))}
+
+
 class ParamMemory(Component):
     """Holds ``depth`` parameter words, without it ``param_depth``, in the bits that differ.
 
@@ -60,12 +85,20 @@ class ParamMemory(Component):
     ``registered`` four. With ``fused`` a walk begins behind the one under way, and holds still
     while ``owes`` is 1. With ``marked``, each comes with the ``count``, ``row_last`` and ``last``
     of its beat.
+    With ``factored``, words come three cycles later; of a walk with ``factors`` their multipliers
+    and shifts are times the factors of rows, ``factor`` that of row 0, as
+    ``sim.requantize.times_factor`` has it. ``kept`` brings a row's factor with its number; it is
+    read by walks that start from the next cycle on.
     Words beyond ``depth`` are not held. A word that is written is not read in that cycle: the
     program's tokens keep the order.
     """
 
-    def __init__(self, config: Config, depth: int = 0, *, marked: bool = False):
+    def __init__(
+        self, config: Config, depth: int = 0, *, marked: bool = False, factored: bool = False
+    ):
         self.config = config
+        self.factored = factored
+        members = factor_members(config) if factored else {}
         self.depth = depth or config.param_depth
         self.marked = marked
         addr_width = (config.param_depth - 1).bit_length()
@@ -80,6 +113,7 @@ class ParamMemory(Component):
                 "walk": In(walk_layout(self._addr_width)),
                 "owes": Out(1),
                 "o": Out(stream.Signature(word_layout(config, marked=marked))),
+                **members,
                 **error_port(config.protected("parameters")),
             }
         )
@@ -119,19 +153,71 @@ class ParamMemory(Component):
         gather(m, self, errors_of(lines))
         return m
 
+    def _factor(self, m, walker, taken):
+        """Return the factor of a beat's row as its word is read, or 1."""
+        number, first = Signal.like(self.factor), Signal.like(self.factor)
+        with m.If(walker.start):
+            m.d.sync += [number.eq(self.factor), first.eq(self.factor)]
+        with m.Elif(taken & walker.o.p.tile_last):
+            m.d.sync += number.eq(first)
+        with m.Elif(taken & walker.o.p.row_last):
+            m.d.sync += number.eq(number + 1)
+        depth = self.config.row_factors
+        m.submodules.factors = memory = Memory(shape=factor_layout(), depth=depth, init=[])
+        write, read = memory.write_port(), memory.read_port(domain="comb")
+        one = factor_layout().const({"mantissa": 1 << MULTIPLIER_BITS, "right": MULTIPLIER_BITS})
+        found = Signal(factor_layout())
+        m.d.comb += [
+            write.en.eq(self.kept.valid),
+            write.addr.eq(self.kept.payload.number),
+            write.data.eq(self.kept.payload.factor),
+            read.addr.eq(number),
+            found.eq(Mux(self.factors, read.data, one)),
+        ]
+        return data.View(found.shape(), delay(m, found.as_value(), READ_LATENCY))
+
+    def _multiplied(self, m, word, factor):
+        """Return the bits of a word times a factor, ``FACTOR_LATENCY`` cycles later."""
+        made = Signal(param_layout(self.config))
+        right = delay(m, factor.right, FACTOR_LATENCY - 1)
+        late = data.View(word.shape(), delay(m, Value.cast(word), FACTOR_LATENCY - 1))
+        whole = delay(m, self.factors, READ_LATENCY + FACTOR_LATENCY - 1)
+        for lane, (to, given) in enumerate(zip(made.lanes, late.lanes, strict=True)):
+            upper = word.lanes[lane].multiplier[MULTIPLIER_BITS:].as_signed()
+            product = multiply(m, f"factor_{lane}", upper, factor.mantissa)
+            # As large as 2**31 it is cut to 16 bits one place higher.
+            big = product[-1] ^ product[-2]
+            shift = given.shift + MULTIPLIER_BITS - right + big
+            cut = Mux(big, product >> MULTIPLIER_BITS + 1, product >> MULTIPLIER_BITS)
+            with m.If(whole):
+                m.d.comb += [
+                    to.multiplier.eq(cut << MULTIPLIER_BITS),
+                    to.shift.eq(Mux(shift < -31, -31, Mux(shift > 30, 30, shift))),
+                ]
+            with m.Else():
+                m.d.comb += [to.multiplier.eq(given.multiplier), to.shift.eq(given.shift)]
+            m.d.comb += to.bias.eq(given.bias)
+        return delay(m, made.as_value(), 1)
+
     def _bring(self, m, walker, kept, word, places):
         """Queue words, in the bits that are held, behind the memory."""
         names = [name for name in self.o.p.shape().members if name != "word"]
         note = Cat(walker.o.p[name][: len(self.o.p[name])] for name in names)
         layout = data.StructLayout({"word": len(word), "note": len(note)})
-        m.submodules.words = words = CreditQueue(layout, READ_LATENCY)
+        latency = READ_LATENCY + FACTOR_LATENCY * self.factored
+        m.submodules.words = words = CreditQueue(layout, latency)
         taken = walker.o.valid & words.room
+        if self.factored:
+            factor = self._factor(m, walker, taken)
+            bits = [Const(0, 1) if at is None else word[kept.index(at)] for at in places]
+            found = self._multiplied(m, data.View(param_layout(self.config), Cat(bits)), factor)
+            word = Cat(found[place] for place in kept)
         m.d.comb += [
             walker.o.ready.eq(words.room),
             words.taken.eq(taken),
-            words.i.valid.eq(delay(m, taken, READ_LATENCY, reset=True)),
+            words.i.valid.eq(delay(m, taken, latency, reset=True)),
             words.i.payload.word.eq(word),
-            words.i.payload.note.eq(delay(m, note, READ_LATENCY)),
+            words.i.payload.note.eq(delay(m, note, latency)),
             self.o.valid.eq(words.o.valid),
             words.o.ready.eq(self.o.ready),
         ]

@@ -1,11 +1,11 @@
 """The vector engine: every instruction from accumulators or scratchpad back to the scratchpad."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
-from arch.isa import Engine
+from arch.isa import FACTOR_SHIFT, Engine
 from arch.protection import LEVELS
 from hdl.component import Component
 from hdl.functions.argmax import largest_layout
@@ -67,9 +67,11 @@ class VectorEngine(Component):
 
     With rotate or times it is ``RotaryUnit.latency`` more, with polynomial
     ``Epilogue.polynomial_latency``. With ``registered`` it is one more, of NORM and SOFTMAX
-    three. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
-    ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
-    its command is done.
+    three. With ``row_factors`` a NORM takes beats + overhead + 1, DRAIN and MAP
+    ``hdl.vector.params.words_wait`` more, and the command behind a NORM begins when its rows'
+    factors are kept. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in
+    place of ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency``
+    cycles after its command is done.
     """
 
     def __init__(self, config: Config):
@@ -103,7 +105,7 @@ class VectorEngine(Component):
         )
         m.submodules.accumulators = accumulators = DrainReader(config)
         m.submodules.fronts = fronts = FrontEnds(config)
-        m.submodules.params = params = ParamMemory(config)
+        m.submodules.params = params = ParamMemory(config, factored=config.row_factors > 0)
         memories = [params]
         m.submodules.fill = fill = Fill(config)
         m.submodules.epilogue = epilogue = Epilogue(config)
@@ -180,6 +182,10 @@ class VectorEngine(Component):
             epilogue.o_walk.eq(self._registered(m, walks.o)),
         ]
         self._epilogue(m, epilogue, flag_r, overlap)
+        awaited = Const(0)
+        if config.row_factors:
+            drains_factors = opcode_r.drain & flag_r.factors
+            awaited = self._factors(m, params, fronts, drains_factors, start & opcode.norm)
         if config.norm:
             begin = start & flag.write_sum
             self._sums(m, fronts, self._registered(m, walks.s), begin, epilogue.done, written)
@@ -187,7 +193,7 @@ class VectorEngine(Component):
             m.d.comb += written.eq(epilogue.done)
 
         owing = [epilogue, *memories, *([fronts] if config.softmax else [])]
-        self._start(m, start, overlap)
+        self._start(m, start, overlap, awaited)
         m.d.comb += [
             overlap.i.eq(command),
             epilogue.start.eq(start & ~fills),
@@ -221,13 +227,37 @@ class VectorEngine(Component):
             m.d.comb += late[name].eq(register)
         return late
 
-    def _start(self, m, start, overlap):
-        """Start a command at once; with ``registered`` a cycle later, when it is decoded."""
+    def _factors(self, m, params, fronts, multiplies, start):
+        """Keep the factors of a NORM's rows, and return whether one is still to come.
+
+        Drains multiply by them: the next command begins when all are kept.
+        """
+        command, kept = self.i.p, params.kept
+        number, left = Signal.like(kept.payload.number), Signal(range(self.config.row_factors + 1))
+        first = command.params[FACTOR_SHIFT:]
+        m.d.comb += [
+            params.factors.eq(multiplies),
+            params.factor.eq(self._registered(m, first)),
+            kept.valid.eq(fronts.factor.valid),
+            kept.payload.number.eq(number),
+            kept.payload.factor.eq(fronts.factor.payload),
+        ]
+        with m.If(start):
+            m.d.sync += [number.eq(first), left.eq(command.m)]
+        with m.Elif(kept.valid):
+            m.d.sync += [number.eq(number + 1), left.eq(left - 1)]
+        return left != 0
+
+    def _start(self, m, start, overlap, awaited):
+        """Start a command at once; with ``registered`` a cycle later, when it is decoded.
+
+        It waits for what is ``awaited``.
+        """
         begun, waiting, starts = Signal(), Signal(), Signal()
         m.d.sync += begun.eq((starts | begun) & ~self.i.ready)
         m.d.comb += start.eq(delay(m, starts, 1, reset=True) if self.config.registered else starts)
         m.d.comb += [
-            waiting.eq(self.i.valid & ~begun & (~overlap.behind | overlap.follows)),
+            waiting.eq(self.i.valid & ~begun & ~awaited & (~overlap.behind | overlap.follows)),
             starts.eq(waiting),
         ]
 

@@ -1,0 +1,80 @@
+"""Residual addition, and what RMS normalization multiplies each row by, equation (23)."""
+
+from amaranth.hdl import Module, unsigned
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out
+
+from arch.norm import EPS_WIDTH
+from arch.polynomial import MANTISSA_WIDTH
+from hdl.component import Component
+from hdl.functions.addnorm import added, input_layout, output_layout, sum_layout
+from hdl.functions.row_statistics import RowStatistics
+from hdl.stream.flow import Flow
+
+RIGHT_WIDTH = 5
+"""Width of a factor's shift to the right (bits)."""
+
+
+def factor_layout() -> data.StructLayout:
+    """Return a row's factor: ``mantissa`` by two to the power of ``right``."""
+    return data.StructLayout({"mantissa": unsigned(MANTISSA_WIDTH), "right": unsigned(RIGHT_WIDTH)})
+
+
+class RowFactors(Component):
+    """Add two rows, and give their sum, and the factor that normalizes it, reading the input once.
+
+    Input stream ``i``, ``n``, ``add`` and ``eps`` are those of
+    :class:`hdl.functions.addnorm.AddNormUnit`, with its ``rms``. Output streams, beat for beat in
+    the input's order, with its ``mask`` and ``last``: ``o_sum`` the row ``s``, and ``o`` its
+    elements as values of 32 bits; a beat leaves both at once, a cycle after it was taken at the
+    earliest. ``factor`` brings a row's factor ``latency`` cycles after its last beat has left.
+    Bit for bit ``sim.norm.row_factors``. Throughput is one beat per cycle.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+    o_sum: stream.Interface
+
+    def __init__(self, *, lanes: int, max_row: int):
+        self._statistics = RowStatistics(lanes=lanes, max_row=max_row)
+        super().__init__(
+            {
+                "n": In(unsigned(max_row.bit_length())),
+                "add": In(1),
+                "eps": In(unsigned(EPS_WIDTH)),
+                "i": In(stream.Signature(input_layout(lanes))),
+                "o": Out(stream.Signature(output_layout(lanes))),
+                "o_sum": Out(stream.Signature(sum_layout(lanes))),
+                "factor": Out(Flow(factor_layout())),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a row's last beat to its factor."""
+        return self._statistics.latency
+
+    def elaborate(self, _platform):
+        """Add, and let a beat leave where both streams take it."""
+        m = Module()
+        m.submodules.statistics = statistics = self._statistics
+        moves = self.o.ready & self.o_sum.ready
+        held, beat = added(m, self.i, self.add, moves)
+        m.d.comb += [
+            self.o.valid.eq(held & self.o_sum.ready),
+            self.o_sum.valid.eq(held & self.o.ready),
+            self.o_sum.p.eq(beat),
+            self.o.p.mask.eq(beat.mask),
+            self.o.p.last.eq(beat.last),
+            *(value.eq(s) for value, s in zip(self.o.p.value, beat.s, strict=True)),
+            statistics.n.eq(self.n),
+            statistics.rms.eq(1),
+            statistics.eps.eq(self.eps),
+            statistics.valid_i.eq(held & moves),
+            statistics.s.eq(beat.s),
+            statistics.last.eq(beat.last),
+            self.factor.valid.eq(statistics.valid_o),
+            self.factor.payload.mantissa.eq(statistics.mantissa),
+            self.factor.payload.right.eq(statistics.right),
+        ]
+        return m

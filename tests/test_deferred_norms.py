@@ -1,0 +1,124 @@
+"""RMS norms that leave rows' factors to the products behind them: exact, and as good as others."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from arch.errors import InputError
+from generators.cache import ROOT
+from generators.fitting import FitError
+from generators.graph import Decoder, Linear, Norm
+from generators.perplexity import measure, read_texts
+from generators.quantize.options import Quantization
+from generators.text_compiler import compile_text
+from generators.text_shapes import untrained
+from generators.text_sources import load_text
+from sim.norm import normalize, row_factors
+from sim.requantize import times_factor
+from tb.text_session import TextSession
+from tb.texts_session import TextsSession
+from tests.support.text_cases import LLAMA, RESIDENT, TEXT
+
+KEPT = TEXT.replace(**RESIDENT, multiplier_width=16, row_factors=2, scratchpad_bytes=1 << 17)
+STORIES = ROOT / "examples" / "stories260k"
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 64, 4096])
+def test_factors_are_the_norms(n: int) -> None:
+    rng = np.random.default_rng(n)
+    x, r = (
+        rng.integers(-(1 << 15), 1 << 15, (9, n)) >> rng.integers(16, size=(9, 1)) for _ in "ab"
+    )
+    x[0], r[0] = 0, 0
+    eps = int(rng.integers(1 << 20)) * (n % 2)
+    mantissa, right, s = row_factors(x, r, eps=eps)
+    value, same = normalize(x, r, rms=True, eps=eps)
+    np.testing.assert_array_equal(s, same)
+    half = (np.int64(1) << right) >> 1
+    np.testing.assert_array_equal((n * s.astype(np.int64) * mantissa + half) >> right, value)
+
+
+def test_a_factor_makes_a_multiplier_at_most_2_to_the_minus_14_too_small() -> None:
+    rng = np.random.default_rng(5)
+    multiplier = rng.integers(1 << 30, 1 << 31, 4000) >> 16 << 16
+    multiplier *= rng.choice([-1, 1], 4000)
+    shift, right = rng.integers(-12, 4, 4000), rng.integers(4, 20, 4000)
+    mantissa = rng.integers(1 << 16, 1 << 17, 4000)
+    wanted = multiplier * 2.0 ** (shift - 31) * mantissa * 2.0**-right
+    found, shifts = times_factor(multiplier, shift, mantissa, right)
+    assert not np.any(found & 0xFFFF)
+    assert np.all((np.abs(found) >= 1 << 30) & (np.abs(found) <= 1 << 31))
+    error = np.abs(found * 2.0 ** (shifts - 31.0) / wanted - 1)
+    assert error.max() <= 2.0**-14
+    assert times_factor(1 << 30, 0, 0, 31)[0] == 0
+    assert times_factor(1 << 30, [30, -31], 1 << 16, [0, 31])[1].tolist() == [30, -31]
+
+
+def test_a_decoder_is_as_good_as_with_other_norms() -> None:
+    source = load_text(str(STORIES / "stories260K.bin"), STORIES / "tok512.bin")
+    texts = read_texts(STORIES / "evaluation.txt")[:4]
+    options = Quantization(texts=4, length=256, folded=True)
+    plain, deferred = (
+        measure(source, source.quantize(one), texts, slots=96, sinks=4)
+        for one in (options, Quantization(texts=4, length=256, folded=True, deferred=True))
+    )
+    assert deferred.nll < plain.nll + 0.02
+    assert deferred.nll < deferred.float_nll + 0.06
+
+
+def llama(**changes: Any) -> Decoder:
+    options = {"texts": 1, "length": 16, "folded": True, "deferred": True} | changes
+    return untrained(LLAMA, Quantization(**options))
+
+
+@pytest.mark.parametrize(("sim", "texts"), [("golden", 1), ("golden", 2), ("verilator", 2)])
+def test_a_machine_computes_what_the_reference_does(sim: str, texts: int) -> None:
+    decoder = llama()
+    norms = [op for op in decoder.ops if isinstance(op, Norm)]
+    assert all(op.deferred for op in norms)
+    # Queries, keys, values, gate and up of each layer, and the head.
+    assert sum(op.factors for op in decoder.ops if isinstance(op, Linear)) == 5 * LLAMA.layers + 1
+    config = KEPT.replace(registered=sim == "verilator")
+    program = compile_text(decoder, config, context=12, sinks=2, texts=texts)
+    tokens = np.random.default_rng(3).integers(LLAMA.vocabulary, size=(14, texts)).tolist()
+    session = (TextSession if texts == 1 else TextsSession)(program, sim)
+    for given in tokens:
+        if isinstance(session, TextsSession):
+            session.advance(given, lambda text: session.choose())
+        else:
+            session.step(*given)
+            session.choose()
+    assert [turn.mismatches for turn in session.turns] == [0] * len(tokens)
+    assert min(turn.tensors for turn in session.turns) > 0
+    if sim != "golden":
+        predicted = program.predict(13, 8).cycles
+        assert abs(predicted / session.turns[-1].cycles - 1) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"folded": False}, "Deferred norms need folded True, not False"),
+        ({"kv_bits": 4}, "Deferred norms need kv_bits 8, not 4"),
+        ({"weights": "int4"}, "Deferred norms need weights int8, not int4"),
+        ({"activations": "mixed"}, "Deferred norms need activations int8, not mixed"),
+    ],
+)
+def test_other_integers_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        llama(**changes)
+
+
+def test_layer_norms_are_refused() -> None:
+    with pytest.raises(InputError, match="need norm rmsnorm and source_layers 0, but model tales"):
+        load_text("tales").quantize(Quantization(texts=1, folded=True, deferred=True))
+
+
+def test_a_machine_has_norms_of_one_kind() -> None:
+    for decoder, config, message in (
+        (llama(), KEPT.replace(row_factors=1), "has deferred norms of 2 rows, but row_factors"),
+        (llama(deferred=False), KEPT, "norms that are not deferred, but row_factors is 2"),
+    ):
+        with pytest.raises(FitError, match=message):
+            compile_text(decoder, config, context=12, texts=2)
