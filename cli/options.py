@@ -182,12 +182,15 @@ def check_unit(unit: str, config: Config) -> None:
         raise InputError(f"Unit {unit} is left out: {field} is false")
 
 
-def equipped(config: Config, options: Quantization) -> Config:
+def equipped(config: Config, options: Quantization, texts: int = 1) -> Config:
     """Return a configuration that has what options ask for.
 
     That are INT16 rows of products, with the operands and sums that these need, polynomials of
-    functions, and, if it had no weight formats, those.
+    functions, factors of the rows of so many ``texts``, and, if it had no weight formats, those.
     """
+    if options.deferred:
+        rows = max(texts, config.row_factors)
+        config = config.replace(multiplier_width=16, row_factors=rows)
     if options.wide_functions:
         config = config.replace(wide_functions=True)
     if options.activations == MIXED:
@@ -227,6 +230,21 @@ KV_OPTIONS = (
         help="Columns of values of 4 bits that share an exponent; 0 for none.",
     ),
 )
+
+
+NORM_OPTIONS = (
+    click.option(
+        "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
+    ),
+    click.option(
+        "--deferred", is_flag=True, help="RMS norms leave rows' factors to the products behind."
+    ),
+)
+
+
+def norm_options(command: Command) -> Command:
+    """Add options for what RMS norms leave to the products behind them."""
+    return added(NORM_OPTIONS, command)
 
 
 def kv_options(command: Command) -> Command:

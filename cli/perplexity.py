@@ -8,7 +8,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from cli.format_options import Formats, format_options
-from cli.options import config_options, json_option, kv_options, seed_option
+from cli.options import config_options, json_option, kv_options, norm_options, seed_option
 from cli.output import progress, report
 from cli.paths import FILE, MODEL
 from cli.text_options import searched_text
@@ -26,6 +26,7 @@ from generators.text_sources import load_text
 @click.option("--tokenizer", type=FILE, help="The tokenizer's file; a folder's own without it.")
 @click.option("--text", "path", type=FILE, required=True, help="Texts, <|endoftext|> in between.")
 @kv_options
+@norm_options
 @click.option("--float", "in_float", is_flag=True, help="Measure the float model.")
 @click.option("--count", type=int, help="Texts to take; all without it.")
 @click.option("--verbatim", is_flag=True, help="Leave typographers' quotes and dashes.")
@@ -48,6 +49,8 @@ def perplexity(
     kv_bits: int,
     kv_whole: int | None,
     kv_blocks: int,
+    folded: bool,
+    deferred: bool,
     in_float: bool,
     count: int | None,
     verbatim: bool,
@@ -68,6 +71,8 @@ def perplexity(
         kv_bits=kv_bits,
         whole=kv_whole,
         block=kv_blocks,
+        folded=folded,
+        deferred=deferred,
         texts=samples,
         seed=seed,
         **formats.quantization,

@@ -11,7 +11,7 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.link import fingerprint
 from cli.format_options import Formats, format_options
-from cli.options import KV_OPTIONS, Command, added, equipped, given_options, paired
+from cli.options import KV_OPTIONS, NORM_OPTIONS, Command, added, equipped, given_options, paired
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
 from generators.export.text_folder import is_compiled_text, load_compiled_text
@@ -49,12 +49,7 @@ _DECODER_OPTIONS = (
         show_default=True,
         help="Keep keys and values, or the narrower inputs that each token makes them of anew.",
     ),
-    click.option(
-        "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
-    ),
-    click.option(
-        "--deferred", is_flag=True, help="RMS norms leave rows' factors to the products behind."
-    ),
+    *NORM_OPTIONS,
 )
 _OPTIONS = (
     click.option(
@@ -147,11 +142,7 @@ class DecoderOptions:
         found = load_text(checkpoint, self.tokenizer)
         options = searched_text(found, options, self.formats.loss)
         if not fixed:
-            config = equipped(config, options)
-            if options.deferred:
-                config = config.replace(
-                    multiplier_width=16, row_factors=max(texts, config.row_factors)
-                )
+            config = equipped(config, options, texts)
         lines = None if self.calibration is None else found.read_calibration(self.calibration)
         with progress("Calibration") as update:
             decoder, apart = found.calibrate(lines, options, update)

@@ -1,5 +1,6 @@
 """RMS norms that leave rows' factors to the products behind them: exact, and as good as others."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -122,3 +123,19 @@ def test_a_machine_has_norms_of_one_kind() -> None:
     ):
         with pytest.raises(FitError, match=message):
             compile_text(decoder, config, context=12, texts=2)
+
+
+def test_the_commands_take_and_refuse_them(celosia: Any) -> None:
+    words = str(STORIES / "stories260K.bin"), "--tokenizer", str(STORIES / "tok512.bin")
+    given = "perplexity", *words, "--text", str(STORIES / "evaluation.txt"), "--count", "1"
+    given += "--samples", "2", "--deferred", "--json"
+    code, output, errors = celosia(*given)
+    assert (code, output, errors) == (
+        2,
+        "",
+        "celosia: Deferred norms need folded True, not False\n",
+    )
+    code, output, _ = celosia(*given, "--folded")
+    found = json.loads(output)
+    assert (code, output.count("\n")) == (0, 1)
+    assert found["nll"] < found["float_nll"] + 0.1

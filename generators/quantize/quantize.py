@@ -47,11 +47,11 @@ from generators.quantize.low_rank import correct
 from generators.quantize.nested import is_nested, nest, planes
 from generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
 from generators.quantize.range_steps import RangeSteps
+from generators.quantize.refusals import check_deferred, check_mixed
 from generators.quantize.stored import choose, trained_steps
 from generators.quantize.tensor_steps import Steps
 from generators.quantize.texts import SampledTexts, calibration_texts
 from generators.stored import Stored
-from sim.matmul import WIDE_LONGEST
 from sim.norm import norm_parameters, quantize_eps
 from sim.rotary import rotary_table, speeds_table
 
@@ -91,7 +91,7 @@ def quantize_calibrated(
     """
     options = _settled(model, weights, options or Quantization())
     if options.activations == MIXED:
-        _check_mixed(model)
+        check_mixed(model)
     steps = RangeSteps(model, weights, ranges, config, options)
     graph = network.network(model)
     made = _Quantizer(model, weights, steps, options, config.operand_max, graph)
@@ -136,9 +136,9 @@ def quantize_sampled(
             f"not {options.kv_bits}"
         )
     if options.activations == MIXED:
-        _check_mixed(model)
+        check_mixed(model)
     if options.deferred:
-        _check_deferred(model, options)
+        check_deferred(model, options)
     options = _settled(model, weights, options)
     return quantize_stepped(weights, ErrorSteps(model, weights, samples, options), options)
 
@@ -158,41 +158,6 @@ def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization)
 
     source = None if graph.source is None else made(graph.source, SourceEncoder)
     return replace(made(graph, Decoder), source=source)
-
-
-def _check_mixed(model: Description) -> None:
-    """Refuse values of INT16, and sums that 32 bits may not hold."""
-    bits = NARROW_BITS if isinstance(model, TextDescription) else 16
-    if not model.values:
-        raise InputError(
-            f"Activations mixed need values of 8 bits, but model {model.name} has values false: "
-            f"its values are the input of attention, of 16 bits"
-        )
-    if model.head_dim > WIDE_LONGEST:
-        raise InputError(
-            f"Activations mixed sum head_dim products of 16 bits by {bits}, "
-            f"of which 32 bits hold {WIDE_LONGEST}, but model {model.name} has head_dim "
-            f"{model.head_dim}"
-        )
-
-
-def _check_deferred(model: TextDescription, options: Quantization) -> None:
-    """Refuse what products that multiply by their rows' factors cannot have."""
-    if model.norm != "rmsnorm" or model.source_layers:
-        raise InputError(
-            f"Deferred norms need norm rmsnorm and source_layers 0, but model {model.name} has "
-            f"norm {model.norm} and source_layers {model.source_layers}"
-        )
-    needs = {
-        "folded": True,
-        "kv_bits": NARROW_BITS,
-        "weights": INT8,
-        "low_rank": 0,
-        "activations": INT8,
-    }
-    for name, needed in needs.items():
-        if getattr(options, name) != needed:
-            raise InputError(f"Deferred norms need {name} {needed}, not {getattr(options, name)}")
 
 
 def _settled(model: Description, weights: Weights, options: Quantization) -> Quantization:

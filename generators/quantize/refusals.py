@@ -1,0 +1,42 @@
+"""Models and options of quantization that do not go together."""
+
+from arch.errors import InputError
+from generators.frontend.text_description import TextDescription
+from generators.network import Description
+from generators.quantize.options import INT8, NARROW_BITS, Quantization
+from sim.matmul import WIDE_LONGEST
+
+
+def check_mixed(model: Description) -> None:
+    """Refuse values of INT16, and sums that 32 bits may not hold."""
+    bits = NARROW_BITS if isinstance(model, TextDescription) else 16
+    if not model.values:
+        raise InputError(
+            f"Activations mixed need values of 8 bits, but model {model.name} has values false: "
+            f"its values are the input of attention, of 16 bits"
+        )
+    if model.head_dim > WIDE_LONGEST:
+        raise InputError(
+            f"Activations mixed sum head_dim products of 16 bits by {bits}, "
+            f"of which 32 bits hold {WIDE_LONGEST}, but model {model.name} has head_dim "
+            f"{model.head_dim}"
+        )
+
+
+def check_deferred(model: TextDescription, options: Quantization) -> None:
+    """Refuse what products that multiply by their rows' factors cannot have."""
+    if model.norm != "rmsnorm" or model.source_layers:
+        raise InputError(
+            f"Deferred norms need norm rmsnorm and source_layers 0, but model {model.name} has "
+            f"norm {model.norm} and source_layers {model.source_layers}"
+        )
+    needs = {
+        "folded": True,
+        "kv_bits": NARROW_BITS,
+        "weights": INT8,
+        "low_rank": 0,
+        "activations": INT8,
+    }
+    for name, needed in needs.items():
+        if getattr(options, name) != needed:
+            raise InputError(f"Deferred norms need {name} {needed}, not {getattr(options, name)}")
