@@ -381,14 +381,15 @@ class Interpreter:
         eps = step["eps_low"] % (1 << 28) | step["eps_high"] % (1 << 28) << 28
         if "factors" in step.flags:
             mantissa, right, s = row_factors(x, r, eps=eps)
-            value = s
+            value = s.astype(np.int64)
             rows = slice(step["factor"], step["factor"] + m)
             self.factors[:, rows] = mantissa[:, 0], right[:, 0]
         else:
-            value, s = normalize(x, r, rms="rms" in step.flags, eps=eps)
+            normalized, s = normalize(x, r, rms="rms" in step.flags, eps=eps)
+            value = normalized.astype(np.int64)
         if "write_sum" in step.flags:
             self._written.append(self._write(step, "s", s.astype(np.int64), wide=True))
-        self._epilogue(step, value.astype(np.int64))
+        self._epilogue(step, value)
         self._retire()
 
     def _load_params(self, step: Step) -> None:
