@@ -83,8 +83,8 @@ class Fields:
     table_slots: int = 2
     """Activation tables held in the vector engine (256-entry tables)."""
     row_factors: int = 0
-    """Rows whose RMS norms leave their factors to the drains of the products behind them (rows); 0:
-    norms have no such rows, else no others."""
+    """Rows of RMS norms and softmaxes that leave their factors to the drains of the products behind
+    them (rows); 0: there are no such rows, else no others."""
     max_row: int = 512
     """Longest row of a softmax or a normalization (elements)."""
     queue_depth: int = 2

@@ -131,11 +131,12 @@ def _check_softmax(config: Fields) -> None:
 
 def _check_factors(config: Fields) -> None:
     found, width, protect = config.row_factors, config.multiplier_width, config.protect
-    if found and (not config.norm or width != MULTIPLIER_WIDTHS[0] or protect != "none"):
+    units = config.norm or config.softmax
+    if found and (not units or width != MULTIPLIER_WIDTHS[0] or protect != "none"):
         raise InputError(
-            f"Field row_factors needs norm, multiplier_width {MULTIPLIER_WIDTHS[0]} and protect "
-            f"'none', but row_factors is {found}, norm {str(config.norm).lower()}, "
-            f"multiplier_width {width} and protect {protect!r}"
+            f"Field row_factors needs norm or softmax, multiplier_width {MULTIPLIER_WIDTHS[0]} and "
+            f"protect 'none', but row_factors is {found}, norm {str(config.norm).lower()}, softmax "
+            f"{str(config.softmax).lower()}, multiplier_width {width} and protect {protect!r}"
         )
 
 

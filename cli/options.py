@@ -182,14 +182,14 @@ def check_unit(unit: str, config: Config) -> None:
         raise InputError(f"Unit {unit} is left out: {field} is false")
 
 
-def equipped(config: Config, options: Quantization, texts: int = 1) -> Config:
+def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
     """Return a configuration that has what options ask for.
 
     That are INT16 rows of products, with the operands and sums that these need, polynomials of
-    functions, factors of the rows of so many ``texts``, and, if it had no weight formats, those.
+    functions, the factors of so many ``rows``, and, if it had no weight formats, those.
     """
     if options.deferred:
-        rows = max(texts, config.row_factors)
+        rows = max(rows, config.row_factors)
         config = config.replace(multiplier_width=16, row_factors=rows)
     if options.wide_functions:
         config = config.replace(wide_functions=True)
@@ -237,7 +237,9 @@ NORM_OPTIONS = (
         "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
     ),
     click.option(
-        "--deferred", is_flag=True, help="RMS norms leave rows' factors to the products behind."
+        "--deferred",
+        is_flag=True,
+        help="RMS norms and softmaxes leave rows' factors to the products behind.",
     ),
 )
 

@@ -105,7 +105,9 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """
     if config.weight_depth == RING_SLOTS:
         return {}
-    decoder = untrained(TEXT_MODEL, Quantization(texts=1, length=16, folded=True))
+    decoder = untrained(
+        TEXT_MODEL, Quantization(texts=1, length=16, folded=True, deferred=config.row_factors > 0)
+    )
     context = min(TEXT_MODEL.positions, config.max_row)
     found: dict[str, Any] = {}
     for texts, names in enumerate((TOKEN_RATES, PAIR_RATES), 1):

@@ -142,7 +142,7 @@ class DecoderOptions:
         found = load_text(checkpoint, self.tokenizer)
         options = searched_text(found, options, self.formats.loss)
         if not fixed:
-            config = equipped(config, options, texts)
+            config = equipped(config, options, texts * (1 + found.description.heads))
         lines = None if self.calibration is None else found.read_calibration(self.calibration)
         with progress("Calibration") as update:
             decoder, apart = found.calibrate(lines, options, update)

@@ -281,6 +281,8 @@ class Attention:
     block: int = 0
     """Columns of values that share an exponent, equation (22), in the place of upper bits; 0: none.
     """
+    deferred: bool = False
+    """Probabilities are weights, by whose sums, the rows' factors, the contexts are divided."""
 
     @property
     def key_dim(self) -> int:

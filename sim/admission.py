@@ -74,6 +74,10 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ProgramError(f"{step} can add a residual only with a 16-bit output")
     if step.opcode == Opcode.NORM and config.row_factors and not {"rms", "factors"} <= step.flags:
         raise ProgramError(f"{step} needs rms and factors, as row_factors is {config.row_factors}")
+    if step.opcode == Opcode.SOFTMAX and config.row_factors:
+        _check_weights(step, config)
+    if "by_tile" in step.flags and "factors" not in step.flags:
+        raise ProgramError(f"{step} has by_tile, which needs factors")
     if "followed" in step.flags:
         _check_follows(step)
     if "drain" in step.flags and config.pre_depth:
@@ -112,6 +116,14 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ProgramError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
     if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
         raise ProgramError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
+
+
+def _check_weights(step: Step, config: Config) -> None:
+    """Refuse a softmax that gives probabilities, where a machine's give weights."""
+    if "factors" not in step.flags or "diagonal" in step.flags:
+        raise ProgramError(
+            f"{step} needs factors and excludes diagonal, as row_factors is {config.row_factors}"
+        )
 
 
 def _check_pre(step: Step, config: Config) -> None:

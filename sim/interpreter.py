@@ -22,7 +22,7 @@ from sim.regions import Region, ceil_div, pair_places, regions, stored_rows
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16, times_factor
 from sim.rotary import rotate, times
-from sim.softmax import softmax
+from sim.softmax import row_weights, softmax
 from sim.sparse import decode, multiply
 from sim.sums import Sums
 
@@ -47,7 +47,7 @@ class Interpreter:
         self.multiplier: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
         self.shift: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
         self.factors: Ints = np.zeros((2, config.row_factors), np.int64)
-        """Mantissas and shifts of the rows' factors that norms have kept."""
+        """Mantissas and shifts of the rows' factors that are kept."""
         self.tables: Ints = np.zeros((config.table_slots, 256), np.int64)
         self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
         self.argmax = 0
@@ -156,8 +156,11 @@ class Interpreter:
         bias, multiplier = self.bias[words, lane], self.multiplier[words, lane]
         shift = self.shift[words, lane]
         if step.opcode == Opcode.DRAIN and "factors" in step.flags:
-            rows = slice(step["factor"], step["factor"] + step["m"])
-            multiplier, shift = times_factor(multiplier, shift, *self.factors[:, rows, None])
+            numbers = np.arange(step["m"])[:, None]
+            if "by_tile" in step.flags:
+                numbers = column // config.cols
+            factors = self.factors[:, step["factor"] + numbers]
+            multiplier, shift = times_factor(multiplier, shift, *factors)
         return bias, multiplier, shift
 
     def _epilogue(
@@ -368,7 +371,11 @@ class Interpreter:
         start = step["start"] + row * step["start_step"]
         limit = step["limit"] + row * step["limit_step"]
         keep = (column >= start) & (column < limit)
-        p = softmax(scores, keep)  # [m, n], Q0.24
+        if "factors" in step.flags:
+            p, mantissa, right = row_weights(scores, keep)  # [m, n], Q0.24
+            self._keep_factors(step, mantissa, right)
+        else:
+            p = softmax(scores, keep)  # [m, n], Q0.24
         if "diagonal" in step.flags:
             p = p + np.where(column == step["diagonal"] + row, step["diagonal_value"], 0)
         self._epilogue(step, p, keep, first=int("drain" in step.flags))
@@ -382,8 +389,7 @@ class Interpreter:
         if "factors" in step.flags:
             mantissa, right, s = row_factors(x, r, eps=eps)
             value = s.astype(np.int64)
-            rows = slice(step["factor"], step["factor"] + m)
-            self.factors[:, rows] = mantissa[:, 0], right[:, 0]
+            self._keep_factors(step, mantissa, right)
         else:
             normalized, s = normalize(x, r, rms="rms" in step.flags, eps=eps)
             value = normalized.astype(np.int64)
@@ -391,6 +397,11 @@ class Interpreter:
             self._written.append(self._write(step, "s", s.astype(np.int64), wide=True))
         self._epilogue(step, value)
         self._retire()
+
+    def _keep_factors(self, step: Step, mantissa: Ints, right: Ints) -> None:
+        """Keep the factors of rows, [m, 1] each."""
+        rows = slice(step["factor"], step["factor"] + step["m"])
+        self.factors[:, rows] = mantissa[:, 0], right[:, 0]
 
     def _load_params(self, step: Step) -> None:
         lanes, stride = self.config.lanes, self.config.param_lines * self.config.line_bytes

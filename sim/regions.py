@@ -159,7 +159,8 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     if "table" in flags:
         reads.append(Region("table", step["table"], 0, 1, 1))
     if "factors" in flags:
-        kept = Region("factors", step["factor"], 0, 1, m)
+        count = ceil_div(n, config.cols) if "by_tile" in flags else m
+        kept = Region("factors", step["factor"], 0, 1, count)
         (reads if step.opcode == Opcode.DRAIN else writes).append(kept)
     words = param_words(step, config)
     if "per_row" in flags:

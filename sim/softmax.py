@@ -28,6 +28,20 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
     return divide(mantissa, shift, *reciprocal(total))
 
 
+def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
+    """Return weights in Q0.24, of which a row's largest is 1, and what makes them probabilities.
+
+    Arguments are those of :func:`softmax`. A row's factor is ``mantissa / 2**right`` with
+    ``mantissa`` [..., 1] of 17 bits, 0 of a row where no column takes part, and ``right`` [..., 1]
+    from 0 to 31, equation (23): the reciprocal of the weights' sum.
+    """
+    q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
+    weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
+    inverse, exponent = reciprocal(weights.sum(axis=-1, keepdims=True))
+    right = np.where(inverse > 0, -exponent - WEIGHT_FRACTION, 0)
+    return weights >> WEIGHT_FRACTION - PROBABILITY_FRACTION, inverse, right
+
+
 def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
     """Return the largest score ``[..., 1]`` of the columns that take part."""
     return np.asarray(np.where(keep, q, LOWEST).max(axis=-1, keepdims=True))

@@ -13,7 +13,7 @@ from cocotb.triggers import RisingEdge
 from cocotb.utils import get_sim_time
 
 from hdl.functions.row_divide import probability_layout
-from hdl.functions.softmax import score_layout
+from hdl.functions.row_maximum import score_layout
 from sim.softmax import softmax
 from tb.bench import (
     PERIOD_NS,

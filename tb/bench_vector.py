@@ -42,7 +42,7 @@ COMMAND = command_layout(Engine.VECTOR)
 SLOW = 0.3, 0.95
 """Probability that a port is slow while commands run, and that it takes nothing in a cycle then."""
 AWAITED = 30
-"""Cycles behind a NORM in which its rows' factors are kept, at most: another command waits."""
+"""Cycles behind a NORM or SOFTMAX in which its rows' factors are kept, at most: others wait."""
 TRIES = 8
 """Commands of each opcode whose cycles are counted, if they are admissible."""
 
@@ -333,8 +333,8 @@ def _stated(config: Config, step: Step) -> int:
         overhead += words_wait(config, drain_latency(config))
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
-        unit = SoftmaxUnit(lanes, config.max_row)
-        overhead += unit.latency + 2 * config.registered + 2 * (beats - 1)
+        unit = SoftmaxUnit(lanes, config.max_row, factors=config.row_factors)
+        overhead += unit.latency + 2 * config.registered + unit.rows(beats)
     if opcode == Opcode.NORM:
         overhead += 1 + 2 * config.registered
         if not config.row_factors:
@@ -356,6 +356,6 @@ async def cycles_are_as_stated(dut: Any) -> None:
     room = await _surroundings(dut, 0.0)
     for step in _random_steps(room.config, room.random):
         cycles = await room.run(step)
-        for _ in range(AWAITED if step.opcode == Opcode.NORM and room.config.row_factors else 0):
+        for _ in range(AWAITED if "factors" in step.flags else 0):
             await room.cycle()
         assert cycles == _stated(room.config, step), f"{step.opcode.name} {dict(step.operands)}"

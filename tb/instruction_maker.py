@@ -23,7 +23,7 @@ UNIT_FLAGS = {
     "fused": {"drain"},
 }
 """The flags that need a unit, by the configuration's field."""
-_LEFT_OUT = {*FORMAT_FLAGS, *PAIR_FLAGS, "polynomial", "factors"}
+_LEFT_OUT = {*FORMAT_FLAGS, *PAIR_FLAGS, "polynomial", "factors", "by_tile"}
 """Flags that are added to those that are drawn."""
 _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 """Instructions that can read accumulators, by unit."""
@@ -175,11 +175,18 @@ class InstructionMaker:
         if "per_row" in flags and n > self.config.lanes:
             flags |= {"per_tensor"}
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
-        if m <= self.config.row_factors and self.rng.random() < 0.7:
-            flags |= {"factors"}
-            operands["params"] += self._factor(m)
+        if self.rng.random() < 0.7:
+            self._multiply(operands, m, n, flags)
         self._in_place(operands, {"r"} if flags & {"add", "times"} else set())
         return Instruction(Opcode.DRAIN, operands, frozenset(flags))
+
+    def _multiply(self, operands: dict[str, int], m: int, n: int, flags: set[str]) -> None:
+        """Let a drain multiply by factors, of rows or of tile columns, if there are so many."""
+        by_tile = self.rng.random() < 0.5
+        count = -(-n // self.config.cols) if by_tile else m
+        if count <= self.config.row_factors:
+            flags |= {"factors", *(("by_tile",) if by_tile else ())}
+            operands["params"] += self._factor(count)
 
     def _factor(self, m: int) -> int:
         """Return what tells in ``params`` where the factors of m rows are."""
@@ -239,10 +246,11 @@ class InstructionMaker:
             flags |= {"per_tensor"}
         m, n = self._shape(wide=True)
         filled = {*self.filled}
-        if opcode == Opcode.NORM and self.config.row_factors:
+        if opcode in (Opcode.SOFTMAX, Opcode.NORM) and self.config.row_factors:
             most = self.config.row_factors
             filled = {addr for addr, (rows, _) in self.filled.items() if rows <= most}
-            m, flags = min(m, most), flags | {"rms", "factors"}
+            m, flags = min(m, most), (flags | {"factors"}) - {"diagonal"}
+            flags |= {"rms"} if opcode == Opcode.NORM else set()
             flags -= set() if filled else {"drain"}
         if "argmax" in flags:
             m = 1

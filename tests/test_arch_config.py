@@ -101,18 +101,18 @@ def test_a_single_element_is_a_machine():
             (
                 {"row_factors": 2, **changes},
                 ValueError,
-                "Field row_factors needs norm, multiplier_width 16 and protect 'none', but "
-                f"row_factors is 2, norm {rest}",
+                "Field row_factors needs norm or softmax, multiplier_width 16 and protect 'none', "
+                f"but row_factors is 2, norm {rest}",
             )
             for changes, rest in (
                 (
-                    {"norm": False, "multiplier_width": 16},
-                    "false, multiplier_width 16 and protect 'none'",
+                    {"norm": False, "softmax": False, "fused": False, "multiplier_width": 16},
+                    "false, softmax false, multiplier_width 16 and protect 'none'",
                 ),
-                ({}, "true, multiplier_width 32 and protect 'none'"),
+                ({}, "true, softmax true, multiplier_width 32 and protect 'none'"),
                 (
                     {"multiplier_width": 16, "protect": "detect"},
-                    "true, multiplier_width 16 and protect 'detect'",
+                    "true, softmax true, multiplier_width 16 and protect 'detect'",
                 ),
             )
         ),

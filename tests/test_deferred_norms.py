@@ -1,4 +1,4 @@
-"""RMS norms that leave rows' factors to the products behind them: exact, and as good as others."""
+"""Norms and softmaxes that leave rows' factors to the products behind: exact, as good as others."""
 
 import json
 from typing import Any
@@ -17,11 +17,14 @@ from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from sim.norm import normalize, row_factors
 from sim.requantize import times_factor
+from sim.softmax import row_weights, softmax
 from tb.text_session import TextSession
 from tb.texts_session import TextsSession
 from tests.support.text_cases import LLAMA, RESIDENT, TEXT
 
-KEPT = TEXT.replace(**RESIDENT, multiplier_width=16, row_factors=2, scratchpad_bytes=1 << 17)
+KEPT = TEXT.replace(
+    **RESIDENT, multiplier_width=16, row_factors=2 * (1 + LLAMA.heads), scratchpad_bytes=1 << 17
+)
 STORIES = ROOT / "examples" / "stories260k"
 
 
@@ -38,6 +41,21 @@ def test_factors_are_the_norms(n: int) -> None:
     np.testing.assert_array_equal(s, same)
     half = (np.int64(1) << right) >> 1
     np.testing.assert_array_equal((n * s.astype(np.int64) * mantissa + half) >> right, value)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 96, 512])
+def test_weights_by_their_sum_are_probabilities(n: int) -> None:
+    rng = np.random.default_rng(n)
+    q = rng.integers(-(1 << 15), 1 << 15, (9, n)) >> rng.integers(16, size=(9, 1))
+    keep = rng.random((9, n)) < rng.choice([0.0, 0.5, 1.0], (9, 1))
+    weights, mantissa, right = row_weights(q, keep)
+    assert np.all(weights.max(axis=1) == keep.any(axis=1) * (1 << 24))
+    probabilities = softmax(q, keep)
+    assert np.all(weights[~keep] == 0)
+    # Weights are cut to 24 bits, and sums of as many are taken over 28.
+    error = np.abs(weights * mantissa / 2.0**right - probabilities)
+    assert error.max() < 2
+    assert not np.any(mantissa[~keep.any(axis=1)])
 
 
 def test_a_factor_makes_a_multiplier_at_most_2_to_the_minus_14_too_small() -> None:
@@ -73,14 +91,18 @@ def llama(**changes: Any) -> Decoder:
     return untrained(LLAMA, Quantization(**options))
 
 
-@pytest.mark.parametrize(("sim", "texts"), [("golden", 1), ("golden", 2), ("verilator", 2)])
-def test_a_machine_computes_what_the_reference_does(sim: str, texts: int) -> None:
+@pytest.mark.parametrize(
+    ("sim", "texts", "lanes"), [("golden", 1, 8), ("golden", 2, 8), ("verilator", 2, 2)]
+)
+def test_a_machine_computes_what_the_reference_does(sim: str, texts: int, lanes: int) -> None:
+    # With fewer lanes than a head has columns heads are tile columns of a drain, not rows.
     decoder = llama()
     norms = [op for op in decoder.ops if isinstance(op, Norm)]
-    assert all(op.deferred for op in norms)
+    assert all(op.deferred for op in (*norms, *decoder.attentions))
     # Queries, keys, values, gate and up of each layer, and the head.
     assert sum(op.factors for op in decoder.ops if isinstance(op, Linear)) == 5 * LLAMA.layers + 1
-    config = KEPT.replace(registered=sim == "verilator")
+    registered = sim == "verilator"
+    config = KEPT.replace(registered=registered, lanes=lanes, cols=min(KEPT.cols, 2 * lanes))
     program = compile_text(decoder, config, context=12, sinks=2, texts=texts)
     tokens = np.random.default_rng(3).integers(LLAMA.vocabulary, size=(14, texts)).tolist()
     session = (TextSession if texts == 1 else TextsSession)(program, sim)
@@ -118,8 +140,8 @@ def test_layer_norms_are_refused() -> None:
 
 def test_a_machine_has_norms_of_one_kind() -> None:
     for decoder, config, message in (
-        (llama(), KEPT.replace(row_factors=1), "has deferred norms of 2 rows, but row_factors"),
-        (llama(deferred=False), KEPT, "norms that are not deferred, but row_factors is 2"),
+        (llama(), KEPT.replace(row_factors=9), "norms and softmaxes of 14 rows, but row_factors"),
+        (llama(deferred=False), KEPT, "or softmaxes that are not deferred, but row_factors is 14"),
     ):
         with pytest.raises(FitError, match=message):
             compile_text(decoder, config, context=12, texts=2)

@@ -5,7 +5,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from hdl.functions.softmax import SoftmaxUnit
-from sim.softmax import softmax
+from sim.softmax import row_weights, softmax
 from tb.simulate import simulate
 
 
@@ -25,18 +25,22 @@ def make_rows(lengths, lanes, rng):
     return beats
 
 
-def run_case(unit, beats, rng, stall=0.0):
-    """Check every output beat; return the cycles in which beats were taken and brought."""
+def run_case(unit, beats, rng, stall=0.0, *others):
+    """Check every output beat; return the cycles in which beats were taken and brought.
+
+    Beats of a unit with factors have their row's number, too. Testbenches of ``others`` run beside.
+    """
     cycles_in, cycles_out = [], []
 
     async def drive(ctx):
         cycle = 0
-        for q, mask, last, _ in beats:
+        for q, mask, last, _, *number in beats:
             offered = False
             while True:
                 offered = offered or rng.random() >= stall
                 ctx.set(unit.i.valid, offered)
-                ctx.set(unit.i.payload, {"q": q, "mask": mask, "last": last})
+                more = {"number": number[0]} if number else {}
+                ctx.set(unit.i.payload, {"q": q, "mask": mask, "last": last, **more})
                 *_, ready = await ctx.tick().sample(unit.i.ready)
                 cycle += 1
                 if offered and ready:
@@ -46,7 +50,7 @@ def run_case(unit, beats, rng, stall=0.0):
 
     async def check(ctx):
         cycle = 0
-        for _, mask, last, p in beats:
+        for _, mask, last, p, *_ in beats:
             while True:
                 takes = rng.random() >= stall
                 ctx.set(unit.o.ready, takes)
@@ -61,6 +65,8 @@ def run_case(unit, beats, rng, stall=0.0):
     simulator.add_clock(1e-6)
     simulator.add_testbench(drive)
     simulator.add_testbench(check)
+    for other in others:
+        simulator.add_testbench(other)
     simulator.run()
     return cycles_in, cycles_out
 
@@ -94,6 +100,50 @@ def test_every_cycle_takes_and_brings_a_beat(lengths):
     assert cycles_in == list(range(1, len(beats) + 1))
     if len(set(lengths)) == 1:
         assert cycles_out[-1] - cycles_out[0] == len(beats) - 1
+
+
+@pytest.mark.parametrize(("lanes", "max_row"), [(1, 1), (1, 9), (3, 20), (4, 512), (8, 32)])
+@pytest.mark.parametrize("stall", [0.0, 0.3])
+def test_deferred_rows_leave_their_factors(lanes, max_row, stall):
+    rng = np.random.default_rng(lanes)
+    lengths = [max_row, 1, *rng.integers(1, min(max_row, 60) + 1, 40)]
+    unit = SoftmaxUnit(lanes, max_row, factors=37)
+    beats, factors = make_deferred(lengths, lanes, rng)
+    found = []
+
+    async def keep(ctx):
+        while len(found) < len(factors):
+            *_, valid, got = await ctx.tick().sample(unit.factor.valid, unit.factor.payload)
+            if valid:
+                found.append((got.number, got.factor.mantissa, got.factor.right))
+
+    cycles_in, cycles_out = run_case(unit, beats, rng, stall, keep)
+    assert [(n, mantissa, right * (mantissa > 0)) for n, mantissa, right in found] == factors
+    if not stall:
+        first = -(-max_row // lanes)
+        assert cycles_out[0] - cycles_in[first - 1] == unit.latency
+        assert unit.latency == (lanes - 1).bit_length() + 8
+        # Many short rows wait behind a much longer one.
+        assert max_row > 60 or cycles_in == list(range(1, len(beats) + 1))
+
+
+def make_deferred(lengths, lanes, rng):
+    """Return the beats of random rows as (q, mask, last, weights, number), and their factors."""
+    beats, factors = [], []
+    for q, mask, last, _ in make_rows(lengths, lanes, rng):
+        beats.append((q, mask, last))
+    begin, found = 0, []
+    for length in lengths:
+        row = beats[begin : begin + -(-int(length) // lanes)]
+        number = int(rng.integers(37))
+        keep = np.array([[mask >> lane & 1 for lane in range(lanes)] for _, mask, _ in row], bool)
+        q = np.array([q for q, _, _ in row])
+        weights, mantissa, right = row_weights(q.reshape(-1), keep.reshape(-1))
+        factors.append((number, int(mantissa[0]), int(right[0])))
+        for beat, each in zip(row, weights.reshape(-1, lanes).tolist(), strict=True):
+            found.append((*beat, each, number))
+        begin += len(row)
+    return found, factors
 
 
 def test_parameters_are_checked():

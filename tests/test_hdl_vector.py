@@ -65,9 +65,11 @@ def test_accumulators_as_input(preset, changes):
         (3, {"registered": True, "rotary": True}),
         (5, {"fused": False, "lanes": 3, "argmax": True}),
         (16, {"registered": True, "softmax_lanes": 6, "bias_width": 20}),
+        (40, {"registered": True, "softmax_lanes": 6, "lanes": 3, "norm": True}),
+        (7, {"registered": False, "softmax": True, "lanes": 2}),
     ],
 )
-def test_norms_that_leave_their_factors(factors, changes):
+def test_norms_and_softmaxes_that_leave_their_factors(factors, changes):
     # Without most units every fourth command is a NORM.
     absent = dict.fromkeys(
         ("softmax", "activation") if "softmax_lanes" not in changes else (), False
@@ -77,11 +79,13 @@ def test_norms_that_leave_their_factors(factors, changes):
     run_case(config, "icarus", seed=7, steps=60)
 
 
+@pytest.mark.parametrize("factors", [0, 9])
 @pytest.mark.parametrize(("registered", "wide"), [(False, 0), (True, 0), (False, 6), (True, 6)])
-def test_softmaxes_that_are_followed(registered, wide):
+def test_softmaxes_that_are_followed(registered, wide, factors):
     # Without most units a program has about ten of them.
     absent = dict.fromkeys(("norm", "activation"), False)
     units = {"fused": True, "registered": registered, "softmax_lanes": wide}
+    units |= {"row_factors": factors, "multiplier_width": 16} if factors else {}
     config = PRESETS["odd"].replace(cols=6, program_depth=8192, **units, **absent)
     run_case(config, "icarus", seed=5, steps=100)
 

@@ -188,6 +188,18 @@ def test_a_softmax_of_more_columns_than_a_word_has_needs_the_same_for_all():
     [
         ("NORM m=1 n=1", "NORM at word 0 needs rms and factors, as row_factors is 2"),
         ("NORM m=1 n=1 factors", "NORM at word 0 needs rms and factors, as row_factors is 2"),
+        *(
+            (
+                f"SOFTMAX m=1 n=1 {flags}",
+                "SOFTMAX at word 0 needs factors and excludes diagonal, as row_factors is 2",
+            )
+            for flags in ("", "factors diagonal")
+        ),
+        ("DRAIN m=1 n=1 by_tile", "DRAIN at word 0 has by_tile, which needs factors"),
+        (
+            f"DRAIN m=1 n={2 * CONFIG.cols + 1} by_tile factors",
+            "DRAIN at word 0 reads factors from 0 to 2, but it has 2",
+        ),
         (
             "NORM m=2 n=1 params=65536 rms factors",
             "NORM at word 0 writes factors from 1 to 2, but it has 2",

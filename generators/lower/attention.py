@@ -62,6 +62,7 @@ def softmax(
     diagonal = op.heads[head].diagonal
     return work.softmax(
         *(() if diagonal is None else ("diagonal",)),
+        *(("factors",) if op.deferred else ()),
         *flags,
         limit=limit,
         limit_step=limit_step,

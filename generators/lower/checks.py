@@ -132,21 +132,24 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
         )
 
 
-def check_factors(graph: IntegerGraph, config: Config, rows: int) -> None:
-    """Refuse norms of so many rows that a configuration does not have.
+def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
+    """Refuse norms and softmaxes that a configuration does not have, those of so many texts.
 
     With ``row_factors`` it has those alone that leave their rows' factors to products.
     """
     name, found = graph.description.name, config.row_factors
-    norms = [op for op in graph.ops if isinstance(op, Norm)]
-    if any(op.deferred for op in norms) and found < rows:
+    ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]
+    rows = texts * (1 + graph.description.heads)
+    if any(op.deferred for op in ops) and found < rows:
         raise FitError(
-            f"Model {name} has deferred norms of {rows} rows, but row_factors is {found}",
+            f"Model {name} has deferred norms and softmaxes of {rows} rows, but row_factors is "
+            f"{found}",
             {"row_factors": rows, "multiplier_width": 16},
         )
-    if found and not all(op.deferred for op in norms):
+    if found and not all(op.deferred for op in ops):
         raise FitError(
-            f"Model {name} has norms that are not deferred, but row_factors is {found}",
+            f"Model {name} has norms or softmaxes that are not deferred, but row_factors is "
+            f"{found}",
             {"row_factors": 0},
         )
 

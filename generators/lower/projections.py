@@ -271,7 +271,7 @@ class Instructions:
         dim, written = self.model.dim, Written(op.target.name)
         target = self._rows(View(Ref("h"), op.target.stride), text)
         m = self.m if text is None else 1
-        words = factored(words, text) if op.deferred else words
+        words = factored(words, text or 0) if op.deferred else words
         return Work(self._rows(self.stream, text), target, m, dim, words, written).norm(op)
 
     def _rows(self, view: View, text: int | None) -> View:
@@ -323,9 +323,9 @@ class Instructions:
             self.stage.add(*flatten(fused([added, self._norm(step, words, text)], keep=True)))
 
 
-def factored(words: int, text: int | None) -> int:
-    """Return the operand of parameter words and the rows' factors, of all texts or of one."""
-    return words + ((text or 0) << FACTOR_SHIFT)
+def factored(words: int, first: int) -> int:
+    """Return the operand of parameter words and of factors from a number on."""
+    return words + (first << FACTOR_SHIFT)
 
 
 def place_behind(place: Ref | Given, offset: int) -> Ref | Given:

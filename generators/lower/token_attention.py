@@ -14,7 +14,7 @@ from generators.lower.attention import WRITTEN, mix, score, softmax
 from generators.lower.cached import Cached
 from generators.lower.instructions import Count, View, Work
 from generators.lower.plan import context_of, part, runs
-from generators.lower.projections import Instructions, place_behind
+from generators.lower.projections import Instructions, factored, place_behind
 from generators.lower.residence import Register
 from generators.lower.walk import Rowwise
 from generators.network import Home
@@ -43,6 +43,8 @@ class TokenAttention:
         self.rows = make.rows // make.texts
         self.op, self.model, self.kept = op, make.model, make.plan.kept[op.key.name][text]
         self.text, self.last = text, text == make.texts - 1
+        self.factor = make.texts + text * self.model.heads
+        """Number of the first head's factor: those of norms come before, and of texts before."""
         self.query = Ref("query", text * self.plan.query_stride(op))
         self.parts = self.plan.key_parts if self.last else [(0, self.model.kv_heads)]
         """Key heads (first, end) whose contexts are drained at once, beside a product of them."""
@@ -206,6 +208,8 @@ class TokenAttention:
         counts = {self.plan.words[f"{name}.{head}"].count for head in heads}
         beside = self.tiles == 1 or self.op.group == 1
         whole = beside and self.op.head_dim % self.config.cols == 0 and not self.plan.by_row
+        # With factors, one of a tile column's is the head's.
+        whole = whole and (self.tiles == 1 or not self.op.deferred)
         alike = part(self.context, 0, self.op.target.columns).per_tensor
         return whole and (alike or counts == {self.tiles * self.config.lane_groups})
 
@@ -267,6 +271,8 @@ class TokenAttention:
             drained = replace(work, target=scores).requantize(Opcode.DRAIN, *WRITTEN)
             self.make.stage.add(drained)
             work = replace(work, source=scores, params=word + 1)
+        if self.op.deferred:
+            work = replace(work, params=factored(work.params, self.factor + head))
         made = softmax(self.op, head, work, *flags, limit=limit, limit_step=step)
         self.make.stage.add(made)
 
@@ -288,6 +294,9 @@ class TokenAttention:
         target = View(Ref("context", offset), stride)
         flags = flags or (("per_tensor",) if alike else ())
         flags += ("wide_out",) if made.wide else ()
+        if self.op.deferred:
+            flags += ("factors", *(("by_tile",) if heads > 1 else ()))
+            words = factored(words, self.factor + head)
         written = Written(made.name)
         work = Work(sums, target, m, heads * width, words, written)
         self.make.stage.add(work.requantize(Opcode.DRAIN, *flags))

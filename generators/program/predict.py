@@ -14,6 +14,7 @@ from arch.errors import ProgramError
 from arch.instruction import Instruction, unpack_one
 from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
 from generators.program.timing import MatrixTiming, VectorTiming
+from hdl.control.dispatch import queue_latency
 from hdl.memory.requests import lines_wait
 from sim.flow import Step, run
 
@@ -127,7 +128,7 @@ class _Machine:
         late = int(self._config.registered)
         begin = max(self._now, self._leaves[engine].popleft() - 2 * late)
         self._now = begin + DEFINITIONS[step.opcode].words
-        visible = self._now + self._config.queue_depth - 1 + late
+        visible = self._now + queue_latency(self._config.queue_depth) - 1 + late
         self._queues[engine].append(_Command(step, visible, len(self._timeline)))
         self._timeline.append((0, 0))
 

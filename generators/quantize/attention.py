@@ -25,10 +25,13 @@ def quantize_attention(
     node: network.Attention,
     kv_bits: int,
     block: int,
+    *,
+    deferred: bool,
 ) -> Attention:
     """Return an attention in integers, of which so many upper bits of keys and values are kept.
 
-    Of values these are mantissas, if so many columns share an exponent in a ``block``.
+    Of values these are mantissas, if so many columns share an exponent in a ``block``. With
+    ``deferred`` contexts are divided by the sums of weights.
 
     Raises :class:`InputError` where a scalar of shaped attention is too large for an operand.
     """
@@ -64,6 +67,7 @@ def quantize_attention(
         kv_bits=kv_bits,
         whole=whole,
         block=block,
+        deferred=deferred,
     )
 
 

@@ -68,8 +68,9 @@ class Quantization:
     """The gains of RMS norms are in the weights behind them, so that all columns of a norm
     have the same parameters, which take one word of the machine's."""
     deferred: bool = False
-    """RMS norms, whose gains are ``folded``, leave their rows' factors to the products behind them:
-    rows of INT8 are those of the residual stream. Values have no offsets; decoders."""
+    """RMS norms, whose gains are ``folded``, and softmaxes leave rows' factors to the products
+    behind them: rows of INT8 are those of the residual stream, and weights of which the largest is
+    1. Values have no offsets; decoders."""
     wide_functions: bool = False
     """Smooth activations take INT16 and are polynomials, instead of tables of INT8."""
     activations: str = INT8

@@ -269,7 +269,10 @@ class _Quantizer:
     def _attention(self, node: network.Attention) -> Attention:
         bits = self.options.kv_bits if node.key.home is Home.CACHE else NARROW_BITS
         block = self.options.block if bits < NARROW_BITS else 0
-        return quantize_attention(self.model, self.weights, self.steps, node, bits, block)
+        deferred = self.options.deferred
+        return quantize_attention(
+            self.model, self.weights, self.steps, node, bits, block, deferred=deferred
+        )
 
     @property
     def _variable(self) -> bool:

@@ -52,7 +52,7 @@ from sim.pairs import BITS, score_sums, upper
 from sim.polynomial import evaluate_table
 from sim.requantize import requantize, saturate16, times_factor
 from sim.rotary import rotate, times
-from sim.softmax import softmax
+from sim.softmax import row_weights, softmax
 from sim.table import lookup
 
 
@@ -234,13 +234,19 @@ class _Evaluation:
                 sums = product(queries[index], keyed.T)
             part = op.scores if op.scores.per_tensor else op.scores.columns(index, 1)
             scores.append(_requantized(sums, part, 0, *_bounds(WIDE)))
-            p = softmax(scores[-1], seen)  # Q0.24
+            context = head.context
+            if op.deferred:
+                p, *factors = row_weights(scores[-1], seen)  # Q0.24
+                by = times_factor(context.multiplier, context.shift, *factors)
+                context = Rescale(context.bias, *by)
+            else:
+                p = softmax(scores[-1], seen)  # Q0.24
             if head.diagonal is not None:
                 p = p + head.diagonal * np.eye(count, dtype=np.int64)
             zero = op.probability_zero
             matrices.append(_requantized(p, head.probabilities, zero, *low_high))
             sums = multiply(matrices[-1], values[index // op.group], zero)
-            contexts.append(_requantized(sums, head.context, 0, *_bounds(op.target.width)))
+            contexts.append(_requantized(sums, context, 0, *_bounds(op.target.width)))
         self.found[f"{op.prefix}.scores"] = np.array(scores)
         self.found[f"{op.prefix}.probabilities"] = np.array(matrices)
         self._keep(op.target, np.concatenate(contexts, axis=1), residual=op.residual)

@@ -60,7 +60,10 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "sparse_unit": lambda config: SparseUnit(config, sparse_lanes(config)),
     "vector_engine": VectorEngine,
     "softmax": lambda config: SoftmaxUnit(
-        config.beat_lanes, config.max_row, parity=config.protected("queues") != "none"
+        config.beat_lanes,
+        config.max_row,
+        factors=config.row_factors,
+        parity=config.protected("queues") != "none",
     ),
     "addnorm": lambda config: AddNormUnit(
         lanes=config.lanes, max_row=config.max_row, parity=config.protected("queues") != "none"

@@ -2,6 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect
 
 from arch.config import Config
@@ -22,13 +23,19 @@ def _parity(word: Value) -> Value:
     return Cat(word[:middle].xor(), word[middle:].xor())
 
 
+def queue_latency(depth: int) -> int:
+    """Return the cycles from a command's last word to the command, of a queue of such a depth."""
+    return min(depth, 2)
+
+
 class CommandQueue(Component):
     """Assembles an engine's commands from words and holds up to ``depth`` of them.
 
-    One word a cycle; a command comes out ``depth`` cycles after its last word at the earliest.
+    One word a cycle; a command comes out ``latency`` cycles after its last word at the earliest.
     Operands that the instruction does not have keep whatever value they had. ``busy`` while there
-    is a command or a part of one. With ``registered`` a place is filled only when it is empty, so
-    that no place depends on those before it, and which operand is next is known before it comes.
+    is a command or a part of one. From three places on all but the first are a memory's. With
+    ``registered`` a place is filled only when it is empty, so that no place depends on those before
+    it, and which operand is next is known before it comes.
     With ``parity`` each operand has two bits more, one for each half, and so has the rest;
     ``wrong`` a cycle after one that comes out is not as it came in.
     """
@@ -36,6 +43,7 @@ class CommandQueue(Component):
     def __init__(self, engine: Engine, depth: int, *, registered: bool, parity: bool = False):
         self.engine = engine
         self.depth = depth
+        self.latency = queue_latency(depth)
         self.registered = registered
         self._parity = parity
         command = data.StructLayout({"pop": len(Engine), "command": command_layout(engine)})
@@ -89,13 +97,16 @@ class CommandQueue(Component):
         full = [complete]
         m.d.comb += self.i.ready.eq(~complete)
         valid, payload, moved = complete, command, taken
-        for place in range(1, self.depth):
-            held = Signal.like(command, name=f"held_{place}", reset_less=True)
-            waiting = Signal(name=f"waiting_{place}")
-            leaves = Signal(name=f"leaves_{place}")
-            m.d.comb += moved.eq(valid & (~waiting | (leaves & (not self.registered))))
-            if place == 1:
-                m.d.comb += self.i.ready.eq(~complete | ~waiting)
+        if self.depth > 2:
+            valid, payload, moved = self._stored(m, complete, command, taken)
+            full.append(valid)
+        elif self.depth == 2:
+            held = Signal.like(command, name="held_1", reset_less=True)
+            waiting, leaves = Signal(name="waiting_1"), Signal(name="leaves_1")
+            m.d.comb += [
+                moved.eq(valid & (~waiting | (leaves & (not self.registered)))),
+                self.i.ready.eq(~complete | ~waiting),
+            ]
             with m.If(moved):
                 m.d.sync += [held.eq(payload), waiting.eq(1)]
             with m.Elif(leaves):
@@ -117,6 +128,30 @@ class CommandQueue(Component):
             wrong = [delay(m, bits & valid.replicate(2), 1, reset=True) for bits in wrong]
             m.d.comb += self.wrong.eq(Cat(wrong).any())
         return m
+
+    def _stored(self, m, complete, command, taken):
+        """Keep commands in a memory, and return its first: whether it is one, it, and its strobe.
+
+        ``taken`` tells that a ``complete`` command goes there.
+        """
+        places = self.depth - 1
+        bits = Value.cast(command)
+        m.submodules.commands = memory = Memory(shape=len(bits), depth=places, init=[])
+        write, read = memory.write_port(), memory.read_port(domain="comb")
+        level, some, leaves = Signal(range(places + 1)), Signal(), Signal()
+        after = Signal.like(level)
+        m.d.comb += [
+            taken.eq(complete & (level != places)),
+            self.i.ready.eq(~complete | taken),
+            write.en.eq(taken),
+            write.data.eq(bits),
+            after.eq(level + taken - leaves),
+        ]
+        m.d.sync += [level.eq(after), some.eq(after != 0)]
+        for place, moves in ((write.addr, taken), (read.addr, leaves)):
+            with m.If(moves):
+                m.d.sync += place.eq(Mux(place == places - 1, 0, place + 1))
+        return some, data.View(command.shape(), read.data), leaves
 
     def _take(self, m, command, name):
         """Take the word that comes for an operand."""

@@ -20,6 +20,11 @@ def factor_layout() -> data.StructLayout:
     return data.StructLayout({"mantissa": unsigned(MANTISSA_WIDTH), "right": unsigned(RIGHT_WIDTH)})
 
 
+def numbered_layout(factors: int) -> data.StructLayout:
+    """Return a row's factor with its number, of so many."""
+    return data.StructLayout({"number": range(factors), "factor": factor_layout()})
+
+
 class RowFactors(Component):
     """Add two rows, and give their sum, and the factor that normalizes it, reading the input once.
 

@@ -5,9 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from arch.isa import Engine
+from arch.isa import FACTOR_SHIFT, Engine
 from hdl.component import Component
-from hdl.functions.row_factors import factor_layout
+from hdl.functions.row_factors import factor_layout, numbered_layout
 from hdl.memory.protected import error_port, errors_of, gather
 from hdl.ports import command_layout
 from hdl.stream.flow import Flow
@@ -48,8 +48,10 @@ class FrontEnds(Component):
         if config.norm:
             sums = data.ArrayLayout(signed(16), config.lanes)
             members["o_sum"] = Out(stream.Signature(sums))
-        if config.row_factors:
+        if config.row_factors and config.norm:
             members["factor"] = Out(Flow(factor_layout()))
+        if config.row_factors and config.softmax:
+            members["sum_factor"] = Out(Flow(numbered_layout(config.row_factors)))
         if config.softmax or config.norm:
             members |= error_port(config.protected("queues"))
         super().__init__(members)
@@ -119,6 +121,12 @@ class FrontEnds(Component):
             front.diagonal.eq(self._near(m, command.diagonal)),
             front.diagonal_value.eq(self._near(m, command.diagonal_value)),
         ]
+        if self.config.row_factors:
+            m.d.comb += [
+                front.number.eq(self._near(m, command.params[FACTOR_SHIFT:])),
+                self.sum_factor.valid.eq(front.factor.valid),
+                self.sum_factor.payload.eq(front.factor.payload),
+            ]
         return front
 
     def _norm(self, m):

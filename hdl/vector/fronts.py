@@ -8,7 +8,7 @@ from arch.config import Config
 from arch.isa import COUNT_WIDTH
 from hdl.component import Component
 from hdl.functions.addnorm import AddNormUnit
-from hdl.functions.row_factors import RowFactors, factor_layout
+from hdl.functions.row_factors import RowFactors, factor_layout, numbered_layout
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.memory.protected import error_port, errors_of, gather
 from hdl.stream.flow import Flow
@@ -88,12 +88,19 @@ class SoftmaxFront(Component):
     ``start`` may come again before the last beat is taken, if only ``start_column`` and ``limit``
     are others and both hold still while ``owes`` is 1: they are taken behind that beat.
     ``registered`` puts a register in front of the unit, and one behind it where that is added.
+    With ``row_factors`` values are the weights, and ``factor`` brings each row's factor with its
+    number: ``number`` is that of row 0, and another one with another ``start``.
     """
 
     def __init__(self, config: Config):
         self.config = config
+        factor = {}
+        if config.row_factors:
+            factor["number"] = In(range(config.row_factors))
+            factor["factor"] = Out(Flow(numbered_layout(config.row_factors)))
         super().__init__(
             {
+                **factor,
                 "start": In(1),
                 "start_column": In(signed(OFFSET_WIDTH)),
                 "start_step": In(signed(OFFSET_WIDTH)),
@@ -114,7 +121,8 @@ class SoftmaxFront(Component):
         lanes = self.config.beat_lanes
         parity = self.config.protected("queues") != "none"
         beats = staged(m, self.config, wiring.flipped(self.i), "beats")
-        unit = SoftmaxUnit(lanes, self.config.max_row, parity=parity)
+        factors = self.config.row_factors
+        unit = SoftmaxUnit(lanes, self.config.max_row, factors=factors, parity=parity)
         m.submodules.softmax = unit
         gather(m, self, errors_of([unit]))
         m.submodules.first = first = ColumnOffset(lanes)
@@ -142,6 +150,8 @@ class SoftmaxFront(Component):
                 tracker.advance.eq(flow.valid & flow.ready),
                 tracker.row_last.eq(row_last),
             ]
+        if factors:
+            self._number(m, unit, begin, beats)
         inside = Cat((first.offset <= lane) & (limit.offset > lane) for lane in range(lanes))
         m.d.comb += [
             Cat(unit.i.p.q).eq(Cat(elements(beats.p, lanes, 2))),
@@ -170,6 +180,19 @@ class SoftmaxFront(Component):
             added = Mux(probabilities.p.diagonal[lane], self.diagonal_value, 0)
             m.d.comb += self.o.p.value[lane].eq(probabilities.p.found.p[lane] + added)
         return m
+
+    def _number(self, m, unit, begin, beats):
+        """Number the rows, and bring their factors."""
+        number = Signal.like(self.number)
+        with m.If(begin):
+            m.d.sync += number.eq(self.number)
+        with m.Elif(beats.valid & beats.ready & beats.p.row_last):
+            m.d.sync += number.eq(number + 1)
+        m.d.comb += [
+            unit.i.p.number.eq(number),
+            self.factor.valid.eq(unit.factor.valid),
+            self.factor.payload.eq(unit.factor.payload),
+        ]
 
 
 class NormFront(Component):

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from hdl.arithmetic.multiplier import multiply
 from hdl.component import Component
-from hdl.functions.row_factors import factor_layout
+from hdl.functions.row_factors import factor_layout, numbered_layout
 from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.memory.split_ram import SplitRam
 from hdl.stream.credits import CreditQueue
@@ -72,9 +72,12 @@ def words_wait(config: Config, first: int) -> int:
 
 def factor_members(config: Config) -> dict[str, Any]:
     """Return the ports of a memory whose words may be multiplied by factors of rows."""
-    number = range(config.row_factors)
-    kept = data.StructLayout({"number": number, "factor": factor_layout()})
-    return {"factors": In(1), "factor": In(number), "kept": In(Flow(kept))}
+    return {
+        "factors": In(1),
+        "by_tile": In(1),
+        "factor": In(range(config.row_factors)),
+        "kept": In(Flow(numbered_layout(config.row_factors))),
+    }
 
 
 class ParamMemory(Component):
@@ -87,8 +90,8 @@ class ParamMemory(Component):
     of its beat.
     With ``factored``, words come three cycles later; of a walk with ``factors`` their multipliers
     and shifts are times the factors of rows, ``factor`` that of row 0, as
-    ``sim.requantize.times_factor`` has it. ``kept`` brings a row's factor with its number; it is
-    read by walks that start from the next cycle on.
+    ``sim.requantize.times_factor`` has it; with ``by_tile`` those of tile columns. ``kept`` brings
+    a factor with its number; it is read by walks that start from the next cycle on.
     Words beyond ``depth`` are not held. A word that is written is not read in that cycle: the
     program's tokens keep the order.
     """
@@ -159,8 +162,8 @@ class ParamMemory(Component):
         with m.If(walker.start):
             m.d.sync += [number.eq(self.factor), first.eq(self.factor)]
         with m.Elif(taken & walker.o.p.tile_last):
-            m.d.sync += number.eq(first)
-        with m.Elif(taken & walker.o.p.row_last):
+            m.d.sync += number.eq(Mux(self.by_tile, number + 1, first))
+        with m.Elif(taken & walker.o.p.row_last & ~self.by_tile):
             m.d.sync += number.eq(number + 1)
         depth = self.config.row_factors
         m.submodules.factors = memory = Memory(shape=factor_layout(), depth=depth, init=[])

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
-from arch.isa import FACTOR_SHIFT, Engine
+from arch.isa import Engine
 from arch.protection import LEVELS
 from hdl.component import Component
 from hdl.functions.argmax import largest_layout
@@ -27,6 +27,7 @@ from hdl.vector.epilogue import Epilogue
 from hdl.vector.fill import Fill
 from hdl.vector.front_ends import FrontEnds
 from hdl.vector.intake import Intake
+from hdl.vector.kept_factors import KeptFactors
 from hdl.vector.overlap import Overlap
 from hdl.vector.params import ParamMemory
 from hdl.vector.reader import RowReader
@@ -67,9 +68,10 @@ class VectorEngine(Component):
 
     With rotate or times it is ``RotaryUnit.latency`` more, with polynomial
     ``Epilogue.polynomial_latency``. With ``registered`` it is one more, of NORM and SOFTMAX
-    three. With ``row_factors`` a NORM takes beats + overhead + 1, DRAIN and MAP
-    ``hdl.vector.params.words_wait`` more, and the command behind a NORM begins when its rows'
-    factors are kept. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in
+    three. With ``row_factors`` a NORM takes beats + overhead + 1, a SOFTMAX ``ceil(n / lanes) - 1``
+    once, DRAIN and MAP ``hdl.vector.params.words_wait`` more. The command behind a NORM begins when
+    its rows' factors are kept; so does a NORM, and what multiplies by factors, behind a SOFTMAX.
+    SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in
     place of ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency``
     cycles after its command is done.
     """
@@ -184,8 +186,11 @@ class VectorEngine(Component):
         self._epilogue(m, epilogue, flag_r, overlap)
         awaited = Const(0)
         if config.row_factors:
-            drains_factors = opcode_r.drain & flag_r.factors
-            awaited = self._factors(m, params, fronts, drains_factors, start & opcode.norm)
+            m.d.comb += [
+                params.factors.eq(opcode_r.drain & flag_r.factors),
+                params.by_tile.eq(flag_r.by_tile),
+            ]
+            awaited = self._factors(m, params, fronts, decoder, start, opcode)
         if config.norm:
             begin = start & flag.write_sum
             self._sums(m, fronts, self._registered(m, walks.s), begin, epilogue.done, written)
@@ -227,26 +232,26 @@ class VectorEngine(Component):
             m.d.comb += late[name].eq(register)
         return late
 
-    def _factors(self, m, params, fronts, multiplies, start):
-        """Keep the factors of a NORM's rows, and return whether one is still to come.
+    def _factors(self, m, params, fronts, decoder, start, opcode):
+        """Keep rows' factors, and return whether the command at the door waits for one to come.
 
-        Drains multiply by them: the next command begins when all are kept.
+        Any one behind a NORM waits until all are kept; behind a SOFTMAX only NORM and what
+        multiplies by factors.
         """
-        command, kept = self.i.p, params.kept
-        number, left = Signal.like(kept.payload.number), Signal(range(self.config.row_factors + 1))
-        first = command.params[FACTOR_SHIFT:]
+        m.submodules.factors = factors = KeptFactors(self.config)
         m.d.comb += [
-            params.factors.eq(multiplies),
-            params.factor.eq(self._registered(m, first)),
-            kept.valid.eq(fronts.factor.valid),
-            kept.payload.number.eq(number),
-            kept.payload.factor.eq(fronts.factor.payload),
+            factors.command.eq(self.i.p),
+            factors.norm.eq(start & opcode.norm),
+            factors.softmax.eq(start & opcode.softmax),
+            params.factor.eq(self._registered(m, factors.first)),
+            params.kept.valid.eq(factors.o.valid),
+            params.kept.payload.eq(factors.o.payload),
         ]
-        with m.If(start):
-            m.d.sync += [number.eq(first), left.eq(command.m)]
-        with m.Elif(kept.valid):
-            m.d.sync += [number.eq(number + 1), left.eq(left - 1)]
-        return left != 0
+        for name in factors.flows:
+            flow, found = getattr(factors, name), getattr(fronts, name)
+            m.d.comb += [flow.valid.eq(found.valid), flow.payload.eq(found.payload)]
+        takes = decoder.flag.factors & ~decoder.opcode.softmax
+        return factors.norms | factors.softmaxes & takes
 
     def _start(self, m, start, overlap, awaited):
         """Start a command at once; with ``registered`` a cycle later, when it is decoded.

@@ -1,0 +1,113 @@
+"""The beginning of a softmax: the largest score of each row."""
+
+from collections.abc import Callable
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from hdl.component import Component
+from hdl.functions.row_queue import ROW_LATENCY, RowQueue
+from hdl.memory.protected import error_port, errors_of, gather
+from hdl.stream.pipeline import delay
+
+SCORE_WIDTH = 16
+"""Width of a score (bits)."""
+
+
+def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
+    """Return the payload of scores: a beat of a row, which columns take part, the row's end.
+
+    With ``factors``, of so many numbers that of the row's.
+    """
+    scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
+    number = {"number": range(factors)} if factors else {}
+    return data.StructLayout({"q": scores, "mask": unsigned(lanes), "last": 1, **number})
+
+
+def maximum_layout(factors: int = 0) -> data.StructLayout:
+    """Return what is known of a row when its scores are: its maximum, and its factor's number."""
+    number = {"number": range(factors)} if factors else {}
+    return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
+
+
+def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    """Return all values combined, in pairs with a register each: ``ceil_log2`` cycles."""
+    while len(values) > 1:
+        pairs = [combine(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
+        values = [delay(m, value, 1) for value in pairs + values[2 * len(pairs) :]]
+    return values[0]
+
+
+def strobes(m: Module, strobe: Value, cycles: int) -> Signal:
+    """Return a strobe as it was 1, 2, .. ``cycles`` cycles ago, bit 0 first; reset clears them."""
+    history = Signal(cycles)
+    m.d.sync += history.eq(Cat(strobe, history))
+    return history
+
+
+def _larger(a: Value, b: Value) -> Value:
+    return Mux(a > b, a, b)
+
+
+class RowMaximum(Component):
+    """Brings each beat of a row with the largest score of the row's columns that take part.
+
+    Of a row where none does, it is -32,768. Latency from a row's last beat to its first is
+    ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle. With ``factors`` a row has a
+    number of so many, too. ``errors`` with ``parity``.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, lanes: int, max_beats: int, *, factors: int = 0, parity: bool = False):
+        self.lanes, self.factors = lanes, factors
+        self.depth = ceil_log2(lanes)
+        self.queue = RowQueue(
+            score_layout(lanes),
+            maximum_layout(factors),
+            max_beats=max_beats,
+            waiting=self.depth + 2,
+            parity=parity,
+        )
+        self.latency = self.depth + 2 + ROW_LATENCY
+        super().__init__(
+            {
+                "i": In(stream.Signature(score_layout(lanes, factors))),
+                "o": Out(self.queue.o.signature),
+                **error_port("detect" if parity else "none"),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Reduce a beat, then the beats of a row."""
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        gather(m, self, errors_of([queue]))
+        beat = self.i.payload
+        taken = self.i.valid & self.i.ready
+        lowest = -(1 << (SCORE_WIDTH - 1))
+        scores = [Mux(beat.mask[lane], beat.q[lane], lowest) for lane in range(self.lanes)]
+        largest = reduce(m, [delay(m, score, 1) for score in scores], _larger)
+        valid = strobes(m, taken, self.depth + 1)[-1]
+        row_end = strobes(m, taken & beat.last, self.depth + 2)
+        before = Signal(signed(SCORE_WIDTH), init=lowest)
+        maximum = Signal(signed(SCORE_WIDTH))
+        m.d.comb += maximum.eq(_larger(largest, before))
+        with m.If(valid):
+            m.d.sync += before.eq(Mux(row_end[-2], lowest, maximum))
+        m.d.comb += [
+            self.i.ready.eq(queue.room),
+            queue.commit.eq(taken),
+            queue.commit_last.eq(beat.last),
+            queue.beat_en.eq(taken),
+            *(queue.beat[name].eq(beat[name]) for name, _ in queue.beat.shape()),
+            queue.row_en.eq(row_end[-1]),
+        ]
+        m.d.comb += queue.row.maximum.eq(delay(m, maximum, 1))
+        if self.factors:
+            m.d.comb += queue.row.number.eq(delay(m, beat.number, self.depth + 2))
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        return m

@@ -1,0 +1,201 @@
+"""The middle of a softmax: scores become weights, whose sum is inverted."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION, WEIGHT_FRACTION
+from arch.polynomial import MANTISSA_WIDTH
+from hdl.arithmetic.exponential import EXPONENTIAL_LATENCY, SHIFT_WIDTH, OctaveExponential
+from hdl.arithmetic.reciprocal import Reciprocal
+from hdl.component import Component
+from hdl.functions.row_divide import probability_layout
+from hdl.functions.row_factors import numbered_layout
+from hdl.functions.row_maximum import maximum_layout, reduce, score_layout, strobes
+from hdl.functions.row_queue import ROW_LATENCY, RowQueue
+from hdl.memory.protected import error_port, errors_of, gather
+from hdl.stream.credits import CreditQueue
+from hdl.stream.flow import Flow
+from hdl.stream.pipeline import delay
+
+ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
+"""Exponent of the reciprocal of a sum of 1."""
+
+
+def scored_layout(lanes: int, factors: int) -> data.StructLayout:
+    """Return a beat of scores with what is known of its row."""
+    return data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout(factors)})
+
+
+class WeightLanes:
+    """The pipeline that turns scores into weights and adds a row's, which never stands still.
+
+    Weights come ``weighed`` cycles behind their beat; with ``late`` from registers behind the
+    exponentials, a cycle later. A row's reciprocal comes ``inverted`` cycles behind its last beat.
+    """
+
+    def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
+        self.lanes, self._late = lanes, int(late)
+        self._depth = ceil_log2(lanes)
+        self.weighed = EXPONENTIAL_LATENCY + 1 + self._late
+        # Cycles from a beat to the sum of its weights.
+        self._summed = self.weighed + 1 + self._depth
+        count_width = (lanes * max_beats).bit_length()
+        self._sum_width = WEIGHT_FRACTION + count_width
+        self._reciprocal = Reciprocal(self._sum_width)
+        self.inverted = self._summed + 1 + self._reciprocal.latency
+        weight = data.StructLayout({"mantissa": OCTAVE_MANTISSA + 1, "shift": SHIFT_WIDTH})
+        self.weights = data.ArrayLayout(weight, lanes)
+        self.row = data.StructLayout({"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()})
+
+    def place(self, m, i, taken, weights, mask, row):
+        """Place the pipeline: subtract, exponentiate, add within a beat and over beats, invert.
+
+        Beats of ``i`` enter with ``taken``. A weight of ``weights`` is
+        ``mantissa * 2**(-16 - shift)``, 0 of a column that does not take part in ``mask``; the
+        sum's reciprocal is ``inverse * 2**(-16 - scale)`` in ``row``. Returns the weights in Q1.28,
+        further bits dropped, whose sum cannot overflow, a cycle behind ``weights``; their beat's
+        strobe, and that of a row's end; and the strobe of ``row``.
+        """
+        m.submodules.reciprocal = reciprocal = self._reciprocal
+        beat = i.beat
+        parts = []
+        for lane in range(self.lanes):
+            m.submodules[f"exponential_{lane}"] = exponential = OctaveExponential()
+            weight = weights[lane]
+            m.d.comb += [
+                exponential.en.eq(1),
+                exponential.distance.eq(delay(m, i.row.maximum - beat.q[lane], 1)),
+                exponential.keep.eq(delay(m, beat.mask[lane], 1)),
+                weight.mantissa.eq(delay(m, exponential.mantissa, self._late)),
+                weight.shift.eq(delay(m, exponential.shift, self._late)),
+            ]
+            mantissa, shift = exponential.mantissa, exponential.shift
+            if self._late:
+                mantissa, shift = weight.mantissa, weight.shift
+            fixed = mantissa << (WEIGHT_FRACTION - OCTAVE_MANTISSA)
+            parts.append(delay(m, fixed >> shift, 1))
+        part = reduce(m, parts, lambda a, b: a + b)
+
+        valid = strobes(m, taken, self._summed)
+        row_end = strobes(m, taken & beat.last, self._summed + 1)
+        before = Signal(self._sum_width, reset_less=True)
+        total = Signal(self._sum_width, reset_less=True)
+        begins = Signal(init=1)
+        m.d.comb += total.eq(Mux(begins, 0, before) + part)
+        with m.If(valid[-1]):
+            m.d.sync += [before.eq(total), begins.eq(row_end[-2])]
+        m.d.comb += [
+            mask.eq(delay(m, beat.mask, self.weighed)),
+            reciprocal.en.eq(1),
+            reciprocal.valid_i.eq(row_end[-1]),
+            reciprocal.x.eq(delay(m, total, 1)),
+            row.inverse.eq(reciprocal.mantissa),
+            row.scale.eq(ONE_EXPONENT - reciprocal.exponent),
+        ]
+        weighed, last = valid[self.weighed - 1], row_end[self.weighed - 1]
+        return parts, weighed, last, reciprocal.valid_o
+
+
+class RowWeights(Component):
+    """Turns a row's scores into weights and brings them with the reciprocal of their sum.
+
+    Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`.
+    Latency from a row's last beat to its first is
+    ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
+    cycle. ``errors`` with ``parity``.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, lanes: int, max_beats: int, *, parity: bool = False):
+        self._lanes = WeightLanes(lanes, max_beats)
+        self.queue = RowQueue(
+            data.StructLayout({"weight": self._lanes.weights, "mask": lanes, "last": 1}),
+            self._lanes.row,
+            max_beats=max_beats,
+            waiting=self._lanes.inverted,
+            parity=parity,
+        )
+        self.latency = self._lanes.inverted + ROW_LATENCY
+        super().__init__(
+            {
+                "i": In(stream.Signature(scored_layout(lanes, 0))),
+                "o": Out(self.queue.o.signature),
+                **error_port("detect" if parity else "none"),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Hold weights back until their sum is known."""
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        beat = self.i.payload.beat
+        taken = self.i.valid & self.i.ready
+        _, weighed, last, inverted = self._lanes.place(
+            m, self.i.payload, taken, queue.beat.weight, queue.beat.mask, queue.row
+        )
+        gather(m, self, errors_of([queue]))
+        m.d.comb += [
+            self.i.ready.eq(queue.room),
+            queue.commit.eq(taken),
+            queue.commit_last.eq(beat.last),
+            queue.beat_en.eq(weighed),
+            queue.beat.last.eq(last),
+            queue.row_en.eq(inverted),
+        ]
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        return m
+
+
+class DeferredWeights(Component):
+    """Turns scores into weights at once, and brings each row's factor, equation (23).
+
+    ``o`` brings weights in unsigned Q0.24, further bits dropped, of which a row's largest is
+    ``2**24``, as beats of probabilities; ``factor`` the reciprocal of a row's sum with its
+    ``number`` of ``factors``, which came with its maximum. Latency is ``latency`` cycles from beat
+    to beat, throughput one beat per cycle.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, lanes: int, max_beats: int, factors: int):
+        self._lanes = WeightLanes(lanes, max_beats, late=True)
+        self.latency = self._lanes.weighed + 1
+        super().__init__(
+            {
+                "i": In(stream.Signature(scored_layout(lanes, factors))),
+                "o": Out(stream.Signature(probability_layout(lanes))),
+                "factor": Out(Flow(numbered_layout(factors))),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Queue weights behind their pipeline; let the row's number follow its sum."""
+        m = Module()
+        m.submodules.out = out = CreditQueue(self.o.payload.shape(), self.latency)
+        wiring.connect(m, out.o, wiring.flipped(self.o))
+        number = self.i.payload.row.number
+        weights, row = Signal(self._lanes.weights), Signal(self._lanes.row)
+        mask = Signal(self._lanes.lanes)
+        taken = self.i.valid & out.room
+        parts, weighed, last, inverted = self._lanes.place(
+            m, self.i.payload, taken, weights, mask, row
+        )
+        factor, shortened = self.factor.payload, WEIGHT_FRACTION - PROBABILITY_FRACTION
+        m.d.comb += [
+            self.i.ready.eq(out.room),
+            out.taken.eq(taken),
+            out.i.valid.eq(delay(m, weighed, 1, reset=True)),
+            out.i.payload.mask.eq(delay(m, mask, 1)),
+            out.i.payload.last.eq(delay(m, last, 1)),
+            *(p.eq(part >> shortened) for p, part in zip(out.i.payload.p, parts, strict=True)),
+            self.factor.valid.eq(inverted),
+            factor.number.eq(delay(m, number, self._lanes.inverted)),
+            factor.factor.mantissa.eq(row.inverse),
+            factor.factor.right.eq(OCTAVE_MANTISSA + row.scale),
+        ]
+        return m

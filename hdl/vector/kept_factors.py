@@ -1,0 +1,70 @@
+"""Numbers of the factors that norms and softmaxes leave to drains."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import COUNT_WIDTH, FACTOR_SHIFT, Engine
+from hdl.component import Component
+from hdl.functions.row_factors import factor_layout, numbered_layout
+from hdl.ports import command_layout
+from hdl.stream.flow import Flow
+
+
+class KeptFactors(Component):
+    """Brings each factor with its number, and tells whether commands have factors still to come.
+
+    ``command`` is the one at the door, and ``first`` the number of its first factor. ``norm`` and
+    ``softmax`` tell that it starts. Factors of a NORM's rows come by ``factor``, those of a
+    SOFTMAX's by ``sum_factor`` with their numbers, if the configuration has the unit; ``o`` brings
+    both: they never come at once, if no NORM starts while ``softmaxes`` is 1, and no command while
+    ``norms`` is 1. These tell that factors of either are still to come. Latency of ``o`` is 0.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        numbered = numbered_layout(config.row_factors)
+        flows = {"factor": (config.norm, factor_layout()), "sum_factor": (config.softmax, numbered)}
+        self.flows = [name for name, (given, _) in flows.items() if given]
+        super().__init__(
+            {
+                "command": In(command_layout(Engine.VECTOR)),
+                "norm": In(1),
+                "softmax": In(1),
+                **{name: In(Flow(flows[name][1])) for name in self.flows},
+                "first": Out(range(config.row_factors)),
+                "o": Out(Flow(numbered)),
+                "norms": Out(1),
+                "softmaxes": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        """Count what is to come."""
+        m = Module()
+        m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
+        if self.config.norm:
+            self._norms(m)
+        if self.config.softmax:
+            self._softmaxes(m)
+        return m
+
+    def _norms(self, m):
+        number, left = Signal.like(self.first), Signal(range(self.config.row_factors + 1))
+        m.d.comb += [
+            self.o.valid.eq(self.factor.valid),
+            self.o.payload.number.eq(number),
+            self.o.payload.factor.eq(self.factor.payload),
+            self.norms.eq(left != 0),
+        ]
+        with m.If(self.norm):
+            m.d.sync += [number.eq(self.first), left.eq(self.command.m)]
+        with m.Elif(self.factor.valid):
+            m.d.sync += [number.eq(number + 1), left.eq(left - 1)]
+
+    def _softmaxes(self, m):
+        owed = Signal(COUNT_WIDTH)
+        m.d.sync += owed.eq(owed + Mux(self.softmax, self.command.m, 0) - self.sum_factor.valid)
+        m.d.comb += self.softmaxes.eq(owed != 0)
+        with m.If(self.sum_factor.valid):
+            m.d.comb += [self.o.valid.eq(1), self.o.payload.eq(self.sum_factor.payload)]
