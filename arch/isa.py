@@ -117,7 +117,7 @@ _FLAGS: dict[Engine | None, tuple[str, ...]] = {
 """Flags of each engine's instructions, from bit 0 of the flags field on."""
 
 
-_SHARED = {"factors": "wide_in", "by_tile": "diagonal"}
+_SHARED = {"factors": "wide_in", "by_tile": "diagonal", "spaced": "rms"}
 """Flags that have the bit of another one, which none of their instructions has."""
 FACTOR_SHIFT = 16
 """Lowest bit of the number of a row's factor in ``params``, with the flag ``factors``."""

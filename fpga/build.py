@@ -18,9 +18,10 @@ from fpga.boards import Board
 from fpga.ddr3.core import ClockError, Core, make_core
 from fpga.devices import RESOURCES, Family
 from fpga.floorplan import draw
+from fpga.global_resets import spread_resets
 from fpga.harness import Harness
 from fpga.pins import CORE, TOP, constraints, top_verilog, unit_constraints
-from fpga.placement import PLACED, Placement, pack, place, placer_options
+from fpga.placement import PLACED, Placement, fills, pack, place, placer_options
 from fpga.pll import Pll, find_pll
 from fpga.sites import seat
 from fpga.synthesis import NETLIST, check_fits, count, prepare, synthesize
@@ -115,6 +116,8 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     what += [f"{device.wire_ps} ps"] * bool(device.wire_ps)
     if device.blocks:
         what += [device.multiplier_rows, device.ram_rows, device.blocks]
+    if fills(device, verilog):
+        what += ["resets on the clock network"]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
@@ -244,6 +247,8 @@ def _route(
     needed = count(board.device.family, synthesize(verilog, top, board.device, folder))
     check_fits(board.device, needed, f"Board {board.name}")
     seat(folder / NETLIST, top, board.device)
+    if fills(board.device, verilog):
+        spread_resets(folder / NETLIST, top)
     placements = place(
         replace(board.device, placer=placer_options(board.device, verilog)),
         board.package,

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 MANY = 512
-"""Registers whose reset goes to the clock network, where their wires would be a device's longest."""
+"""Registers from which on their reset goes by the clock network."""
 
 _REGISTER, _RESET, _BUFFER = "TRELLIS_FF", "LSR", "DCCA"
 

@@ -102,14 +102,17 @@ def place(
     return sorted(found, key=lambda one: (-one.mhz, one.seed))
 
 
+def fills(device: Device, verilog: str) -> bool:
+    """Return whether a design has a tree, on a device whose places are known (``fpga.sites``)."""
+    return bool(device.blocks and _TREE.search(verilog))
+
+
 def placer_options(device: Device, verilog: str) -> list[str]:
     """Return nextpnr's options of how to place and route a design on a device.
 
-    A tree has more wires than router1 ends, so router2 routes it on a device whose places are known
-    (``fpga.sites``).
+    One that :func:`fills` it has more wires than router1 ends, so router2 routes it.
     """
-    tree = device.blocks and _TREE.search(verilog)
-    return [*device.placer, *(["--router", "router2"] if tree else [])]
+    return [*device.placer, *(["--router", "router2"] if fills(device, verilog) else [])]
 
 
 def _options(device: Device, package: str, speed: str, constraints: str | None) -> list[str]:

@@ -55,6 +55,8 @@ _FLAG_UNITS = {
     "drain": "fused",
     "followed": "fused",
     "factors": "row_factors",
+    "by_tile": "row_factors",
+    "spaced": "fused",
     "pair": "packed_cache",
     "lower": "low_rows",
     "block": "block_exponents",
@@ -78,6 +80,11 @@ def _check_flags(step: Step, config: Config) -> None:
         _check_weights(step, config)
     if "by_tile" in step.flags and "factors" not in step.flags:
         raise ProgramError(f"{step} has by_tile, which needs factors")
+    if "spaced" in step.flags and (step["m"] != 1 or step["n"] % config.cols):
+        raise ProgramError(
+            f"{step} is spaced, so m must be 1 and n a multiple of {config.cols}, not "
+            f"{step['m']} and {step['n']}"
+        )
     if "followed" in step.flags:
         _check_follows(step)
     if "drain" in step.flags and config.pre_depth:

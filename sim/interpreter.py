@@ -200,6 +200,8 @@ class Interpreter:
             out = saturate16(out + residual).astype(np.int64)
         if "argmax" in flags:
             self._find_largest(step, out[0])
+        if "spaced" in flags:
+            out = out.reshape(-1, config.cols)
         self._written.append(self._write(step, "o", out, wide))
 
     def _find_largest(self, step: Step, out: Ints) -> None:

@@ -137,7 +137,10 @@ def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
 
 def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     m, n, flags = step["m"], step["n"], step.flags
-    reads, writes = [], [_rows(step, "o", m, 2 * n if "wide_out" in flags else n)]
+    size, out = 2 if "wide_out" in flags else 1, (m, n)
+    if "spaced" in flags:
+        out = n // config.cols, config.cols
+    reads, writes = [], [_rows(step, "o", out[0], size * out[1])]
     if step.opcode == Opcode.DRAIN:
         reads.append(_acc(step, config))
         writes.append(_acc(step, config))

@@ -153,8 +153,9 @@ class Schedule:
             "data": np.resize(data, elements).tolist(),
         }
         line |= {"column": int(column)} if self._config.b_transpose else {}
-        if "far" in weight_layout(self._config).members:
-            line["far"] = {name: line[name] for name in ("data", "column") if name in line}
+        if far := weight_layout(self._config).members.get("far"):
+            own = {name: line[name] for name in ("data", "column") if name in line}
+            line["far"] = [own] * far.length
         if is_far(self._config):
             row = 1 << self._next
             line["strobe"] = [

@@ -298,7 +298,7 @@ def _random_steps(config: Config, random: np.random.Generator) -> Iterator[Step]
         for _ in range(TRIES if definition.engine == Engine.VECTOR else 0):
             shape = {"m": int(random.integers(1, 5)), "n": int(random.integers(1, 30))}
             flags = frozenset(flag for flag in definition.flags if random.random() < 0.5)
-            flags -= {"followed"}
+            flags -= {"followed", "by_tile", "spaced"}
             if "polynomial" in flags and random.random() < 0.7:
                 flags &= {"per_tensor", "relu", "polynomial"}
             if "rotate" in definition.flags and random.random() < 0.5:

@@ -23,7 +23,7 @@ UNIT_FLAGS = {
     "fused": {"drain"},
 }
 """The flags that need a unit, by the configuration's field."""
-_LEFT_OUT = {*FORMAT_FLAGS, *PAIR_FLAGS, "polynomial", "factors", "by_tile"}
+_LEFT_OUT = {*FORMAT_FLAGS, *PAIR_FLAGS, "polynomial", "factors", "by_tile", "spaced"}
 """Flags that are added to those that are drawn."""
 _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 """Instructions that can read accumulators, by unit."""
@@ -122,6 +122,9 @@ class InstructionMaker:
         m = self._size(min(MAX_M, config.acc_depth // 4))
         n = self._size(min(4, config.acc_depth // 4 // m) * config.cols)
         acc_addr = self._below(4) * (config.acc_depth // 4)
+        if config.fused and self.rng.random() < 0.2:
+            # A drain of these may space its tile columns.
+            m, n = 1, config.cols * self._size(min(4, config.acc_depth // 4))
         m, n = self.filled.get(acc_addr, (m, n))
         flags = self._flags(Opcode.MATMUL)
         kt, nt = -(-k // config.rows), -(-n // config.cols)
@@ -177,7 +180,12 @@ class InstructionMaker:
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
         if self.rng.random() < 0.7:
             self._multiply(operands, m, n, flags)
-        self._in_place(operands, {"r"} if flags & {"add", "times"} else set())
+        tiles, rest = divmod(n, self.config.cols)
+        if self.config.fused and m == 1 and not rest and self.rng.random() < 0.5:
+            flags |= {"spaced"}
+            operands |= self._matrix("o", tiles, self.config.cols << ("wide_out" in flags))
+        else:
+            self._in_place(operands, {"r"} if flags & {"add", "times"} else set())
         return Instruction(Opcode.DRAIN, operands, frozenset(flags))
 
     def _multiply(self, operands: dict[str, int], m: int, n: int, flags: set[str]) -> None:

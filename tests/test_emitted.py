@@ -70,7 +70,8 @@ def programs():
     yield compile_text(folded, TEXT.replace(weight_depth=1024), context=40).words
     # And such that leave the factors of their rows to these.
     deferred = untrained(LLAMA, Quantization(texts=2, length=24, folded=True, deferred=True))
-    factors = {"weight_depth": 1024, "multiplier_width": 16, "row_factors": 1 + LLAMA.heads}
+    # In so few slots key heads lie below each other.
+    factors = {"weight_depth": 420, "multiplier_width": 16, "row_factors": 1 + LLAMA.heads}
     yield compile_text(deferred, TEXT.replace(cols=4, lanes=2, **factors), context=40).words
     # Each bit of a format's number, with groups, streamed and kept.
     for depth, form in ((2, "int6"), (2, "int3"), (1024, "int6"), (1024, "int3")):

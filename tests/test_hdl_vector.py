@@ -79,6 +79,15 @@ def test_norms_and_softmaxes_that_leave_their_factors(factors, changes):
     run_case(config, "icarus", seed=7, steps=60)
 
 
+@pytest.mark.parametrize("registered", [False, True])
+def test_rows_whose_tile_columns_are_spaced(registered):
+    # Without most units every third command is a DRAIN, and every eighth a spaced one.
+    absent = dict.fromkeys(("softmax", "activation"), False)
+    units = {"fused": True, "rotary": True, "registered": registered, "acc_depth": 8}
+    config = PRESETS["odd"].replace(cols=2, lanes=2, program_depth=8192, **units, **absent)
+    run_case(config, "icarus", seed=8, steps=80)
+
+
 @pytest.mark.parametrize("factors", [0, 9])
 @pytest.mark.parametrize(("registered", "wide"), [(False, 0), (True, 0), (False, 6), (True, 6)])
 def test_softmaxes_that_are_followed(registered, wide, factors):

@@ -14,7 +14,17 @@ from sim.interpreter import Interpreter
 from sim.micro_machine import MicroMachine
 
 CONFIG = PRESETS["micro"]
-ABSENT = {"rotate", "argmax", "times", "drain", "followed", "polynomial", "factors"}
+ABSENT = {
+    "rotate",
+    "argmax",
+    "times",
+    "drain",
+    "followed",
+    "polynomial",
+    "factors",
+    "by_tile",
+    "spaced",
+}
 """Flags that only parallel machines have."""
 PLACES = {"i": 0, "r": 1, "o": 2, "s": 3}
 """Quarters of the scratchpad."""

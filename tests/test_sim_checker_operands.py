@@ -214,6 +214,14 @@ def test_factors_of_rows_are_kept_where_a_machine_has_them(text, message):
     assert errors(text, CONFIG.replace(multiplier_width=16, row_factors=2)) == message
 
 
+def test_spaced_tile_columns_are_whole_ones_of_one_row():
+    config, cols = CONFIG.replace(fused=True), CONFIG.cols
+    for m, n in ((2, cols), (1, cols + 1)):
+        assert errors(f"DRAIN m={m} n={n} o_stride={cols} spaced", config) == (
+            f"DRAIN at word 0 is spaced, so m must be 1 and n a multiple of {cols}, not {m} and {n}"
+        )
+
+
 @pytest.mark.parametrize(
     ("unit", "text"),
     [

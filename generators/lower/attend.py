@@ -51,7 +51,8 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         if anew:
             Cached(make, texts[0].kept).remember()
         if own:
-            _drain(make, *made[op.key.name], keys, text)
+            spaced = make.plan.spaced and op.key.element * make.config.cols
+            _drain(make, *made[op.key.name], keys, text, spaced=spaced)
             if len(texts) == 1:
                 texts[0].cached.append_keys()
         _drain_queries(make, op, *made[op.query.name], text)
@@ -88,6 +89,11 @@ def _drain_queries(
 ) -> None:
     """Add the requantization of all texts' queries, or of one's, part by part."""
     stride = make.plan.query_stride(op)
+    if make.plan.spaced:
+        offset = make.plan.query_starts[0] * op.query.element + (text or 0) * stride
+        heads = View(Ref("query", offset), stride // len(op.heads))
+        make.drain(linear, heads, "spaced", behind=behind, text=text)
+        return
     for first, count in make.plan.query_parts:
         offset = first * make.config.cols * op.query.element + (text or 0) * stride
         target = View(Ref("query", offset), stride)
@@ -100,15 +106,21 @@ def _drain(
     behind: Sequence[Rowwise],
     targets: Sequence[View],
     alone: int | None = None,
+    *,
+    spaced: int = 0,
 ) -> None:
     """Add the requantization of a product, whose rows are those of texts with targets of their own.
 
-    It is one instruction where these lie one behind the other, or that of one text ``alone``.
+    It is one instruction where these lie one behind the other, or that of one text ``alone``. Tile
+    columns of its only row are ``spaced`` by so many bytes, if any.
     """
     first, *others = targets
+    if spaced:
+        targets = [View(target.place, spaced) for target in targets]
+    flags = ("spaced",) if spaced else ()
     if alone is None and isinstance(first.place, Ref):
-        make.drain(op, first, behind=behind)
+        make.drain(op, targets[0], *flags, behind=behind)
         return
     for text, target in enumerate(targets):
         if alone in (None, text):
-            make.drain(op, target, text=text if others else None, behind=behind)
+            make.drain(op, target, *flags, text=text if others else None, behind=behind)

@@ -3,6 +3,8 @@
 A key is a column of a slot, which has ``rows`` places. Where two heads of keys or more have room
 there, a token's keys are appended together, and the queries of a head have zeros for those of the
 heads above its own: tile columns of the accumulators that no product adds to, drained with them.
+Where a drain has one row, and a head one tile column, zeros stay where they are, and the drain
+leaves them out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,13 +30,16 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
     return max(1, min(config.rows // decoder.key_dim, decoder.description.kv_heads))
 
 
-def query_starts(decoder: Decoder, key_heads: int) -> list[int]:
+def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
     """Return the first column of each query head in its row, and the columns of the row.
 
     Zeros lie ahead of it: as many columns as keys of so many ``key_heads`` of a slot, or fewer, are
-    above those that it reads.
+    above those that it reads; of heads that are ``spaced`` as many for each.
     """
     model, starts, end = decoder.description, list[int](), 0
+    if spaced:
+        each = key_heads * decoder.key_dim
+        return [*range(each - decoder.key_dim, each * model.heads, each), each * model.heads]
     for head in range(model.heads):
         start = end + head // model.group % key_heads * decoder.key_dim
         starts.append(start)
@@ -42,12 +47,13 @@ def query_starts(decoder: Decoder, key_heads: int) -> list[int]:
     return [*starts, end]
 
 
-def query_places(decoder: Decoder, key_heads: int, cols: int) -> list[int]:
+def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
     """Return the place of each tile column of queries among those that are drained.
 
-    With one key head in a slot there is none between them, and none is told.
+    With one key head in a slot there is none between them, and none is told; nor where heads are
+    ``spaced`` by the drain.
     """
-    if key_heads == 1:
+    if key_heads == 1 or spaced:
         return []
     tiles = range(decoder.key_dim // cols)
     *starts, _ = query_starts(decoder, key_heads)

@@ -23,7 +23,7 @@ def keep_matrix(found: Plan, one: Linear) -> None:
     """Keep a product's weights, those of its correction, and its parameter words."""
     low, bounds, rescale, tiles = one.low_rank, _bounds(found, one), one.rescale, list[int]()
     if kind(one.target) in QUERIES:
-        tiles = query_places(found.decoder, found.key_heads, found.config.cols)
+        tiles = query_places(found.decoder, found.key_heads, found.config.cols, spaced=found.spaced)
         rescale = spread(rescale, tiles, found.config.cols) if tiles else rescale
     words = [found.keep(rescale, by_tile=True, early=one.residual)]
     upper = replace(one, stored=one.planes[0].stored) if one.planes else one

@@ -146,7 +146,17 @@ class Plan:
     @functools.cached_property
     def query_starts(self) -> list[int]:
         """First column of each head's queries in their row, and the columns of a row."""
-        return query_starts(self.decoder, self.key_heads)
+        return query_starts(self.decoder, self.key_heads, spaced=self.spaced)
+
+    @property
+    def spaced(self) -> bool:
+        """Each head's queries, a tile column, are drained to a place behind zeros that stay.
+
+        Keys are drained in the same way, as drains that are alike follow each other.
+        """
+        alone = self.rows == 1 and (self.texts == 1 or self.apart)
+        one = self.decoder.key_dim == self.config.cols
+        return self.config.fused and self.key_heads > 1 and alone and one
 
     @property
     def apart(self) -> bool:
@@ -181,6 +191,8 @@ class Plan:
         """
         model, cols = self.decoder.description, self.config.cols
         half = -(-model.kv_heads // 2) * model.group
+        if self.spaced:
+            return [(0, model.heads)]
         end = self.query_starts[half - 1] + self.decoder.key_dim
         tiles = -(-self.query_starts[-1] // cols)
         together = self.texts > 1 and not self.apart

@@ -59,6 +59,7 @@ def plan(
         taken += sum(len(data) for data, _ in tables.values())
     stage.begin(stage_size(config, taken, memory_bytes))
     _keep_rows(found, tables, memory_bytes)
+    _clear_queries(found)
     _keep_layers(found)
     memory.check_words()
     constants(stage)
@@ -185,6 +186,14 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
             end = half if first < half < first + step else first + step
             piece = found.stage.image.add(held[first:end])
             found.setup.append(load(Ref(name, first), piece.addr, piece.m, piece.row_bytes))
+
+
+def _clear_queries(found: Plan) -> None:
+    """Begin with the zeros ahead of queries that are drained without them."""
+    if found.spaced:
+        size = found.texts * found.query_stride(found.decoder.attentions[0])
+        piece = found.stage.image.add(np.zeros(size, np.uint8))
+        found.setup.append(load(Ref("query"), piece.addr, piece.m, piece.row_bytes))
 
 
 def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:

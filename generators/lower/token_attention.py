@@ -110,8 +110,8 @@ class TokenAttention:
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1
         first = -(-self.model.kv_heads // 2) * group
-        if several:
-            first = heads - group if self.last else group
+        if several and self.last:
+            first = heads - group
         follows = config.fused and len(self.runs) == 1
         parts = [(0, heads, follows and not self.last)]
         scores = (heads - first) * -(-capacity // config.cols) * (self.text == 0)
@@ -208,7 +208,7 @@ class TokenAttention:
         counts = {self.plan.words[f"{name}.{head}"].count for head in heads}
         beside = self.tiles == 1 or self.op.group == 1
         whole = beside and self.op.head_dim % self.config.cols == 0 and not self.plan.by_row
-        # With factors, one of a tile column's is the head's.
+        # Factors are of tile columns, and so of heads that have one each.
         whole = whole and (self.tiles == 1 or not self.op.deferred)
         alike = part(self.context, 0, self.op.target.columns).per_tensor
         return whole and (alike or counts == {self.tiles * self.config.lane_groups})

@@ -10,9 +10,11 @@ from arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, MAX_TOKENS, MAX_W
 from hdl.component import Component
 from hdl.memory.protected import error_port, gather
 from hdl.ports import WORD, command_layout
-from hdl.stream.pipeline import data_register, delay
+from hdl.stream.pipeline import KEPT, data_register, delay
 from hdl.stream.slice import RegisterSlice
 
+STORED = 48
+"""Bits of a command that have places in a memory of their own, as commands spread widely (bits)."""
 TOKEN_WIDTH = MAX_TOKENS.bit_length()
 """Width of a token count (bits)."""
 
@@ -44,6 +46,7 @@ class CommandQueue(Component):
         self.engine = engine
         self.depth = depth
         self.latency = queue_latency(depth)
+        self.stored = depth > 2
         self.registered = registered
         self._parity = parity
         command = data.StructLayout({"pop": len(Engine), "command": command_layout(engine)})
@@ -97,16 +100,14 @@ class CommandQueue(Component):
         full = [complete]
         m.d.comb += self.i.ready.eq(~complete)
         valid, payload, moved = complete, command, taken
-        if self.depth > 2:
+        if self.stored:
             valid, payload, moved = self._stored(m, complete, command, taken)
             full.append(valid)
         elif self.depth == 2:
             held = Signal.like(command, name="held_1", reset_less=True)
             waiting, leaves = Signal(name="waiting_1"), Signal(name="leaves_1")
-            m.d.comb += [
-                moved.eq(valid & (~waiting | (leaves & (not self.registered)))),
-                self.i.ready.eq(~complete | ~waiting),
-            ]
+            m.d.comb += moved.eq(valid & (~waiting | (leaves & (not self.registered))))
+            m.d.comb += self.i.ready.eq(~complete | ~waiting)
             with m.If(moved):
                 m.d.sync += [held.eq(payload), waiting.eq(1)]
             with m.Elif(leaves):
@@ -134,24 +135,34 @@ class CommandQueue(Component):
 
         ``taken`` tells that a ``complete`` command goes there.
         """
-        places = self.depth - 1
-        bits = Value.cast(command)
-        m.submodules.commands = memory = Memory(shape=len(bits), depth=places, init=[])
-        write, read = memory.write_port(), memory.read_port(domain="comb")
-        level, some, leaves = Signal(range(places + 1)), Signal(), Signal()
+        # One place more than is taken: what is not taken is written, too, so that nothing decides
+        # about so wide a memory.
+        places, bits = self.depth, Value.cast(command)
+        level, some, leaves = Signal(range(places)), Signal(), Signal()
         after = Signal.like(level)
         m.d.comb += [
-            taken.eq(complete & (level != places)),
+            taken.eq(complete & (level != places - 1)),
             self.i.ready.eq(~complete | taken),
-            write.en.eq(taken),
-            write.data.eq(bits),
             after.eq(level + taken - leaves),
         ]
         m.d.sync += [level.eq(after), some.eq(after != 0)]
-        for place, moves in ((write.addr, taken), (read.addr, leaves)):
-            with m.If(moves):
-                m.d.sync += place.eq(Mux(place == places - 1, 0, place + 1))
-        return some, data.View(command.shape(), read.data), leaves
+        # What lets a command leave is a long way: with ``registered`` counters learn it a cycle
+        # later. Another one leaves two cycles later at the earliest, when this one has been taken.
+        late = delay(m, leaves, int(self.registered), reset=True)
+        found = []
+        for first in range(0, len(bits), STORED):
+            part = bits[first : first + STORED]
+            memory = Memory(shape=len(part), depth=places, init=[])
+            m.submodules[f"commands_{first}"] = memory
+            write, read = memory.write_port(), memory.read_port(domain="comb")
+            m.d.comb += [write.en.eq(1), write.data.eq(part)]
+            for port, moves in ((write, taken), (read, late)):
+                place = Signal.like(port.addr, attrs=dict(KEPT))
+                m.d.comb += port.addr.eq(place)
+                with m.If(moves):
+                    m.d.sync += place.eq(Mux(place == places - 1, 0, place + 1))
+            found.append(read.data)
+        return some, data.View(command.shape(), Cat(found)), leaves
 
     def _take(self, m, command, name):
         """Take the word that comes for an operand."""
@@ -293,8 +304,9 @@ class Dispatch(Component):
             if registered:
                 m.d.comb += queue.o.ready.eq(~out.valid & granted)
                 command = data_register(m, out.p)
-                # Tokens decide about `valid` alone, not about the enable of so many registers.
-                with m.If(queue.o.valid & ~out.valid):
+                # Tokens decide about `valid` alone, not about the enable of so many registers; nor
+                # does whether there is a command, if all of them come from a memory.
+                with m.If(~out.valid & (1 if queue.stored else queue.o.valid)):
                     m.d.sync += command.eq(queue.o.p.command)
                 with m.If(taken):
                     m.d.sync += out.valid.eq(1)

@@ -58,6 +58,10 @@ def slot_layout(config: Config) -> Any:
     return data.ArrayLayout(slot, config.cols) if is_far(config) else slot
 
 
+NEAR_COLUMNS = 2
+"""Columns that have the data of a line from the same registers, of those that are far apart."""
+
+
 def is_far(config: Config) -> bool:
     """Return whether columns are far apart: memories of a tree, of a ``registered`` machine.
 
@@ -96,17 +100,19 @@ def weight_layout(config: Config) -> data.StructLayout:
     """Return a line of weights: row ``index`` or, with ``column``, column ``index`` of a tile.
 
     Where columns are far apart (:func:`is_far`), ``strobe`` tells each which of its rows are
-    written; it is 0 without a line. The second half of the columns has the line's data in ``far``.
+    written; it is 0 without a line. The first ``NEAR_COLUMNS`` have the line's own data, each
+    further ones those of the next of ``far``.
     """
     lines, elements, cols = config.rows, config.cols, config.cols
     if config.b_transpose:
         lines = elements = max(config.rows, config.cols)
     line = {"data": data.ArrayLayout(signed(config.element_width), elements)}
     line |= {"column": 1} if config.b_transpose else {}
+    copies = (cols - 1) // NEAR_COLUMNS if is_far(config) else 0
     return data.StructLayout(
         line
         | {"slot": slot_layout(config), "index": range(lines)}
-        | ({"far": data.StructLayout(line)} if is_far(config) and cols > 1 else {})
+        | ({"far": data.ArrayLayout(data.StructLayout(line), copies)} if copies else {})
         | ({"scale": data.ArrayLayout(config.slot_scales, cols)} if config.slot_scales else {})
         | ({"exponent": unsigned(EXPONENT_BITS)} if config.block_exponents else {})
         | ({"strobe": data.ArrayLayout(config.rows, config.cols)} if is_far(config) else {})

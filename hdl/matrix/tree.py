@@ -11,6 +11,7 @@ from arch.formats import PAIRED_BITS, SCALE_BITS
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from hdl.component import Component
 from hdl.matrix.array import (
+    NEAR_COLUMNS,
     array_latency,
     array_members,
     is_far,
@@ -315,7 +316,7 @@ class TreeArray(Component):
     def _write(self, m, columns):
         """Give a row's elements to the columns, one each, or a column's to its rows."""
         config, line = self.config, self.i_weights.payload
-        halves = [line, line.far] if "far" in line.shape().members else [line]
+        copies = [line, *(line.far if "far" in line.shape().members else [])]
         found = line.strobe if is_far(config) else strobes(config, self.i_weights.valid, line)
         slots = slots_of(line)
         for index, column in enumerate(columns):
@@ -323,10 +324,10 @@ class TreeArray(Component):
                 column.write_slot.eq(slots[index % len(slots)]),
                 column.strobe.eq(found[index]),
             ]
-            half = halves[index * len(halves) // config.cols]
+            near = copies[index // NEAR_COLUMNS if len(copies) > 1 else 0]
             elements = [
                 Cat(element, element != 0) if config.operand_gating else element
-                for element in half.data
+                for element in near.data
             ]
             own = elements[index]
             if config.slot_scales:
@@ -336,7 +337,7 @@ class TreeArray(Component):
                 own = Cat(own, line.exponent[index * above :][: column.exponent_width])
             for row, weight in enumerate(column.weights):
                 m.d.comb += weight.eq(
-                    Mux(half.column, elements[row].as_unsigned(), own)
+                    Mux(near.column, elements[row].as_unsigned(), own)
                     if config.b_transpose
                     else own
                 )

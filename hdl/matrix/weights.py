@@ -339,7 +339,7 @@ class WeightWriter(Component):
                 part = scale.word_select(note.index, config.slot_scales)
                 m.d.sync += to.eq(Mux(count > col, part, 0))
         zero = note.zero if config.zero_points else 0
-        for line in self._halves(m):
+        for line in self._copies(m):
             if config.b_transpose:
                 m.d.sync += line.column.eq(note.column)
             enter(m, config, line.data, elements, count, zero)
@@ -355,14 +355,17 @@ class WeightWriter(Component):
             return note.n
         return Mux(note.column, Mux(note.index < note.n, note.k, 0), note.n)
 
-    def _halves(self, m):
-        """Return what drives the data of the line for each half of the columns: registers."""
+    def _copies(self, m):
+        """Return what drives the data of the line for columns beside each other: registers."""
         weights = self.o.payload
         if "far" not in weights.shape().members:
             return [weights]
-        far = Signal.like(weights.far, name="far", reset_less=True, attrs=dict(KEPT))
-        m.d.comb += weights.far.eq(far)
-        return [weights, far]
+        copies = [
+            Signal.like(one, name=f"far_{place}", reset_less=True, attrs=dict(KEPT))
+            for place, one in enumerate(weights.far)
+        ]
+        m.d.comb += [far.eq(copy) for far, copy in zip(weights.far, copies, strict=True)]
+        return [weights, *copies]
 
     def _pairs(self, m, valid, note, count, elements):
         """Return elements, or those of pairs, and the lower bits of the first ones of pairs."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Value, signed, unsigned
+from amaranth.hdl import Cat, Module, Signal, Value, signed, unsigned
 from amaranth.lib import data, wiring
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH
+from hdl.stream.pipeline import spread
 from hdl.stream.slice import slices
 
 
@@ -51,12 +52,24 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
             m.d.comb += source.ready.eq(sink.ready)
 
 
-def collect(m: Module, sources: Sequence[tuple[Value, object]], sink) -> None:
-    """Lead the one of several streams whose strobe is 1 to another; none where all are 0."""
+def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], sink) -> None:
+    """Lead the one of several streams of values whose strobe is 1 to another; none where all are 0.
+
+    With ``registered`` and ``fused``, on devices that are filled, each lane has strobes of its own,
+    from registers: those of a cycle before.
+    """
+    lanes = len(sink.p.value)
     for strobe, source in sources:
+        near = [strobe] * lanes
+        if config.registered and config.fused:
+            near = [Signal(name=f"near_{lane}") for lane in range(lanes)]
+            spread(m, strobe, near)
         m.d.comb += source.ready.eq(sink.ready & strobe)
         with m.If(strobe):
-            m.d.comb += [sink.p.eq(source.p), sink.valid.eq(source.valid)]
+            m.d.comb += [sink.p.keep.eq(source.p.keep), sink.valid.eq(source.valid)]
+        for lane, (value, found) in enumerate(zip(sink.p.value, source.p.value, strict=True)):
+            with m.If(near[lane]):
+                m.d.comb += value.eq(found)
 
 
 def staged(

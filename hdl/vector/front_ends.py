@@ -61,10 +61,11 @@ class FrontEnds(Component):
         opcode = self.opcode
         m.submodules.map = front = MapFront(self.config)
         m.d.comb += [front.wide.eq(self.flag.wide_in), front.zero.eq(self.command.i_zero)]
-        inputs = [(opcode.map, front.i)]
+        strobe = self._near(m, opcode.map)
+        inputs = [(strobe, front.i)]
         rows = []
         seconds = []
-        values = [(opcode.map, front.o)]
+        values = [(strobe, front.o)]
         checked = []
         if self.config.softmax:
             front = self._softmax(m)
@@ -83,7 +84,7 @@ class FrontEnds(Component):
         if self.config.fused:
             self._drained(m, rows)
         distribute(m, self.r, seconds)
-        collect(m, values, self.o)
+        collect(m, self.config, values, self.o)
         gather(m, self, errors_of(checked))
         return m
 

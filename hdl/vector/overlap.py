@@ -59,8 +59,12 @@ class Overlap(Component):
             ),
         ]
         m.d.sync += waiting.eq((self.read | waiting) & followed & ~self.early & ~ended)
+        # Until a command is behind another, whichever is at the door: nothing else decides about so
+        # many registers.
+        with m.If(~self.behind):
+            m.d.sync += kept.eq(self.i)
         with m.If(self.early):
-            m.d.sync += [kept.eq(self.i), self.behind.eq(1)]
+            m.d.sync += self.behind.eq(1)
         with m.Elif(self.written):
             m.d.sync += self.behind.eq(0)
         return m

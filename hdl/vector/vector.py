@@ -171,7 +171,8 @@ class VectorEngine(Component):
             residual = residuals.i
         behind = adding | pairs_r
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
-        collect(m, [(opcode_r.drain, accumulators.o), (~opcode_r.drain, fronts.o)], epilogue.i)
+        sums = self._sliced(m, accumulators.o, opcode_r.drain)
+        collect(m, config, [(opcode_r.drain, sums), (~opcode_r.drain, fronts.o)], epilogue.i)
         if config.fused:
             copy = self._intake(m, accumulators, walks, params, fronts, flag_r, flag.drain, start)
             if config.beat_lanes > config.lanes:
@@ -231,6 +232,19 @@ class VectorEngine(Component):
             m.d.sync += register.eq(operand[name])
             m.d.comb += late[name].eq(register)
         return late
+
+    def _sliced(self, m, sums, drains):
+        """Return beats of accumulators for the back end, from a register where that costs nothing.
+
+        So it is with ``registered`` and ``row_factors``: words are a cycle later all the same.
+        """
+        if not (self.config.registered and self.config.row_factors):
+            return sums
+        m.submodules.behind = behind = RegisterSlice(sums.p.shape())
+        m.d.comb += [behind.i.p.eq(sums.p), behind.i.valid.eq(sums.valid & drains)]
+        with m.If(drains):
+            m.d.comb += sums.ready.eq(behind.i.ready)
+        return behind.o
 
     def _factors(self, m, params, fronts, decoder, start, opcode):
         """Keep rows' factors, and return whether the command at the door waits for one to come.

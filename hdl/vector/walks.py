@@ -50,6 +50,9 @@ class VectorWalks(Component):
         self._rows(m, "i", tile, flag.wide_in | opcode.softmax | opcode.norm)
         self._rows(m, "r", tile, ~flag.times)
         self._rows(m, "o", tile, flag.wide_out)
+        if config.fused:
+            with m.If(opcode.drain & flag.spaced):
+                m.d.comb += self.o.tile_step.eq(command.o_stride)
         self._rows(m, "s", tile, 1)
         # Words of what a softmax takes in come before those of its output.
         first = opcode.softmax & flag.drain if config.fused else 0
