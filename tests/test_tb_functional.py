@@ -46,10 +46,8 @@ def test_points_follow_the_instruction_set(name) -> None:
     assert (Opcode.PRELOAD in absent) == (config.weight_depth == 2)
     if name == "full":
         flags = {(opcode, flag) for opcode, d in DEFINITIONS.items() for flag in d.flags}
-        # Slots with pairs exclude zero points, and so INT16; factors exclude other norms; spaced
-        # takes whole tile columns of a row, which no size is.
-        others = {"factors", "by_tile", "spaced"}
-        assert {flag for _, flag in flags - asked} == {*PAIR_FLAGS, *others}
+        # Slots with pairs exclude zero points, and so INT16; factors exclude other norms.
+        assert {flag for _, flag in flags - asked} == {*PAIR_FLAGS, "factors", "by_tile"}
     rng = np.random.default_rng(1)
     for goal in found[:: 7 if name == "tiny" else 41]:
         given = {goal.size: goal.value} if goal.size else {}

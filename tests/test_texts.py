@@ -302,7 +302,7 @@ def check_in_a_row(machine, last):
         (1, 30, [(4, True), (2, False)]),
         (2, 30, [(6, True), (6, False)]),
         (2, 48, [(6, True), (6, False)]),
-        (2, 64, [(6, True), (4, True), (2, False)]),
+        (2, 64, [(2, True), (4, True), (4, True), (2, False)]),
     ],
 )
 def test_softmaxes_are_cut_where_products_beside_them_are_long(texts, context, rows):

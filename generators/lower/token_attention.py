@@ -110,8 +110,11 @@ class TokenAttention:
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1
         first = -(-self.model.kv_heads // 2) * group
-        if several and self.last:
-            first = heads - group
+        if several:
+            # What reads a row of sums in each cycle waits in every other one for products beside
+            # it: the second part, which these are beside, is the shorter one then.
+            most = max(1, self.model.kv_heads // 2) if self._whole else 1
+            first = heads - group if self.last else most * group
         follows = config.fused and len(self.runs) == 1
         parts = [(0, heads, follows and not self.last)]
         scores = (heads - first) * -(-capacity // config.cols) * (self.text == 0)

@@ -70,12 +70,13 @@ class VectorTiming:
         self._reader = int(reader_latency(config)) + config.registered
         self._overhead = self._reader + int(Epilogue(config).latency)
         self._sooner = int(reader_latency(config) - drain_latency(config))
-        self._softmax = self._waiting = self._norm = self._intake = 0
+        self._softmax = self._held = self._norm = self._intake = 0
         if config.fused:
             self._intake = int(Intake(config).latency) - self._sooner
         if config.softmax:
             unit = SoftmaxUnit(config.beat_lanes, config.max_row, factors=config.row_factors)
-            self._waiting = int(unit.rows(2))
+            # What each further beat of a row adds to the way of all.
+            self._held = int(unit.rows(2))
             self._softmax = int(unit.latency) + 2 * config.registered
         if config.norm:
             self._norm = 1 + 2 * config.registered
@@ -207,7 +208,7 @@ class VectorTiming:
             return beats + self._overhead - self._sooner + turn + self._waits_words
         latency = {
             Opcode.MAP: turn + self._map,
-            Opcode.SOFTMAX: self._softmax + self._waiting * (row - 1),
+            Opcode.SOFTMAX: self._softmax + self._held * (row - 1),
             Opcode.NORM: self._norm + (0 if config.row_factors else row - 1),
         }[opcode]
         if "drain" in step.flags:

@@ -35,9 +35,10 @@ class CommandQueue(Component):
 
     One word a cycle; a command comes out ``latency`` cycles after its last word at the earliest.
     Operands that the instruction does not have keep whatever value they had. ``busy`` while there
-    is a command or a part of one. From three places on all but the first are a memory's. With
-    ``registered`` a place is filled only when it is empty, so that no place depends on those before
-    it, and which operand is next is known before it comes.
+    is a command or a part of one. With ``registered`` a place is filled only when it is empty, so
+    that no place depends on those before it, and which operand is next is known before it comes.
+    From three places on (``stored``) all but the first are a memory's; with ``registered`` commands
+    are to be taken from it no oftener than in every other cycle.
     With ``parity`` each operand has two bits more, one for each half, and so has the rest;
     ``wrong`` a cycle after one that comes out is not as it came in.
     """

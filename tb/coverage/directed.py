@@ -47,12 +47,12 @@ def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
     """
     rng = np.random.default_rng(0)
     flags = companions(opcode, flag)
-    unit = least_sizes(opcode, flags)[size] if opcode != Opcode.SPARSE else 1
+    unit = least_sizes(opcode, flags, config)[size] if opcode != Opcode.SPARSE else 1
 
     def fits(count: int) -> bool:
         return build(opcode, flags, {size: count * unit}, config, rng, least=True) is not None
 
-    low, high = least_sizes(opcode, flags)[size] // unit, (1 << COUNT_WIDTH) // unit
+    low, high = least_sizes(opcode, flags, config)[size] // unit, (1 << COUNT_WIDTH) // unit
     if not fits(low):
         return 0
     while high - low > 1:
@@ -61,11 +61,13 @@ def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
     return low * unit
 
 
-def least_sizes(opcode: Opcode, flags: frozenset[str]) -> dict[str, int]:
+def least_sizes(opcode: Opcode, flags: frozenset[str], config: Config) -> dict[str, int]:
     """Return the smallest sizes that an instruction takes."""
     least = {name: 1 for name in SIZES if name in DEFINITIONS[opcode].operands}
     if "rotate" in flags:
         least["n"] = 2
+    if "spaced" in flags:
+        least["n"] = config.cols
     if opcode == Opcode.SPARSE:
         least["k"] = LEAST_K
     return least
@@ -87,7 +89,7 @@ def build(
     """
     if index_of(flags) > len(config.formats):
         return None
-    smallest = least_sizes(opcode, flags)
+    smallest = least_sizes(opcode, flags, config)
     for attempt in range(1 if least else _TRIES):
         small = least or attempt == _TRIES - 1
         chosen = {
@@ -97,7 +99,9 @@ def build(
         if "rotate" in flags and not small:
             # Beyond the second tile column a head's pairs may begin again.
             chosen["n"] = 2 * int(rng.integers(1, 2 * config.cols + 1))
-        if "argmax" in flags:
+        if "spaced" in flags and not small:
+            chosen["n"] = config.cols * int(rng.integers(1, 5))
+        if flags & {"argmax", "spaced"}:
             chosen["m"] = 1
         operands = _operands(opcode, flags, {**chosen, **given}, config, rng)
         if small:

@@ -61,15 +61,16 @@ def _goals(config: Config) -> Iterator[Goal]:
                 side = _side(opcode, size, config)
                 bounds = {"one": 1, "array": side, "more": side + 1, "largest": most}
                 for bound, value in bounds.items():
-                    if 0 < value <= most and _is_taken(opcode, flag, size, value):
+                    if 0 < value <= most and _is_taken(opcode, flag, size, value, config):
                         yield Goal(opcode, flag, size, bound, value)
 
 
-def _is_taken(opcode: Opcode, flag: str, size: str, value: int) -> bool:
+def _is_taken(opcode: Opcode, flag: str, size: str, value: int, config: Config) -> bool:
     """Tell whether the checker takes a size that is no larger than the largest."""
     if opcode == Opcode.SPARSE and size == "k":
         return value >= LEAST_K
-    return not (flag == "rotate" and size == "n" and value % 2)
+    unit = {"rotate": 2, "spaced": config.cols}.get(flag, 1)
+    return size != "n" or not value % unit
 
 
 def _side(opcode: Opcode, size: str, config: Config) -> int:
