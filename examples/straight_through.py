@@ -16,9 +16,9 @@ from torch.nn import functional
 from arch.formats import OPERAND_BITS, WeightFormat
 from generators import network
 from generators.graph import IntegerGraph
-from generators.graph import Tensor as IntegerTensor
 from generators.network import Home, Network, Value
 from generators.reference.integers import evaluate
+from generators.tensors import Tensor as IntegerTensor
 
 _ACTIVATIONS = {
     "gelu": functional.gelu,

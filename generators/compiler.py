@@ -13,7 +13,7 @@ from arch.formats import OPERAND_BITS
 from generators.fitting import again
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
-from generators.graph import Pool, QuantizedModel, Tensor
+from generators.graph import QuantizedModel
 from generators.lower.batch import batched
 from generators.lower.choices import Choices
 from generators.lower.rows import pool_bytes
@@ -21,6 +21,7 @@ from generators.lower.schedule import schedule
 from generators.lower.search import Trial
 from generators.machine import Machine
 from generators.nested import coarser
+from generators.operations import Pool
 from generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
 from generators.program.executable import AGAIN, ENCODE, Executable, entry_at
 from generators.program.image import Bytes, Piece
@@ -29,6 +30,7 @@ from generators.quantize.calibrate import Samples
 from generators.quantize.options import Quantization
 from generators.quantize.parting import Parting, parting
 from generators.quantize.quantize import quantize_model
+from generators.tensors import Tensor
 
 COMPARED = 16
 """Calibration inputs on which integers are compared with floats."""

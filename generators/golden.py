@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from arch.formats import OPERAND_BITS
 from arch.isa import Engine
 from generators.compiler import CompiledModel
-from generators.graph import Ints
 from generators.program.draft import Written
 from generators.runs import Runs
+from generators.tensors import Ints
 from sim.flow import Step
 from sim.interpreter import Interpreter
 from sim.report import Report

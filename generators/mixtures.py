@@ -8,7 +8,7 @@ from arch.config import Config
 from arch.errors import InputError
 from generators.frontend import digits
 from generators.frontend.weights import Floats, model_names
-from generators.graph import Decoder, IntegerGraph, Ints, QuantizedModel
+from generators.graph import Decoder, IntegerGraph, QuantizedModel
 from generators.quantize.calibrate import Progress, calibrate
 from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.mixed import Mixture, mix
@@ -17,6 +17,7 @@ from generators.quantize.quantize import quantize_calibrated, quantize_stepped
 from generators.quantize.texts import calibration_texts
 from generators.reference.integers import evaluate
 from generators.sources import load_source
+from generators.tensors import Ints
 from generators.text_sources import TextSource
 
 IMAGES = 300

@@ -8,7 +8,8 @@ import numpy as np
 
 from arch.errors import InputError
 from arch.formats import NESTED, OPERAND_BITS, PLANES
-from generators.graph import IntegerGraph, Linear, SourceEncoder
+from generators.graph import IntegerGraph, SourceEncoder
+from generators.operations import Linear
 from generators.rebuilt import rebuilt
 
 Graph = TypeVar("Graph", bound=IntegerGraph)

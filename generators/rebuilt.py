@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, TypeVar, get_args
 
-from generators.graph import Head, IntegerGraph, LowRank, Op, Plane
+from generators.graph import IntegerGraph
+from generators.operations import Head, LowRank, Op, Plane
 
 Part = TypeVar("Part")
 _WHOLE = (*get_args(Op), IntegerGraph, LowRank, Plane, Head)

@@ -8,13 +8,14 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError, again, doubled
-from generators.graph import Decoder, Linear
+from generators.graph import Decoder
 from generators.lower.checks import check_factors, check_texts
 from generators.lower.key_slots import most_key_heads, query_starts
 from generators.lower.plan import MOST_ROWS
 from generators.lower.planner import plan
 from generators.lower.residence import Cache
 from generators.lower.staging import least_size
+from generators.operations import Linear
 from generators.program.image import LONGEST_ROW
 from generators.quantize.multipliers import held_parameters, refuse_held
 from generators.text_program import TextProgram, Trial, try_plan

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from arch.config import Config
 from generators.fitting import FitError, doubled
-from generators.graph import Decoder, Linear
+from generators.graph import Decoder
 from generators.lower.banks import LATENCY, Span, Timed, settle
 from generators.lower.fill import Fill, fills
 from generators.lower.plan import Plan
 from generators.nested import coarser
+from generators.operations import Linear
 from generators.program.allocate import Use, across, allocate, uses
 from generators.program.draft import Draft, Node, flatten
 from generators.program.executable import joined, written

@@ -8,8 +8,8 @@ from arch.formats import OPERAND_BITS
 from generators.compiler import CompiledModel
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Floats
-from generators.graph import Ints
 from generators.reference.integers import evaluate, taken_in
+from generators.tensors import Ints
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:

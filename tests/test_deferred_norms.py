@@ -9,7 +9,8 @@ import pytest
 from arch.errors import InputError
 from generators.cache import ROOT
 from generators.fitting import FitError
-from generators.graph import Decoder, Linear, Norm
+from generators.graph import Decoder
+from generators.operations import Linear, Norm
 from generators.perplexity import measure, read_texts
 from generators.quantize.options import Quantization
 from generators.text_compiler import compile_text

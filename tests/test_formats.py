@@ -9,8 +9,9 @@ import pytest
 
 from arch.formats import FORMATS, chosen, index_of
 from arch.presets import PRESETS
-from generators.graph import Decoder, Linear
+from generators.graph import Decoder
 from generators.lower.banks import LATENCY
+from generators.operations import Linear
 from generators.quantize.mixed import mix, mixture
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from generators.frontend.text_description import TextDescription
-from generators.graph import Attention, Decoder, Linear
+from generators.graph import Decoder
+from generators.operations import Attention, Linear
 from generators.quantize.options import Quantization
 from generators.quantize.quantize import quantize_decoder
 from generators.quantize.steps import best_range, best_step, kept_range, upper_step

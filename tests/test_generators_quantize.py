@@ -8,12 +8,13 @@ import pytest
 from arch.functions import gelu_erf, relu
 from arch.presets import PRESETS
 from generators.frontend.description import ModelDescription
-from generators.graph import Attention, Linear, Norm, Rescale, quantize
+from generators.operations import Attention, Linear, Norm
 from generators.quantize.balance import column_gains, useful_range
 from generators.quantize.calibrate import Range, calibrate
 from generators.quantize.options import Quantization
 from generators.quantize.quantize import quantize_model
 from generators.reference.floats import forward
+from generators.tensors import Rescale, quantize
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(

@@ -8,8 +8,8 @@ import pytest
 
 from arch.instruction import unpack
 from arch.isa import Opcode
-from generators.graph import Norm
 from generators.lower.residence import Cache
+from generators.operations import Norm
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
 from generators.text_compiler import compile_text

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from arch.errors import InputError
-from generators.graph import Linear
+from generators.operations import Linear
 from generators.program.allocate import across
 from generators.quantize.multipliers import rounded
 from generators.quantize.options import Quantization

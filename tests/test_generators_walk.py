@@ -6,10 +6,10 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
-from generators.graph import Attention, Gate, Linear, Norm, Rotary
 from generators.lower.accumulators import Accumulators
 from generators.lower.attention import pipeline
 from generators.lower.walk import ending_ahead, steps
+from generators.operations import Attention, Gate, Linear, Norm, Rotary
 from generators.quantize.options import Quantization
 from generators.text_shapes import untrained
 

@@ -10,7 +10,6 @@ from arch.errors import InputError
 from arch.instruction import unpack
 from arch.isa import Opcode
 from cli.options import equipped
-from generators.graph import Rescale
 from generators.lower.accumulators import Accumulators
 from generators.lower.key_slots import (
     even_runs,
@@ -22,6 +21,7 @@ from generators.lower.key_slots import (
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
+from generators.tensors import Rescale
 from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from sim.checker import check

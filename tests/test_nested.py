@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.graph import Linear
 from generators.lower.banks import LATENCY
 from generators.nested import BITS, coarser
+from generators.operations import Linear
 from generators.perplexity import measure
 from generators.quantize.nested import MOST, nest, planes
 from generators.quantize.options import Quantization

@@ -8,9 +8,9 @@ from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.export.package import manifest
 from generators.frontend import digits
-from generators.graph import Linear
 from generators.lower.residence import WeightHome
 from generators.nested import BITS
+from generators.operations import Linear
 from generators.quantize.quantize import quantize_model
 from generators.reference.floats import forward
 from generators.reference.integers import evaluate

@@ -13,8 +13,8 @@ from arch.presets import PRESETS
 from generators.frontend import digits
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import read_tensors
-from generators.graph import Linear
 from generators.network import network
+from generators.operations import Linear
 from generators.perplexity import measure, read_texts
 from generators.quantize.calibrate import calibrate
 from generators.quantize.options import Quantization

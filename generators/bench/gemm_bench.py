@@ -12,9 +12,11 @@ from arch.errors import InputError
 from generators.bench.gemm_shapes import Shape
 from generators.compiler import CompiledModel, Options, compile_quantized
 from generators.frontend.description import ModelDescription
-from generators.graph import Linear, QuantizedModel, Rescale, Tensor
+from generators.graph import QuantizedModel
 from generators.machine import Machine
+from generators.operations import Linear
 from generators.program.executable import ENCODE
+from generators.tensors import Rescale, Tensor
 from sim.report import Report
 from sim.requantize import quantize_multiplier, requantize
 

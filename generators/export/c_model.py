@@ -9,7 +9,7 @@ from arch.formats import OPERAND_BITS
 from generators.compiler import CompiledModel
 from generators.export.c_source import WIDTH, array, driver, identifier, string
 from generators.export.package import RowsRequest, register_offset, requests
-from generators.graph import Tensor
+from generators.tensors import Tensor
 
 
 def c_files(

@@ -12,10 +12,10 @@ from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
 from generators.compiler import CompiledModel
 from generators.frontend.source import Source
-from generators.graph import Tensor
 from generators.nested import BITS, is_nested
 from generators.program.executable import AGAIN, ENCODE, entry_at
 from generators.program.image import Piece
+from generators.tensors import Tensor
 
 REGISTER_BYTES = 4
 """Bytes from register to register."""

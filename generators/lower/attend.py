@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
-from generators.graph import Attention, Linear
 from generators.lower.attention import pipeline
 from generators.lower.cached import Cached
 from generators.lower.instructions import View
 from generators.lower.projections import Instructions
 from generators.lower.token_attention import TokenAttention
 from generators.lower.walk import Product, Rowwise
+from generators.operations import Attention, Linear
 from generators.program.draft import Ref
 
 

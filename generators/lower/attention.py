@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
-from generators.graph import Attention
 from generators.lower.instructions import Count, View, Work, product
+from generators.operations import Attention
 from generators.program.draft import Draft
 
 T = TypeVar("T")

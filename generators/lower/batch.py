@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from arch.errors import InputError
-from generators.graph import QuantizedModel, Tensor
+from generators.graph import QuantizedModel
 from generators.rebuilt import rebuilt
+from generators.tensors import Tensor
 
 
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:

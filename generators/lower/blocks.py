@@ -11,10 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from arch.config import Config
-from generators.graph import Attention, Convert, Linear, Norm, Pool, QuantizedModel, Tensor
+from generators.graph import QuantizedModel
 from generators.lower.instructions import View
+from generators.operations import Attention, Convert, Linear, Norm, Pool
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW
+from generators.tensors import Tensor
 
 Part = tuple[int, int]
 """First and count, of rows or of columns."""

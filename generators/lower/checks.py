@@ -6,20 +6,11 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError
-from generators.graph import (
-    Attention,
-    Decoder,
-    Gate,
-    IntegerGraph,
-    Linear,
-    Norm,
-    QuantizedModel,
-    Rotary,
-    TextGraph,
-)
+from generators.graph import Decoder, IntegerGraph, QuantizedModel, TextGraph
 from generators.lower.plan import MOST_ROWS
 from generators.lower.residence import MOST_TEXTS, Cache
 from generators.nested import is_nested
+from generators.operations import Attention, Gate, Linear, Norm, Rotary
 from generators.quantize.multipliers import refuse_held
 from generators.quantize.options import MIXED, NARROW_BITS
 

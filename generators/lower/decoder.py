@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from arch.isa import Opcode
-from generators.graph import Attention, Linear, Norm, Op
 from generators.lower.accumulators import BANKS
 from generators.lower.attend import attend, keep_source
 from generators.lower.cached import Cached
@@ -19,6 +18,7 @@ from generators.lower.projections import Instructions, place_behind
 from generators.lower.residence import Register, of_text
 from generators.lower.staging import STAGES
 from generators.lower.walk import Product, ending_ahead, steps
+from generators.operations import Attention, Linear, Norm, Op
 from generators.program.draft import Given, Node, Ref, Repeat, Written
 
 STREAM = Ref("x")

@@ -12,10 +12,11 @@ import numpy as np
 from arch.config import Config
 from arch.instruction import wrap
 from arch.isa import Opcode
-from generators.graph import Ints, Norm, Rescale
+from generators.operations import Norm
 from generators.program.draft import Draft, Given, Node, Ref, Written
 from generators.program.image import Bytes
 from generators.program.layout import param_words
+from generators.tensors import Ints, Rescale
 
 Operands = dict[str, int | Ref | Given]
 Count = int | Given

@@ -13,8 +13,9 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import RING_SLOTS
-from generators.graph import Decoder, Rescale
+from generators.graph import Decoder
 from generators.quantize.options import NARROW_BITS
+from generators.tensors import Rescale
 
 
 def most_key_heads(decoder: Decoder, config: Config) -> int:

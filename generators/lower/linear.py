@@ -8,7 +8,6 @@ import numpy as np
 
 from arch.errors import InputError
 from arch.isa import DEFINITIONS, Opcode
-from generators.graph import Linear
 from generators.lower.blocks import Part, cut
 from generators.lower.instructions import (
     View,
@@ -22,6 +21,7 @@ from generators.lower.products import Product, kept_in_slots, product_flags
 from generators.lower.residence import WeightHome
 from generators.lower.rows import Rows
 from generators.lower.weights import Held, stored_parts, tiles_held
+from generators.operations import Linear
 from generators.program.draft import Draft, Given, Item, Node, Ref
 from generators.program.image import Bytes
 from generators.stored import stored_rows

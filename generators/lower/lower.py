@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arch.config import Config
-from generators.graph import Attention, Convert, Linear, Norm, Op, Pool, QuantizedModel
+from generators.graph import QuantizedModel
 from generators.lower.blocks import blocks_of
 from generators.lower.checks import check_encoder
 from generators.lower.choices import Choices
@@ -15,6 +15,7 @@ from generators.lower.lowering import SPARE_WORDS, Lowering
 from generators.lower.rows import lower_pool, lower_rows, row_words
 from generators.lower.sequence_attention import lower_attention
 from generators.lower.walk import Rowwise, steps
+from generators.operations import Attention, Convert, Linear, Norm, Op, Pool
 from generators.program.draft import Item, Rows
 from generators.program.image import Bytes, Piece
 from generators.program.loops import BARRIER

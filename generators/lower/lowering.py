@@ -6,7 +6,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.graph import QuantizedModel, Rescale, Tensor
+from generators.graph import QuantizedModel
 from generators.lower.accumulators import Accumulators
 from generators.lower.blocks import Blocks, Part, groups
 from generators.lower.choices import Choices
@@ -15,6 +15,7 @@ from generators.lower.residence import Memory, check_at_once
 from generators.lower.traffic import Traffic
 from generators.program.draft import Draft, Node, Ref, Repeat, Written
 from generators.program.image import Bytes, Piece
+from generators.tensors import Rescale, Tensor
 
 SPARE_WORDS = 1
 """Parameter words that no operation uses; loops read into them (see generators.program.loops)."""

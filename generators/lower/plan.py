@@ -11,18 +11,20 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import REGISTERS
-from generators.graph import Attention, Decoder, Linear, Rescale, Tensor, TextGraph
+from generators.graph import Decoder, TextGraph
 from generators.lower.instructions import rescale_words
 from generators.lower.key_slots import even_runs, query_starts
 from generators.lower.products import Product
 from generators.lower.residence import Cache, Kept, Memory, WeightHome, Words, weight_homes
 from generators.lower.staging import STAGES, WEIGHTS, Stage
 from generators.lower.weights import split
+from generators.operations import Attention, Linear
 from generators.program.draft import Draft, Ref
 from generators.program.image import ImageBuilder, Piece, piece_of
 from generators.program.layout import PARAM_BYTES
 from generators.quantize.options import NARROW_BITS
 from generators.stored import stored_rows
+from generators.tensors import Rescale, Tensor
 
 WORDS_PLACE = REGISTERS - 1
 """The register of the first token's place where several are looked up."""

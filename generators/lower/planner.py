@@ -9,7 +9,7 @@ import numpy as np
 from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
-from generators.graph import Attention, Decoder, Embedding, Linear, Norm, Op, rescale_of
+from generators.graph import Decoder
 from generators.lower.checks import check_decoder
 from generators.lower.instructions import table_bytes
 from generators.lower.matrices import keep_matrix
@@ -18,11 +18,13 @@ from generators.lower.plan import INPUTS, PAIRS, Plan, Table, context_of, part, 
 from generators.lower.residence import Cache, Kept, Memory, Register, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
 from generators.network import Home
+from generators.operations import Attention, Embedding, Linear, Norm, Op
 from generators.program.allocate import across, half_bytes
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder
 from generators.program.layout import aligned, element_rows, rows_image
 from generators.quantize.options import NARROW_BITS
+from generators.tensors import rescale_of
 from sim.rotary import rotary_places
 
 

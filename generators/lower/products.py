@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.graph import Linear
 from generators.lower.instructions import Count, View, preload, product
 from generators.lower.residence import Memory
 from generators.lower.weights import Held, slotted
+from generators.operations import Linear
 from generators.program.draft import Draft, Ref
 from generators.program.image import Bytes, Piece
 from generators.program.layout import aligned, aligned_rows

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from arch.formats import PLANES
 from arch.isa import FACTOR_SHIFT, Opcode
-from generators.graph import Gate, Linear, Norm, Rotary, Tensor, TextGraph
+from generators.graph import TextGraph
 from generators.lower.accumulators import BANKS, Accumulators
 from generators.lower.instructions import (
     Count,
@@ -20,8 +20,10 @@ from generators.lower.products import Product
 from generators.lower.residence import Register, Words, check_at_once
 from generators.lower.staging import THIN, WORDS
 from generators.lower.walk import Rowwise
+from generators.operations import Gate, Linear, Norm, Rotary
 from generators.program.draft import Draft, Given, Ref, Written, flatten
 from generators.program.image import Piece
+from generators.tensors import Tensor
 
 ODD = QUERIES | {"up", "hidden"}
 """Products whose sums are in the odd rows: others are drained while they are multiplied."""

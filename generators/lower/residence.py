@@ -10,10 +10,11 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.isa import REGISTERS, RING_SLOTS
 from generators.fitting import FitError, doubled
-from generators.graph import Ints, Linear
+from generators.operations import Linear
 from generators.program.draft import Given, Ref
 from generators.program.image import Bytes
 from generators.stored import in_pairs, stored_rows
+from generators.tensors import Ints
 
 
 class Register(enum.IntEnum):

@@ -7,10 +7,10 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.graph import Convert, Norm, Pool
 from generators.lower.blocks import Part, cut, even
 from generators.lower.instructions import View, Work, product, rescale_words
 from generators.lower.lowering import SPARE_WORDS, Lowering
+from generators.operations import Convert, Norm, Pool
 from generators.program.draft import Draft, Item, Node, Ref, Written
 from generators.program.image import Bytes
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from arch.config import Config
 from generators.fitting import FitError
-from generators.graph import Linear, QuantizedModel
+from generators.graph import QuantizedModel
 from generators.lower.assemble import TOO_LARGE, TOO_LONG, Refusal
 from generators.lower.choices import Choices
 from generators.lower.residence import weight_homes
 from generators.lower.search import AHEAD, Search, Trial
 from generators.lower.weights import tiles_used
 from generators.nested import is_nested
+from generators.operations import Linear
 
 LOOPS = (
     (False, False, False),

@@ -5,11 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 from arch.isa import Opcode
-from generators.graph import Attention
 from generators.lower.attention import WRITTEN, mix, pipeline, score, softmax
 from generators.lower.blocks import Part, cut, even, groups
 from generators.lower.instructions import View, Work
 from generators.lower.lowering import SPARE_WORDS, Lowering
+from generators.operations import Attention
 from generators.program.draft import LENGTH_REGISTER, Given, Item, Node, Ref, Repeat, Written
 from generators.program.layout import aligned
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from arch.isa import DEFINITIONS, Opcode
-from generators.graph import Attention, Linear
 from generators.lower.attention import WRITTEN, mix, score, softmax
 from generators.lower.cached import Cached
 from generators.lower.instructions import Count, View, Work
@@ -18,6 +17,7 @@ from generators.lower.projections import Instructions, factored, place_behind
 from generators.lower.residence import Register
 from generators.lower.walk import Rowwise
 from generators.network import Home
+from generators.operations import Attention, Linear
 from generators.program.draft import Given, Ref, Written
 from generators.program.layout import aligned
 

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from arch.config import Config
-from generators.graph import QuantizedModel, Tensor
+from generators.graph import QuantizedModel
 from generators.lower.blocks import Blocks, Part, cut
 from generators.lower.choices import Choices
 from generators.lower.moves import load, moved_rows, store
 from generators.lower.residence import WeightHome
 from generators.program.draft import LENGTH_REGISTER, LENGTH_REGISTERS, Given, Item, Node, Ref
 from generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, Piece
+from generators.tensors import Tensor
 
 
 class Traffic:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from generators.graph import Convert, Gate, IntegerGraph, Linear, Norm, Op, Rotary
+from generators.graph import IntegerGraph
+from generators.operations import Convert, Gate, Linear, Norm, Op, Rotary
 
 Rowwise = Norm | Convert | Rotary | Gate
 """Operations that work on each row of what is before them alone."""

@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
-from generators.graph import IntegerGraph, Ints, Linear
+from generators.graph import IntegerGraph
+from generators.operations import Linear
 from generators.program.image import Bytes
 from generators.program.layout import aligned_rows
 from generators.stored import for_slots, in_pairs, part_rows, stored_data, stored_rows
+from generators.tensors import Ints
 from hdl.sparse.sparse import sparse_cycles
 from sim.sparse import encode
 

@@ -10,10 +10,11 @@ from arch.isa import IMMEDIATE_WIDTH
 from generators import network
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
-from generators.graph import Attention, Head, Rescale, Tensor, rescale_of
 from generators.network import Description, Home
+from generators.operations import Attention, Head
 from generators.quantize.options import NARROW_BITS
 from generators.quantize.tensor_steps import Steps
+from generators.tensors import Rescale, Tensor, rescale_of
 
 _UNITS = 2.0**PROBABILITY_FRACTION
 

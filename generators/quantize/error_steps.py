@@ -19,8 +19,8 @@ from arch.polynomial import function_table
 from generators import network
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
-from generators.graph import ROTARY_STEPS, TIMES_STEPS, WIDE, Ints, Tensor
 from generators.network import Attention, Home, Linear, Value
+from generators.operations import ROTARY_STEPS, TIMES_STEPS
 from generators.quantize.balance import column_gains
 from generators.quantize.keys import KeySteps, quantize_keys
 from generators.quantize.options import DECODER_BALANCE, MIXED, NARROW_BITS, Quantization
@@ -34,6 +34,7 @@ from generators.quantize.steps import (
 )
 from generators.quantize.texts import SampledTexts
 from generators.reference.floats import FUNCTION_NAMES
+from generators.tensors import WIDE, Ints, Tensor
 from sim.requantize import INT16_MAX
 
 INT8_MIN, INT8_MAX = -128, 127

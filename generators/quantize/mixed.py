@@ -15,11 +15,13 @@ import numpy as np
 from arch.errors import InputError
 from generators import network
 from generators.frontend.weights import Floats
-from generators.graph import IntegerGraph, Ints, Linear
+from generators.graph import IntegerGraph
+from generators.operations import Linear
 from generators.quantize.calibrate import Progress
 from generators.quantize.options import INT8
 from generators.rebuilt import rebuilt
 from generators.stored import stored_rows
+from generators.tensors import Ints
 
 COARSE = "int3"
 """The format in which matrices are tried alone."""

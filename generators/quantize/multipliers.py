@@ -8,8 +8,10 @@ import numpy as np
 from arch.config import Config
 from arch.errors import InputError
 from generators.fitting import FitError
-from generators.graph import Decoder, Plane, Rescale
+from generators.graph import Decoder
+from generators.operations import Plane
 from generators.rebuilt import rebuilt
+from generators.tensors import Rescale
 
 _WHOLE = 32
 """Width of a multiplier and of a bias (bits)."""

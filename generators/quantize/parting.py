@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from generators.frontend.embedding import given
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
-from generators.graph import Decoder, IntegerGraph, Ints, QuantizedModel, Tensor
+from generators.graph import Decoder, IntegerGraph, QuantizedModel
 from generators.quantize.score_error import score_errors, text_score_errors
 from generators.reference.cache import KvCache
 from generators.reference.floats import encode, forward
 from generators.reference.integers import evaluate
+from generators.tensors import Ints, Tensor
 
 LEAST_COSINE, LEAST_AGREEMENT = 0.98, 0.9
 """Mean cosine similarity and share of equal choices below which a user is warned."""

@@ -8,8 +8,6 @@ Steps come from what calibration found: of an encoder the ranges over sample inp
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
-
 from arch.config import Config
 from arch.errors import InputError
 from arch.formats import FORMATS, NESTED
@@ -17,43 +15,17 @@ from generators import network
 from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
-from generators.graph import (
-    Attention,
-    Convert,
-    Decoder,
-    Embedding,
-    Gate,
-    Ints,
-    Linear,
-    LowRank,
-    Norm,
-    Op,
-    Plane,
-    Pool,
-    QuantizedModel,
-    Rescale,
-    Rotary,
-    SourceEncoder,
-    Tensor,
-    TextGraph,
-    quantize,
-    rescale_of,
-)
-from generators.network import Description, Home, Network, Node, Value
-from generators.quantize.attention import quantize_attention
+from generators.graph import Decoder, QuantizedModel, SourceEncoder, TextGraph
+from generators.network import Description, Network
 from generators.quantize.calibrate import Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
-from generators.quantize.low_rank import correct
-from generators.quantize.nested import is_nested, nest, planes
+from generators.quantize.nested import is_nested
 from generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
+from generators.quantize.quantizer import Quantizer
 from generators.quantize.range_steps import RangeSteps
 from generators.quantize.refusals import check_deferred, check_mixed
-from generators.quantize.stored import choose, trained_steps
-from generators.quantize.tensor_steps import Steps
+from generators.quantize.stored import trained_steps
 from generators.quantize.texts import SampledTexts, calibration_texts
-from generators.stored import Stored
-from sim.norm import norm_parameters, quantize_eps
-from sim.rotary import rotary_table, speeds_table
 
 Text = TypeVar("Text", bound=TextGraph)
 OPERAND_MAX = 127
@@ -94,7 +66,7 @@ def quantize_calibrated(
         check_mixed(model)
     steps = RangeSteps(model, weights, ranges, config, options)
     graph = network.network(model)
-    made = _Quantizer(model, weights, steps, options, config.operand_max, graph)
+    made = Quantizer(model, weights, steps, options, config.operand_max, graph)
     output, start = made.output(), made.start()
     return QuantizedModel(
         model, made.input(), output, made.stream(), start, made.before, made.layers, made.after
@@ -152,7 +124,7 @@ def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization)
     graph = network.network(model)
 
     def made(graph: Network, kind: type[Text]) -> Text:
-        found = _Quantizer(model, weights, steps, options, OPERAND_MAX, graph)
+        found = Quantizer(model, weights, steps, options, OPERAND_MAX, graph)
         ends = found.input(), found.output(), found.stream(), None
         return kind(model, *ends, found.before, found.layers, found.after)
 
@@ -182,273 +154,3 @@ def _is_trained(weight: Floats, form: str) -> bool:
     if form == NESTED:
         return is_nested(weight)
     return trained_steps(weight, FORMATS[form]) is not None
-
-
-class _Quantizer:
-    """Makes a network's operations, node by node."""
-
-    def __init__(
-        self,
-        model: Description,
-        weights: Weights,
-        steps: Steps,
-        options: Quantization,
-        operand_max: int,
-        graph: Network,
-    ):
-        self.model, self.weights, self.steps, self.options = model, weights, steps, options
-        self.operand_max = operand_max
-        self.graph = graph
-        nodes = graph.all_nodes
-        self._normed = {one.target.name for one in nodes if isinstance(one, network.Norm)}
-        self.before = self._ops(self.graph.before)
-        self.layers = tuple(self._ops(layer) for layer in self.graph.layers)
-        self.after = self._ops(self.graph.after)
-        ops = (op for part in (self.before, *self.layers, self.after) for op in part)
-        if options.wide_functions and not any(
-            isinstance(op, Linear) and op.polynomial for op in ops
-        ):
-            raise InputError(
-                f"Model {model.name} has no function that polynomials of 16-bit operands are for"
-            )
-
-    def input(self) -> Tensor:
-        """Return what the host gives."""
-        return replace(self.steps.tensor(self.graph.input), name="input")
-
-    def output(self) -> Tensor:
-        """Return the result."""
-        found = self.steps.tensor(self.graph.output)
-        return found if self.after else replace(found, name="output")
-
-    def stream(self) -> Tensor:
-        """Return the residual stream."""
-        return self.steps.tensor(Value("stream", self.model.dim, home=Home.STREAM))
-
-    def start(self) -> Ints | None:
-        """Return what the stream holds before the first operation; None where nothing reads it."""
-        for node in self.graph.before:
-            if isinstance(node, network.Start):
-                rows = self.steps.tensor(node.target).rows
-                values = np.zeros((rows, self.model.dim))
-                if "class_token" in self.weights:
-                    values[0] = self.weights["class_token"]
-                values += self.weights.get("positions", 0.0)
-                # A start of its own has the steps of what is added to it.
-                (first, *_) = (op for op in self.before if isinstance(op, Linear))
-                return quantize(values, first.target)
-        return None
-
-    def _ops(self, nodes: tuple[Node, ...]) -> tuple[Op, ...]:
-        return tuple(op for node in nodes for op in self._op(node))
-
-    def _op(self, node: Node) -> list[Op]:
-        match node:
-            case network.Embedding():
-                return [self._embedding(node)]
-            case network.Start():
-                return []
-            case network.Linear():
-                return [self._linear(node)]
-            case network.Norm():
-                return [self._norm(node)]
-            case network.Convert():
-                return [_converted(*self._ends(node))]
-            case network.Rotary():
-                return self._rotary(node)
-            case network.Gate():
-                up = self.steps.tensor(node.up)
-                source, target = self._ends(node)
-                return [Gate(source, up, target)]
-            case network.Attention():
-                return [self._attention(node)]
-            case network.Pool():
-                source, target = (self.steps.tensor(v) for v in (node.source, node.target))
-                return [Pool(source, target, source.scale / target.scale, self._variable)]
-
-    def _attention(self, node: network.Attention) -> Attention:
-        bits = self.options.kv_bits if node.key.home is Home.CACHE else NARROW_BITS
-        block = self.options.block if bits < NARROW_BITS else 0
-        deferred = self.options.deferred
-        return quantize_attention(
-            self.model, self.weights, self.steps, node, bits, block, deferred=deferred
-        )
-
-    @property
-    def _variable(self) -> bool:
-        return isinstance(self.model, ModelDescription) and self.model.variable
-
-    def _ends(
-        self, node: network.Linear | network.Norm | network.Convert | network.Rotary | network.Gate
-    ) -> tuple[Tensor, Tensor]:
-        """Return a node's source, of which only the first rows may be taken, and its target."""
-        source, target = self.steps.tensor(node.source), self.steps.tensor(node.target)
-        return replace(source, rows=target.rows) if node.target.rows else source, target
-
-    def _embedding(self, node: network.Embedding) -> Embedding:
-        words, target = self.weights["words"], self.steps.tensor(node.target)
-        steps = np.abs(words).max(axis=0) / self.operand_max  # [dim]
-        steps = np.where(steps > 0, steps, target.scale)
-        places = None
-        if node.positions:
-            places = np.rint(self.weights[node.positions] / target.scale).astype(np.int64)
-        vectors = np.rint(words / steps).astype(np.int64)
-        return Embedding(
-            target, vectors, rescale_of(np.zeros(len(steps)), steps / target.scale), places
-        )
-
-    def _linear(self, node: network.Linear) -> Linear:
-        source, target = self._ends(node)
-        out, offset, table, relu = target.steps, 0.0, None, False
-        if node.activation:
-            scale, offset, table = self.steps.activation(node, target)
-            out, relu = np.array([scale]), table is None
-        gain = float(self.weights[node.gain][0]) if node.gain else 1.0
-        matrix = gain * self.weights[node.weight]  # [n, k]
-        bias = gain * self.weights.get(node.bias, np.zeros(len(matrix)))
-        if target.picks is not None:
-            matrix, bias = matrix[target.picks], bias[target.picks]
-        if target.offsets is not None and not node.activation:
-            bias = bias - target.offsets
-        form = self.options.chosen.get(node.weight, self.options.weights)
-        taken, stored, low_rank, apart = matrix * source.steps, None, None, list[Plane]()
-        if form == INT8:
-            weight, biases, steps = self._weights(taken, bias + offset, out)
-        elif form == NESTED:
-            inputs = self.steps.inputs(node.source)
-            assert inputs is not None, "calibration keeps rows for nested weights"
-            weight, steps = nest(taken, inputs)
-            biases = np.rint((bias + offset) / steps).astype(np.int64)
-            apart = _planes(weight, biases, source.zero if self.steps.zeros_in_biases else 0)
-        else:
-            stored, weight, steps, low_rank = self._coded(node, source, target, taken, form)
-            biases = np.rint((bias + offset) / steps).astype(np.int64)
-        zero = source.zero
-        if zero and self.steps.zeros_in_biases:
-            biases, source = biases - zero * weight.sum(axis=0), replace(source, zero=0)
-        factors = self.options.deferred and node.source.name in self._normed
-        if factors and biases.any():
-            raise InputError(
-                f"Layer {node.weight.removesuffix('.weight')} of model {self.model.name} has "
-                f"biases, which no product behind a deferred norm can have"
-            )
-        rescale = rescale_of(biases, steps / out)
-        whole = weight if low_rank is None else np.concatenate((weight, low_rank.weight))
-        self._check(node, source, whole, rescale, steps, out)
-        residual = node.residual is not None
-        wide = self.options.wide(node.activation)
-        return Linear(
-            source,
-            target,
-            weight,
-            rescale,
-            node.row,
-            relu,
-            table,
-            wide,
-            residual,
-            stored,
-            tuple(apart),
-            low_rank,
-            factors=factors,
-        )
-
-    def _coded(
-        self, node: network.Linear, source: Tensor, target: Tensor, taken: Floats, form: str
-    ) -> tuple[Stored, Ints, Floats, LowRank | None]:
-        """Return the codes of weights [n, k], operands [k, n], steps [n], and the correction.
-
-        Matrices around the blocks that are no wider than the rank have none.
-        """
-        inputs, options = self.steps.inputs(node.source), self.options
-        outer = "layers." not in node.weight
-        if not options.low_rank or (outer and options.low_rank >= min(taken.shape)):
-            return (*choose(taken, FORMATS[form], options.group, inputs), None)
-        assert inputs is not None, "calibration keeps rows for corrections"
-        layer = node.weight.removesuffix(".weight")
-        found = correct(taken, FORMATS[form], options.group, inputs, options.low_rank, layer)
-        name = f"{target.name}_thin"
-        thin = Tensor(name, name.rpartition(".")[2], source.rows, options.low_rank, 1.0)
-        rescale = rescale_of(-source.zero * found.first.sum(axis=0), found.factors)
-        first = Linear(replace(source, zero=0), thin, found.first, rescale)
-        self._check(node, first.source, found.first, rescale, found.factors, np.ones(1))
-        return found.stored, found.weight, found.steps, LowRank(first, found.second)
-
-    def _weights(self, taken: Floats, bias: Floats, out: Floats) -> tuple[Ints, Ints, Floats]:
-        """Return weights [k, n], biases [n], and the real value of a step of each sum [n]."""
-        steps = self.steps.weight_steps(taken, bias, np.broadcast_to(out, bias.shape))
-        high = self.operand_max
-        weight = np.clip(np.rint(taken / steps[:, None]), -high, high).astype(np.int64).T
-        return weight, np.rint(bias / steps).astype(np.int64), steps
-
-    def _check(
-        self,
-        node: network.Linear,
-        source: Tensor,
-        weight: Ints,
-        rescale: Rescale,
-        steps: Floats,
-        out: Floats,
-    ) -> None:
-        """Refuse sums whose intermediate values exceed 32 bits."""
-        half = 1 << (source.width - 1)
-        reach = max(source.zero + half, half - 1 - source.zero)
-        bound = np.abs(weight).sum(axis=0) * reach + np.abs(rescale.bias)
-        wrong = np.flatnonzero(bound << np.maximum(rescale.shift, 0) >= 1 << 31)
-        if wrong.size:
-            fine = np.broadcast_to(out, bound.shape)[wrong[0]]
-            raise InputError(
-                f"Layer {node.weight.removesuffix('.weight')} of model {self.model.name} cannot be "
-                f"requantized: its output's step {fine:.3g} is too small beside its products' "
-                f"{steps[wrong[0]]:.3g}"
-            )
-
-    def _norm(self, node: network.Norm) -> Norm:
-        source, target = self._ends(node)
-        eps = quantize_eps(self.model.epsilon, n=self.model.dim, scale=source.scale)
-        rms = self.model.norm == "rmsnorm"
-        if self.options.deferred:
-            assert isinstance(self.steps, ErrorSteps), "encoders have no deferred norms"
-            steps = self.steps.kept_steps(node.target.name)
-            return Norm(source, target, rescale_of(0, 1 / steps), rms, eps, deferred=True)
-        gamma = self.weights[f"{node.name}.weight"]
-        beta = self.weights.get(f"{node.name}.bias", np.zeros(len(gamma)))
-        if target.gains is not None:
-            # A column whose gain is zero has the parameters of the others.
-            ones = np.ones_like(gamma)
-            gamma = np.divide(gamma, target.gains, out=ones, where=target.gains != 0)
-            beta = np.divide(beta, target.gains, out=0 * ones, where=target.gains != 0)
-        if self.options.folded and np.all(gamma == gamma[0]) and not beta.any():
-            gamma, beta = gamma[:1], beta[:1]
-        found = norm_parameters(gamma, beta, target.scale)
-        bias, multiplier, shift = (part.astype(np.int64) for part in found)
-        return Norm(source, target, Rescale(bias, multiplier, shift), rms, eps)
-
-    def _rotary(self, node: network.Rotary) -> list[Op]:
-        model, options = self.model, self.options
-        assert isinstance(model, TextDescription)
-        source, target = self._ends(node)
-        assert target.picks is not None
-        columns = target.picks[: target.columns // (node.target.columns // model.head_dim)]
-        places = np.arange(options.places or model.positions)
-        if model.rotary_speeds:
-            table = speeds_table(places, self.weights["rotary_speeds"])
-        else:
-            table = rotary_table(places, model.head_dim, model.head_dim, model.rotary_base)
-        return [Rotary(source, target, table.astype(np.int64)[:, columns])]
-
-
-def _planes(weight: Ints, biases: Ints, zero: int) -> list[Plane]:
-    """Return the planes of weights whose sums have biases but for the input's zero point."""
-    found, total = list[Plane](), np.zeros_like(weight)
-    for stored in planes(weight):
-        one = Plane(stored, biases)
-        total = total + one.values
-        found.append(replace(one, bias=biases - zero * total.sum(axis=0)))
-    return found
-
-
-def _converted(source: Tensor, target: Tensor) -> Convert:
-    """Return a tensor's conversion to another one's steps."""
-    factors = source.steps / target.steps
-    return Convert(source, target, rescale_of(np.zeros_like(factors), factors))

@@ -18,12 +18,12 @@ from arch.functions import FUNCTIONS, int8_table
 from arch.polynomial import function_table
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Floats, Weights
-from generators.graph import WIDE, Ints, Tensor
 from generators.network import Attention, Home, Linear, Value, network
 from generators.quantize.balance import column_gains, useful_range
 from generators.quantize.calibrate import Range, Ranges
 from generators.quantize.options import ENCODER_BALANCE, MIXED, Quantization
 from generators.reference.floats import FUNCTION_NAMES
+from generators.tensors import WIDE, Ints, Tensor
 from sim.matmul import WIDE_UNIT
 from sim.requantize import INT16_MAX
 

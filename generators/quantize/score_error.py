@@ -6,19 +6,9 @@ import numpy as np
 
 from arch.norm import VALUE_FRACTION
 from generators.frontend.weights import Floats
-from generators.graph import (
-    ROTARY_STEPS,
-    Attention,
-    Convert,
-    Decoder,
-    Ints,
-    Linear,
-    Norm,
-    Op,
-    QuantizedModel,
-    Rescale,
-    Rotary,
-)
+from generators.graph import Decoder, QuantizedModel
+from generators.operations import ROTARY_STEPS, Attention, Convert, Linear, Norm, Op, Rotary
+from generators.tensors import Ints, Rescale
 from sim.matmul import WIDE_UNIT
 from sim.requantize import INT16_MAX
 from sim.rotary import ROTARY_FRACTION

@@ -4,8 +4,8 @@ from typing import Protocol
 
 from generators import network
 from generators.frontend.weights import Floats
-from generators.graph import Ints, Tensor
 from generators.network import Value
+from generators.tensors import Ints, Tensor
 
 
 class Steps(Protocol):

@@ -23,28 +23,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from arch.errors import InputError
 from arch.formats import OPERAND_BITS
-from generators.graph import (
-    WIDE,
+from generators.graph import Decoder, IntegerGraph, QuantizedModel, SourceEncoder
+from generators.network import Home
+from generators.operations import (
     Attention,
     Convert,
-    Decoder,
     Embedding,
     Gate,
-    IntegerGraph,
-    Ints,
     Linear,
     Norm,
     Op,
     Pool,
-    QuantizedModel,
-    Rescale,
     Rotary,
-    SourceEncoder,
-    Tensor,
 )
-from generators.network import Home
 from generators.reference.cache import KvCache
 from generators.reference.floats import check_tokens
+from generators.tensors import WIDE, Ints, Rescale, Tensor
 from sim import blocks
 from sim.matmul import multiply, multiply_wide
 from sim.norm import normalize, row_factors
