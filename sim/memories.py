@@ -1,0 +1,62 @@
+"""The memories of the golden machine, and what a step reads and writes there."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.config import Config
+from sim.flow import Step
+from sim.regions import Region
+from sim.report import signature
+from sim.sums import Sums
+
+Ints = NDArray[np.int64]
+
+
+class Memories:
+    """External memory, scratchpad, accumulators, parameters, factors, tables and weight slots.
+
+    All are zero at first. ``argmax`` and ``argmax_value`` are what the registers of these names
+    tell.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.dram: NDArray[np.uint8] = np.zeros(1 << config.mem_addr_width, np.uint8)
+        self.sp: NDArray[np.uint8] = np.zeros(config.scratchpad_bytes, np.uint8)
+        self.acc: Ints = np.zeros((config.acc_depth, config.cols), np.int64)
+        self.bias: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
+        self.multiplier: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
+        self.shift: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
+        self.factors: Ints = np.zeros((2, config.row_factors), np.int64)
+        """Mantissas and shifts of the rows' factors that are kept."""
+        self.tables: Ints = np.zeros((config.table_slots, 256), np.int64)
+        self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
+        self.argmax = 0
+        self.argmax_value = 0
+        self._signatures: list[int] = []
+        self._written: list[int] = []
+        self._macs = 0
+        self._sums = Sums(config)
+
+    def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:
+        """Return the m rows of n elements at an address of a step, signed 8 or 16 bits, [m, n]."""
+        return self._read(step, name, step["m"], step["n"], wide)
+
+    def _read(self, step: Step, name: str, m: int, count: int, wide: bool = False) -> Ints:
+        """Return m rows of count scratchpad elements, signed 8 or 16 bits, [m, count]."""
+        width = 2 if wide else 1
+        region = Region("sp", step[f"{name}_addr"], step[f"{name}_stride"], m, count * width)
+        data = np.ascontiguousarray(self.sp[region.cells()])  # [m, count * width]
+        return data.view("<i2" if wide else np.int8).astype(np.int64)
+
+    def _write(self, step: Step, name: str, values: Ints, wide: bool) -> int:
+        """Write rows of elements to the scratchpad and return the signature of the bytes."""
+        data = np.ascontiguousarray(values, "<i2" if wide else np.int8).view(np.uint8)  # [m, bytes]
+        addr, stride = step[f"{name}_addr"], step[f"{name}_stride"]
+        cells = Region("sp", addr, stride, *data.shape).cells()
+        self.sp[cells] = data
+        return signature(cells, data)
+
+    def _retire(self) -> None:
+        self._signatures.append(sum(self._written) % (1 << 64))
+        self._written = []
