@@ -74,11 +74,11 @@ def compile_text(
         check_sparse(config)
     cache = Cache(context, sinks, recompute)
     check_texts(decoder, cache, texts)
-    check_factors(decoder, config, texts)
     if config.weight_depth <= RING_SLOTS:
         refuse_held(decoder.description.name, config)
 
     def compiled(other: Config) -> TextProgram:
+        check_factors(decoder, other, texts)
         held = held_parameters(decoder, other)
         return _compile_fitting(held, other, cache, rows, memory_bytes, sparse=sparse, texts=texts)
 

@@ -8,7 +8,7 @@ import pytest
 
 from arch.errors import InputError
 from generators.cache import ROOT
-from generators.fitting import FitError
+from generators.fitting import FitError, remedy
 from generators.graph import Decoder
 from generators.operations import Linear, Norm
 from generators.perplexity import measure, read_texts
@@ -140,12 +140,13 @@ def test_layer_norms_are_refused() -> None:
 
 
 def test_a_machine_has_norms_of_one_kind() -> None:
-    for decoder, config, message in (
-        (llama(), KEPT.replace(row_factors=9), "norms and softmaxes of 14 rows, but row_factors"),
-        (llama(deferred=False), KEPT, "or softmaxes that are not deferred, but row_factors is 14"),
+    for decoder, config, message, fits in (
+        (llama(), KEPT.replace(row_factors=9), "norms and softmaxes of 14 rows, but", 14),
+        (llama(deferred=False), KEPT, "or softmaxes that are not deferred, but row_factors is", 0),
     ):
-        with pytest.raises(FitError, match=message):
+        with pytest.raises(FitError, match=message) as error:
             compile_text(decoder, config, context=12, texts=2)
+        assert remedy(error.value) == f"it fits with row_factors={fits}"
 
 
 def test_the_commands_take_and_refuse_them(celosia: Any) -> None:
