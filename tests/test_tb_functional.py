@@ -38,6 +38,10 @@ def test_points_follow_the_instruction_set(name) -> None:
     found = goals(config)
     asked = {(goal.opcode, goal.flag) for goal in found}
     wanted = {(opcode, "") for opcode, d in DEFINITIONS.items() if d.engine is not None}
+    if config.row_factors:
+        wanted -= {(Opcode.NORM, ""), (Opcode.SOFTMAX, "")}  # always with factors
+        left = [(Opcode.NORM, "factors"), (Opcode.SOFTMAX, "factors")]
+        assert asked >= {*left, (Opcode.DRAIN, "factors"), (Opcode.DRAIN, "by_tile")}
     absent = {opcode for opcode, flag in wanted - asked}
     assert all(
         (unit := DEFINITIONS[opcode].unit) is not None and not getattr(config, unit)
@@ -51,7 +55,7 @@ def test_points_follow_the_instruction_set(name) -> None:
     rng = np.random.default_rng(1)
     for goal in found[:: 7 if name == "tiny" else 41]:
         given = {goal.size: goal.value} if goal.size else {}
-        flags = companions(goal.opcode, goal.flag)
+        flags = companions(goal.opcode, goal.flag, config)
         made = build(goal.opcode, flags, given, config, rng, least=True)
         assert made is not None, goal
         assert not goal.size or made.operand(goal.size).immediate == goal.value
@@ -64,7 +68,7 @@ def test_what_is_larger_than_the_largest_is_refused() -> None:
     assert len(most) > 80
     for goal in most:
         step = 2 if (goal.flag, goal.size) == ("rotate", "n") else 1
-        flags = companions(goal.opcode, goal.flag)
+        flags = companions(goal.opcode, goal.flag, config)
         given = {goal.size: goal.value + step}
         assert build(goal.opcode, flags, given, config, rng, least=True) is None, goal
 

@@ -14,8 +14,16 @@ CONFIGURATIONS = {
         ),
     ),
     "odd": ("odd", ()),
+    "deferred": (
+        "tiny",
+        (
+            *("lanes=2", "softmax_lanes=4", "row_factors=18", "multiplier_width=16"),
+            *("registered=true", "queue_depth=3"),
+        ),
+    ),
 }
-"""The smallest machine, one with every unit and several lanes, and one with odd sizes."""
+"""The smallest machine, one with every unit and several lanes, one with odd sizes, and a registered
+one whose norms and softmaxes leave their factors."""
 
 
 def covered_config(name: str) -> Config:

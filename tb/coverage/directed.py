@@ -9,7 +9,7 @@ from arch.config import Config
 from arch.errors import ProgramError
 from arch.formats import index_of
 from arch.instruction import Instruction
-from arch.isa import COUNT_WIDTH, DEFINITIONS, PAIR_FLAGS, RING_SLOTS, Opcode
+from arch.isa import COUNT_WIDTH, DEFINITIONS, FACTOR_SHIFT, PAIR_FLAGS, RING_SLOTS, Opcode
 from arch.sparse import LEAST_K
 from sim.admission import check_step
 from sim.flow import Step
@@ -22,13 +22,14 @@ SOURCE_BYTES = 1 << 16
 
 _BYTES = ("b_high", "b_low")
 _COMPANIONS = {"followed": "drain", "per_row": "per_tensor", "grouped": "format_1"}
+_COMPANIONS |= {"by_tile": "factors"}
 _COMPANIONS |= dict.fromkeys(_BYTES, "a_wide")
 _MARK = 1 << 40  # more than any memory has
 _TRIES = 12
 
 
-def companions(opcode: Opcode, flag: str) -> frozenset[str]:
-    """Return a flag with those without which it cannot be."""
+def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
+    """Return a flag with those without which a configuration's instruction cannot have it."""
     flags = {flag} if flag else set()
     if flag in _COMPANIONS and _COMPANIONS[flag] in DEFINITIONS[opcode].flags:
         flags.add(_COMPANIONS[flag])
@@ -36,6 +37,10 @@ def companions(opcode: Opcode, flag: str) -> frozenset[str]:
         flags |= {"pair", "append" if opcode == Opcode.PRELOAD else "resident"}
     if flag == "add" and opcode != Opcode.NORM:
         flags.add("wide_out")
+    if flag and config.row_factors and opcode in (Opcode.SOFTMAX, Opcode.NORM):
+        flags |= {"factors", "rms"} & set(DEFINITIONS[opcode].flags)
+    if flag and opcode == Opcode.SOFTMAX and config.beat_lanes > config.lanes:
+        flags.add("per_tensor")
     return frozenset(flags)
 
 
@@ -46,7 +51,7 @@ def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
     0 where the configuration has no such instruction.
     """
     rng = np.random.default_rng(0)
-    flags = companions(opcode, flag)
+    flags = companions(opcode, flag, config)
     unit = least_sizes(opcode, flags, config)[size] if opcode != Opcode.SPARSE else 1
 
     def fits(count: int) -> bool:
@@ -161,6 +166,9 @@ def _operands(
         values["table"] = zero()
     elif "argmax" in flags:
         values["table"] = int(rng.integers(1 << 20))
+    if "factors" in flags:
+        rows = -(-n // config.cols) if "by_tile" in flags else chosen["m"]
+        values["params"] = int(rng.integers(max(1, config.row_factors - rows + 1))) << FACTOR_SHIFT
     known = DEFINITIONS[opcode].operands
     return dict.fromkeys(known, 0) | {
         name: value for name, value in (values | chosen).items() if name in known

@@ -120,7 +120,7 @@ class DirectedProgram:
 
     def add(self, goal: Goal) -> None:
         """Add a goal's instruction, what it needs in front of it, and what shows its result."""
-        flags = companions(goal.opcode, goal.flag)
+        flags = companions(goal.opcode, goal.flag, self.config)
         given = {goal.size: goal.value} if goal.size else {}
         found = self._build(goal.opcode, flags, given)
         assert found is not None, f"no instruction for {goal}"
@@ -128,6 +128,9 @@ class DirectedProgram:
         if goal.opcode == Opcode.DRAIN or "drain" in flags:
             name = "acc" if goal.opcode == Opcode.DRAIN else "i"
             self._sum(value[f"{name}_addr"], value["m"], value["n"])
+            if goal.opcode == Opcode.DRAIN and "factors" in flags:
+                tiles = -(-value["n"] // self.config.cols)
+                self._factors(value["params"], tiles if "by_tile" in flags else value["m"])
         elif goal.opcode == Opcode.PARAMS:
             self._program.append(self._load_params(value["i_addr"], value["n"]))
         elif goal.opcode == Opcode.SPARSE:
@@ -166,6 +169,12 @@ class DirectedProgram:
         if found is not None:
             operands = {**found.operands, "acc_addr": addr}
             self._program.append(replace(found, operands=operands))
+
+    def _factors(self, params: int, m: int) -> None:
+        """Let a norm of m random rows leave the factors that ``params`` tells of."""
+        found = self._build(Opcode.NORM, frozenset({"rms", "factors"}), {"m": m})
+        assert found is not None, f"no room for a norm of {m} rows"
+        self._program.append(replace(found, operands={**found.operands, "params": params}))
 
     def _drain(self, addr: int, m: int, n: int) -> None:
         found = self._build(Opcode.DRAIN, _OUTPUT, {"m": m, "n": n})
