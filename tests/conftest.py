@@ -84,9 +84,9 @@ def simulated_board() -> Callable[..., contextlib.AbstractContextManager[str]]:
     return simulated
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def port() -> Iterator[str]:
-    """Return the serial port of a small board."""
+    """Return the serial port of a small board, which works as long as it is simulated."""
     with simulated("--board", "icebreaker", "--config", "tiny", "--memory", "32768") as name:
         yield name
 
