@@ -22,8 +22,7 @@ SOURCE_BYTES = 1 << 16
 
 _BYTES = ("b_high", "b_low")
 _COMPANIONS = {"followed": "drain", "per_row": "per_tensor", "grouped": "format_1"}
-_COMPANIONS |= {"by_tile": "factors"}
-_COMPANIONS |= dict.fromkeys(_BYTES, "a_wide")
+_COMPANIONS |= {"by_tile": "factors", **dict.fromkeys(_BYTES, "a_wide")}
 _MARK = 1 << 40  # more than any memory has
 _TRIES = 12
 
