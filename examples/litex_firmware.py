@@ -9,7 +9,6 @@ its simulation, and prints what the firmware does:
 """
 
 import argparse
-import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ from litex.soc.integration.soc_core import get_mem_data
 from litex_soc import CONTROL, IO, MAIN_MEMORY, CelosiaSoc, generate_verilog
 
 from generators.cache import cached, digest
-from tb.toolchain import COMPILER_OPTIONS, Runtime, run
+from tb.toolchain import COMPILER_OPTIONS, Runtime, run, simulator_version, without_comments
 
 FIRMWARE = Path(__file__).parent / "firmware"
 MEMORY_WIDTH = 16
@@ -76,24 +75,21 @@ def build_firmware(soc: CelosiaSoc, folder: Path) -> Path:
 def build_simulation(sources: list[Path]) -> Path:
     """Return the simulation's program; what is in the memories is not part of it."""
     texts = [path.read_text(encoding="utf-8") for path in [*sources, FIRMWARE / "simulation.cpp"]]
-    runtime = Runtime("soc", *COMPILER_OPTIONS)
+    runtime = Runtime("soc")
+    flags = ["--cc", "--exe", "--top-module", "celosia_soc", "-Mdir", ".", "-o", "simulation"]
+    flags += ["-O3", "-Wno-fatal", "-Wno-lint", "-Wno-style", "--output-split", "20000"]
 
     def build(folder: Path) -> None:
-        command = ["verilator", "--cc", "--exe", "--top-module", "celosia_soc", "-Mdir", "."]
-        command += ["-O3", "-Wno-fatal", "-Wno-lint", "-Wno-style", "--output-split", "20000"]
-        command += ["-o", "simulation", FIRMWARE / "simulation.cpp", *sources]
+        command = ["verilator", *flags, FIRMWARE / "simulation.cpp", *sources]
         log = folder / "verilator.log"
         run(command, what="Build of the system", cwd=folder, log=log, timeout=900)
         verilog = "".join(texts)
         runtime.compile(folder, verilog, what="Build of the system", timeout=900, top="celosia_soc")
 
-    return cached("soc", digest(*map(_code, texts)), build) / "simulation"
-
-
-def _code(text: str) -> str:
-    """Return a digest of a source without its comments, some of which tell when it was made."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    # Some comments say when a source was made.
+    tools = (simulator_version("verilator"), *flags, *COMPILER_OPTIONS)
+    key = digest(*tools, *map(without_comments, texts))
+    return cached("soc", key, build) / "simulation"
 
 
 def main(folder: Path, config: str) -> None:

@@ -79,7 +79,8 @@ def place(
                 (place / name).write_text(text, encoding="utf-8")
             run_tool(tool, arguments, folder=place, log="place.log", what=what)
 
-        kept = cached("placed", digest(tool.command, tool.version, *arguments, *texts), make)
+        name = Path(tool.command).name
+        kept = cached("placed", digest(name, tool.version, *arguments, *texts), make)
         shutil.copytree(kept, folder / f"seed_{seed}")
         return {}
 

@@ -4,7 +4,6 @@ import json
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Self
 
@@ -19,7 +18,15 @@ from generators.cache import cached, digest, run_folder
 from generators.process import tail
 from generators.verilog.verilog import to_verilog
 from tb.machine import end_simulation
-from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, environment, run
+from tb.toolchain import (
+    COMPILER_OPTIONS,
+    Runtime,
+    check_simulator,
+    environment,
+    run,
+    simulator_version,
+    without_comments,
+)
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
 _CHIPS = tuple(
@@ -92,6 +99,9 @@ def build_board(
         chip |= {"lanes": flash.lanes, "addr": flash.addr, "clock": clock, "board_ns": BOARD_NS}
         flags += ["-CFLAGS", " ".join(f"-DFLASH_{name.upper()}={v}" for name, v in chip.items())]
     runtime = Runtime("harness")
+    command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
+    command += [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp"]
+    command += ["reached.vlt", "top.v"] if reached else ["top.v"]
 
     def build(folder: Path) -> None:
         (folder / "top.v").write_text(verilog, encoding="utf-8")
@@ -99,19 +109,14 @@ def build_board(
         for name, model in models.items():
             (folder / name).write_text(model, encoding="utf-8")
         (folder / "reached.vlt").write_text(reached, encoding="utf-8")
-        command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
-        command += [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp"]
-        command += ["reached.vlt", "top.v"] if reached else ["top.v"]
         what = "Build of the board's simulation"
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
         runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
 
-    tools = json.dumps([metadata.version("verilator"), _FLAGS, _QUIET, COMPILER_OPTIONS])
-    return (
-        cached("board", digest(verilog, source, *models.values(), reached, *flags, tools), build)
-        / "board"
-    )
+    tools = json.dumps([simulator_version("verilator"), command, COMPILER_OPTIONS])
+    texts = (without_comments(verilog), source, *models.values(), reached, tools)
+    return cached("board", digest(*texts), build) / "board"
 
 
 class SimulatedBoard:

@@ -16,7 +16,15 @@ from generators.verilog.verilog import to_verilog
 from hdl.machine import machine_component
 from hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
 from tb.faults.sites import find_sites, noting, sites_header
-from tb.toolchain import COMPILER_OPTIONS, COVERAGE_OPTIONS, Runtime, check_simulator, run
+from tb.toolchain import (
+    COMPILER_OPTIONS,
+    COVERAGE_OPTIONS,
+    Runtime,
+    check_simulator,
+    run,
+    simulator_version,
+    without_comments,
+)
 
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds
@@ -143,13 +151,13 @@ def build_verilator(
     names = ["main.cpp", "machine.h", *["faults.h"] * faults]
     texts = {name: (_HARNESS / name).read_text(encoding="utf-8") for name in names}
     texts["interface.h"] = f"#pragma once\n{header}"
+    command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
+    command += ["-Mdir", ".", "-o", "harness", *flags, "main.cpp", "top.v"]
 
     def build(folder: Path) -> None:
         for name, text in (texts | {"top.v": verilog}).items():
             (folder / name).write_text(text, encoding="utf-8")
         what = f"Build of configuration {config.name} for verilator"
-        command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
-        command += ["-Mdir", ".", "-o", "harness", *flags, "main.cpp", "top.v"]
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
         if faults:
@@ -160,8 +168,8 @@ def build_verilator(
             (folder / "sites.json").write_text(listed, encoding="utf-8")
         runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
 
-    tools = json.dumps([metadata.version("verilator"), flags, options])
-    return cached("harness", digest(verilog, *texts.values(), tools), build)
+    tools = json.dumps([simulator_version("verilator"), command, options])
+    return cached("harness", digest(without_comments(verilog), *texts.values(), tools), build)
 
 
 def _member_names(verilog: str) -> dict[str, str]:
@@ -180,13 +188,14 @@ def build_icarus(config: Config, memory_bytes: int) -> Path:
     if config.trace:
         header += "`define HAS_TRACE\n"
     main = (_HARNESS / "main.v").read_text(encoding="utf-8")
+    command = ["iverilog", "-g2005", "-o", "harness.vvp", "-s", "harness", "main.v", "top.v"]
 
     def build(folder: Path) -> None:
         for name, text in (("top.v", verilog), ("interface.vh", header), ("main.v", main)):
             (folder / name).write_text(text, encoding="utf-8")
         what = f"Build of configuration {config.name} for icarus"
-        command = ["iverilog", "-g2005", "-o", "harness.vvp", "-s", "harness", "main.v", "top.v"]
         log = folder / "iverilog.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
 
-    return cached("harness", digest(verilog, header, main, "icarus"), build)
+    texts = (without_comments(verilog), header, main, simulator_version("icarus"), *command)
+    return cached("harness", digest(*texts), build)

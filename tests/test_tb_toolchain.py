@@ -90,7 +90,7 @@ def test_pack_and_unpack_are_inverse() -> None:
 def test_builds_are_made_once_and_failed_builds_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "BUILD", tmp_path)
+    monkeypatch.setenv("CELOSIA_CACHE", str(tmp_path))
     calls = []
 
     def build(folder: Path) -> None:

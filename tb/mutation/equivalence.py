@@ -75,8 +75,9 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant], seconds: int = SECOND
         with tempfile.TemporaryDirectory(prefix="celosia.") as place:
             shutil.copy(found.folder / "both.il", place)
             proven |= _equivalent(Path(place), left, seconds, streams=True)
-    for number in proven:
-        kept[number].touch()
+    with contextlib.suppress(OSError):  # a cache that cannot be written
+        for number in proven:
+            kept[number].touch()
     return known | proven
 
 

