@@ -50,6 +50,11 @@ def wrap(value: int) -> int:
     return (value + half) % (1 << IMMEDIATE_WIDTH) - half
 
 
+def resolve(name: str, value: int) -> int:
+    """Return an operand's value modulo 2**28, as an engine takes the operand of a name."""
+    return value % (1 << IMMEDIATE_WIDTH) if name == "dram_addr" else wrap(value)
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One instruction with its operands, flags and tokens.

@@ -7,7 +7,8 @@ first:
 header   bits 4:0 opcode; 8:5 pop, one bit per engine; 12:9 push, one bit per
          engine; 15:13 zero; 31:16 flags
 operand  bits 27:0 immediate, two's complement; 31:28 register; the value is
-         immediate plus register, modulo 2**28 and taken as signed; register 0 is 0
+         immediate plus register, modulo 2**28 and taken as signed, but an address of external
+         memory as unsigned; register 0 is 0
 ======== =======================================================================
 
 ``pop`` makes an engine wait, before it starts the instruction, for one token from each engine

@@ -22,15 +22,19 @@ from sim.regions import Memory, Region, regions, sizes
 from sim.sums import Sums
 
 Clock = NDArray[np.int64]
+Counts = NDArray[np.int32]
 _ENGINES = len(Engine)
 
 
 class _History:
-    """The last read and the last write of every cell by each engine, as step counts, 0 for none."""
+    """The last read and the last write of every cell by each engine, as step counts, 0 for none.
+
+    The system gives memory to those cells alone that a program touches.
+    """
 
     def __init__(self, cells: int):
-        self.read: Clock = np.zeros((_ENGINES, cells), np.int64)
-        self.written: Clock = np.zeros((_ENGINES, cells), np.int64)
+        self.read: Counts = np.zeros((_ENGINES, cells), np.int32)
+        self.written: Counts = np.zeros((_ENGINES, cells), np.int32)
 
 
 class Memories:
@@ -48,24 +52,17 @@ class Memories:
         words = -(-region.count // width)
         return Region("dram", region.addr // width, region.stride // width, region.m, words)
 
-    def _history(self, memory: Memory, highest: int) -> _History:
-        """Return a memory's history, grown to hold at least the highest cell."""
-        history = self._histories.get(memory)
-        size = highest + 1 if memory == "dram" else sizes(self._config)[memory]
-        if history is None:
-            history = self._histories[memory] = _History(size)
-        elif history.read.shape[1] < size:
-            grown = _History(2 * size)
-            grown.read[:, : history.read.shape[1]] = history.read
-            grown.written[:, : history.written.shape[1]] = history.written
-            history = self._histories[memory] = grown
-        return history
+    def _history(self, memory: Memory) -> _History:
+        if memory not in self._histories:
+            width = self._config.mem_bytes if memory == "dram" else 1
+            self._histories[memory] = _History(sizes(self._config)[memory] // width)
+        return self._histories[memory]
 
     def latest(self, region: Region, *, writes_only: bool) -> Clock:
         """Return the last step of each engine, [engines], that wrote, or also read, a cell."""
         region = self._region(region)
-        history = self._history(region.memory, _highest(region))
-        latest: Clock = _cells(history.written, region).max(axis=(1, 2))
+        history = self._history(region.memory)
+        latest: Clock = _cells(history.written, region).max(axis=(1, 2)).astype(np.int64)
         if writes_only:
             return latest
         return np.asarray(np.maximum(latest, _cells(history.read, region).max(axis=(1, 2))))
@@ -73,16 +70,11 @@ class Memories:
     def note(self, region: Region, engine: Engine, count: int, *, writing: bool) -> None:
         """Note that step ``count`` of an engine read or wrote a region."""
         region = self._region(region)
-        history = self._history(region.memory, _highest(region))
+        history = self._history(region.memory)
         _cells(history.written if writing else history.read, region)[engine] = count
 
 
-def _highest(region: Region) -> int:
-    """Return the last cell of a region."""
-    return region.addr + max(region.stride, 0) * (region.m - 1) + region.count - 1
-
-
-def _cells(history: Clock, region: Region) -> Clock:
+def _cells(history: Counts, region: Region) -> Counts:
     """Return the view of a history, [engines, cells], at a region: [engines, m, count]."""
     engine, cell = history.strides
     shape = len(history), region.m, region.count

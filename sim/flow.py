@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from arch.errors import ProgramError
-from arch.instruction import Instruction, unpack_one, wrap
+from arch.instruction import Instruction, resolve, unpack_one
 from arch.isa import (
     COUNT_WIDTH,
     DEFINITIONS,
@@ -70,7 +70,7 @@ def run(words: Sequence[int], start: int = 0, registers: list[int] | None = None
         operands = {}
         for name in definition.operands:
             operand = instruction.operand(name)
-            operands[name] = wrap(operand.immediate + values[operand.register])
+            operands[name] = resolve(name, operand.immediate + values[operand.register])
         here, address = address, address + definition.words
         if definition.engine is not None:
             yield Step(

@@ -359,11 +359,14 @@ class MicroCore:
     def _sum(self, micro: Micro, _a: int, _b: int) -> None:
         self._set(micro.rd, self._taken.pop(0))
 
-    # External memory.
+    # External memory, of whose addresses the port has mem_addr_width bits.
+
+    def _burst(self, a: int, b: int) -> list[int]:
+        step, size = self.config.mem_bytes, len(self.dram)
+        return [(a + step * word) % size for word in range(b % 256 + 1)]
 
     def _ask(self, _micro: Micro, a: int, b: int) -> None:
-        step = self.config.mem_bytes
-        self._asked += [a + step * word for word in range(b % 256 + 1)]
+        self._asked += self._burst(a, b)
 
     def _take(self, micro: Micro, _a: int, _b: int) -> None:
         address = self._asked.pop(0)
@@ -380,8 +383,7 @@ class MicroCore:
         self._set(micro.ra, a)
 
     def _offer(self, _micro: Micro, a: int, b: int) -> None:
-        step = self.config.mem_bytes
-        self._offered += [a + step * word for word in range(b % 256 + 1)]
+        self._offered += self._burst(a, b)
 
     def _give(self, _micro: Micro, a: int, b: int) -> None:
         address = self._offered.pop(0)

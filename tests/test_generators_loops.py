@@ -213,3 +213,14 @@ def test_pieces_are_whole_words_and_rows() -> None:
     data = image.finish("toy")
     assert len(data) == image.size == 8 + 3 * 13_336
     assert data[:4].tolist() == [0, 1, 2, 0]
+
+
+def test_external_memory_reaches_256_mb() -> None:
+    """Addresses from 128 MiB on are negative as operands, and so are steps of loops there."""
+    far, step = 0x0A00_0000, 0x0060_0000
+    layers = [[load("a", far + step * place), convert("a", "b")] for place in range(9)]
+    nodes = with_barriers([load("barrier"), Repeat(layers), store("b", far + 0x0500_0000)])
+    made = compiled(nodes)
+    check(made, SMALL)
+    places = [step["dram_addr"] for step in run(made) if "dram_addr" in step.operands]
+    assert places == [0, *(far + step * place for place in range(9)), far + 0x0500_0000]

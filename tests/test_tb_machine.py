@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.instruction import Instruction, pack
+from arch.instruction import Instruction, Operand, pack, wrap
 from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
 from arch.registers import IDENTITY, REGISTER_MAP
 from generators.verilog.verilog import to_verilog
 from hdl.memory.ram import Ram
+from sim.checker import check
 from sim.interpreter import Interpreter
 from tb.fast_build import checked, interface
 from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
@@ -93,6 +94,31 @@ def test_both_simulators_equal_the_golden_machine_and_each_other() -> None:
     # A word takes 3 cycles, and 39 of 50 are left of them.
     words = 5 * 10 + 20 * 8
     assert reports[0].cycles > 3 * words * 50 / 39 - 50
+
+
+def test_external_memory_reaches_256_mb() -> None:
+    """An address from 128 MiB on is a negative immediate, or comes from a register."""
+    source, target = 0x0A00_0040, 0x0FFF_F000
+    moved = {"dram_stride": 64, "sp_addr": 100, "sp_stride": 64, "m": 9, "row_bytes": 64}
+    load = {**moved, "dram_addr": wrap(source)}
+    store = {**moved, "dram_addr": Operand(wrap(target - 64), 3)}
+    engines = frozenset({Engine.STORE}), frozenset({Engine.LOAD})
+    program = pack(
+        [
+            Instruction(Opcode.SET, {"register": 3, "value": 64}),
+            Instruction(Opcode.LOAD, load, push=engines[0]),
+            Instruction(Opcode.STORE, store, pop=engines[1]),
+            Instruction(Opcode.HALT),
+        ]
+    )
+    check(program, CONFIG)
+    signatures = []
+    for machine in (Interpreter(CONFIG), VerilatorMachine(CONFIG)):
+        machine.write_memory(source, DATA)
+        machine.load_program(program)
+        signatures.append(machine.start().signatures)
+        assert machine.read_memory(target, 576) == DATA[:576]
+    assert signatures[0] == signatures[1]
 
 
 def test_refresh_takes_its_share_of_the_cycles() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from arch.config import Config
-from arch.instruction import Instruction, Operand, pack
+from arch.instruction import Instruction, Operand, pack, wrap
 from arch.isa import DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
 from generators.program.draft import Draft, Given, Node, Ref, Repeat, Written
 from generators.program.tokens import Access, Tokens, order
@@ -365,7 +365,7 @@ def _emit(
     for node in nodes:
         if isinstance(node, Line):
             operands: dict[str, int | Operand] = {
-                name: Operand(value, registers[steps] if steps else 0)
+                name: Operand(wrap(value), registers[steps] if steps else 0)
                 for name, (value, steps) in node.values.items()
             }
             given = tokens[id(node)]
@@ -383,12 +383,12 @@ def _emit(
         program += _emit(node.body, tokens, registers, depth + 1)
         for steps, growth in growing:
             number = registers[steps]
-            program.append(_set(number, Operand(growth, number)))
+            program.append(_set(number, Operand(wrap(growth), number)))
         program.append(Instruction(Opcode.ENDLOOP))
         for steps, growth in growing:
             number = registers[steps]
             if steps[0][0] < depth or dict(steps).get(GIVEN) == number:
-                program.append(_set(number, Operand(-node.count * growth, number)))
+                program.append(_set(number, Operand(wrap(-node.count * growth), number)))
     return program
 
 
