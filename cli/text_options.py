@@ -14,7 +14,9 @@ from cli.format_options import Formats, format_options
 from cli.options import KV_OPTIONS, NORM_OPTIONS, Command, added, equipped, given_options, paired
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
+from generators.early import check_layers, check_memory
 from generators.export.text_folder import is_compiled_text, load_compiled_text
+from generators.graph import Decoder
 from generators.machine import Machine
 from generators.mixtures import mix_text
 from generators.nested import check_bits
@@ -144,22 +146,32 @@ class DecoderOptions:
         if not fixed:
             config = equipped(config, options, texts * (1 + found.description.heads))
         lines = None if self.calibration is None else found.read_calibration(self.calibration)
+
+        def programs(decoder: Decoder) -> TextProgram:
+            machine = config if fixed else paired(config, decoder)
+            capacity = self.context or min(decoder.places, machine.max_row)
+            return compile_text(
+                decoder,
+                machine,
+                context=capacity,
+                sinks=min(self.sinks, capacity - 1),
+                memory_bytes=memory_bytes,
+                sparse=self.formats.sparse,
+                recompute=self.kv == RECOMPUTE,
+                texts=texts,
+            )
+
+        if not self.formats.sparse:
+            check_memory(found.description, found.weights, config, options, memory_bytes)
+        check_layers(
+            found.description,
+            found.weights,
+            lambda some: programs(found.first_layers(some, options)),
+        )
         with progress("Calibration") as update:
             decoder, apart = found.calibrate(lines, options, update)
         warn(apart.warning)
-        if not fixed:
-            config = paired(config, decoder)
-        capacity = self.context or min(decoder.places, config.max_row)
-        program = compile_text(
-            decoder,
-            config,
-            context=capacity,
-            sinks=min(self.sinks, capacity - 1),
-            memory_bytes=memory_bytes,
-            sparse=self.formats.sparse,
-            recompute=self.kv == RECOMPUTE,
-            texts=texts,
-        )
+        program = programs(decoder)
         return Compiled(
             program=program,
             tokenizer=found.tokenizer,

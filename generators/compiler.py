@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.errors import InputError
 from arch.formats import OPERAND_BITS
+from generators.early import check_layers, check_memory
 from generators.fitting import again
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
@@ -256,6 +257,14 @@ def compile_model(
     options = options or Options()
     if options.sparse and not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
+    if not options.sparse:
+        check_memory(description, weights, config, options)
+
+    def first(some: ModelDescription) -> object:
+        quantized = quantize_model(some, weights, calibration_inputs[:1], config, options)
+        return compile_quantized(quantized, config, replace(options, search=False))
+
+    check_layers(description, weights, first)
     quantized = quantize_model(description, weights, calibration_inputs, config, options)
     return compile_quantized(quantized, config, options)
 

@@ -1,7 +1,7 @@
 """Every language model that can be named, with what turns texts into its tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +29,7 @@ from generators.graph import Decoder
 from generators.quantize.calibrate import Progress
 from generators.quantize.options import Quantization
 from generators.quantize.parting import Parting, parting
-from generators.quantize.quantize import quantize_sampled
+from generators.quantize.quantize import quantize_decoder, quantize_sampled
 from generators.quantize.texts import calibration_texts, random_sources
 from generators.sample_files import read_array
 
@@ -85,6 +85,11 @@ class TextSource:
         Raises :class:`InputError` as :func:`generators.quantize.quantize.quantize_decoder`.
         """
         return self.calibrate(None, options, progress)[0]
+
+    def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
+        """Return the decoder of a description with fewer layers, calibrated on next to nothing."""
+        few = replace(options, texts=1, length=1)
+        return quantize_decoder(model, self.weights, 0, few)
 
     def calibrate(
         self,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
+from generators.frontend.weights import Floats
 from generators.graph import IntegerGraph
 from generators.operations import Linear
 from generators.program.image import Bytes
@@ -100,7 +101,7 @@ def tiles_held(
     return held
 
 
-def tiles_used(weight: Ints, rows: int, cols: int) -> NDArray[np.bool_]:
+def tiles_used(weight: Ints | Floats, rows: int, cols: int) -> NDArray[np.bool_]:
     """Return for each tile of a weight [k, n] whether it has others than zeros, [kt, nt]."""
     (k, n) = weight.shape
     kt, nt = -(-k // rows), -(-n // cols)

@@ -1,0 +1,157 @@
+"""Models that do not fit are refused before their calibration."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from arch.errors import InputError
+from arch.presets import PRESETS
+from generators import compiler, early
+from generators.compiler import Options, compile_model
+from generators.frontend.description import ModelDescription
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from tb.random_models import random_weights
+
+ENCODER = ModelDescription(
+    name="deep",
+    tokens=4,
+    features=8,
+    embedding="linear",
+    dim=16,
+    layers=5,
+    heads=2,
+    ffn=32,
+    classes=3,
+)
+
+
+class Large(Mapping):
+    """Weights of a description's shapes, which take no memory."""
+
+    def __init__(self, model: ModelDescription | TextDescription):
+        self._shapes = model.shapes()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.broadcast_to(np.float64(0.5), self._shapes[name])
+
+    def __iter__(self):
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+
+def sized(layers: int) -> TextDescription:
+    """Return a decoder of 7,077,888 weights a layer and 24,576,000 behind them."""
+    return TextDescription(
+        name="large",
+        vocabulary=32000,
+        positions=64,
+        dim=768,
+        layers=layers,
+        heads=12,
+        ffn=3072,
+        activation="gelu",
+        gated=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "changes", "memory", "sentence"),
+    [
+        (4, {}, None, ""),
+        (
+            16,
+            {"mem_addr_width": 27},
+            None,
+            "mem_addr_width is 27, which reaches 134217728; set mem_addr_width=28 or more",
+        ),
+        (4, {"mem_addr_width": 26}, None, ""),
+        (
+            40,
+            {},
+            None,
+            "mem_addr_width is 28, which reaches 268435456, the most there is; --weights int6 "
+            "makes them 230768640",
+        ),
+        (4, {}, 1 << 20, "external memory has 1048576; take a smaller model"),
+        (4, {}, 1 << 25, "external memory has 33554432; --weights int5 makes them 33054720"),
+        (400, {"weight_depth": 4}, None, ""),
+    ],
+)
+def test_external_memory_is_counted_from_shapes(layers, changes, memory, sentence) -> None:
+    model, config = sized(layers), PRESETS["medium"].replace(**changes)
+    if not sentence:
+        early.check_memory(model, Large(model), config, Quantization(), memory)
+        return
+    with pytest.raises(InputError, match=f"{re.escape(sentence)}$"):
+        early.check_memory(model, Large(model), config, Quantization(), memory)
+
+
+def test_weights_with_tiles_of_zeros_are_left_to_the_compiler() -> None:
+    model = sized(40)
+    weights = dict(Large(model))
+    name = next(name for name, shape in model.shapes().items() if len(shape) == 2)
+    name = "layers.0.up.weight" if "layers.0.up.weight" in weights else name
+    weights[name] = np.zeros_like(weights[name])
+    names = early._linear_weights(model)
+    assert name in names
+    early.check_memory(model, weights, PRESETS["medium"], Quantization())
+
+
+def _quantized(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return a list of the layers and the inputs of each calibration to come."""
+    seen = []
+    plain = compiler.quantize_model
+
+    def noting(model, weights, inputs, *more):
+        seen.append((model.layers, len(inputs)))
+        return plain(model, weights, inputs, *more)
+
+    monkeypatch.setattr(compiler, "quantize_model", noting)
+    return seen
+
+
+def test_a_program_that_is_too_long_is_refused_by_its_first_layers(monkeypatch) -> None:
+    monkeypatch.setattr(early, "MANY", 0)
+    seen = _quantized(monkeypatch)
+    rng = np.random.default_rng(1)
+    weights, inputs = random_weights(rng, ENCODER), rng.normal(0, 1, (6, 4, 8))
+    config = PRESETS["tiny"]
+    fits = compile_model(ENCODER, weights, inputs, config, Options(search=False))
+    assert seen == [(2, 1), (5, 6)]
+    words = len(fits.words)
+    assert words <= config.program_depth
+    seen.clear()
+    with pytest.raises(
+        InputError,
+        match=r"^Model deep needs a program of at least \d+ words, but program_depth is 128; of "
+        r"the first 2 layers alone, it fits with program_depth=\d+",
+    ):
+        compile_model(ENCODER, weights, inputs, config.replace(program_depth=128))
+    assert seen == [(2, 1)]
+
+
+def test_models_of_few_weights_are_compiled_at_once(monkeypatch) -> None:
+    seen = _quantized(monkeypatch)
+    rng = np.random.default_rng(1)
+    weights, inputs = random_weights(rng, ENCODER), rng.normal(0, 1, (6, 4, 8))
+    compile_model(ENCODER, weights, inputs, PRESETS["tiny"], Options(search=False))
+    assert seen == [(5, 6)]
+
+
+def test_a_text_is_refused_by_its_first_layers(celosia, monkeypatch) -> None:
+    monkeypatch.setattr(early, "MANY", 0)
+    monkeypatch.setattr(early, "LAYERS", 1)
+    words = ("compile", "tales", "--config", "small", "--set", "program_depth=256", "--context")
+    code, out, err = celosia(*words, "64", "--out", "/nowhere")
+    assert (code, out) == (2, "")
+    assert re.search(
+        r"celosia: Model tales needs \d+ program words, but program_depth is 256; of the first 1 "
+        r"layers alone, it fits with program_depth=\d+",
+        err,
+    )
+    assert "Calibration" not in err
