@@ -1,7 +1,6 @@
 """celosia board: a board's complete top level in a simulation, behind a serial port."""
 
 import contextlib
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,8 +108,6 @@ def board(
     port is one of celosia host --link spi: for each byte that is written, the one received
     can be read. With --flash the board does at first what the image says.
     """
-    # Shells let what they run in the background ignore interrupts.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     found, config = target
     if (flash is None) != (image is None):
         raise InputError("Options --flash and --image need each other")

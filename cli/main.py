@@ -1,19 +1,18 @@
 """The command ``celosia``."""
 
 import importlib
-import signal
 import sys
 import traceback
 import warnings
-from types import FrameType
 from typing import Any
 
 import click
 
 from arch.errors import InputError, RunError
+from cli.interrupts import answered, interrupted
 from cli.output import exit_code, progress
 from generators.fitting import FitError, remedy
-from generators.process import end_processes
+from generators.process import end_processes, starting
 
 COMMANDS = (
     *("configs", "generate", "compile", "inspect", "run", "trace", "board", "host", "bench"),
@@ -61,32 +60,36 @@ def main() -> None:
     failed, whose log's end is shown. 2: wrong input, named in one sentence. 70: a defect of this
     project, with its traceback. 130: interrupted, 143: terminated; no program it started is left.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
-    # Units are made also where only their latency is asked for.
-    warnings.filterwarnings("ignore", message=".* created but never used")
+    with answered(end_processes, starting):
+        # Units are made also where only their latency is asked for.
+        warnings.filterwarnings("ignore", message=".* created but never used")
+        sys.exit(_code())
+
+
+def _code() -> int:
+    """Run the command, report what is wrong, and return the exit code."""
     try:
         code = _run()
     except click.exceptions.NoArgsIsHelpError as help_text:
         help_text.show()
-        sys.exit(2)
+        return 2
     except click.ClickException as error:
-        _refuse(error.format_message())
+        return _refuse(error.format_message())
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        return 130
     except InputError as error:
-        _refuse(str(error))
+        return _refuse(str(error))
     except RunError as error:
         click.echo(f"celosia: {error}", err=True)
-        sys.exit(1)
+        return 1
     except MemoryError:
-        _refuse("this takes more memory than this computer has; give smaller sizes")
+        return _refuse("this takes more memory than this computer has; give smaller sizes")
     except Exception:
-        traceback.print_exc()
-        click.echo("celosia: this is a defect of celosia, not of what it was given", err=True)
-        sys.exit(70)
-    else:
-        sys.exit(code if isinstance(code, int) else 0)
+        if not interrupted():
+            traceback.print_exc()
+            click.echo("celosia: this is a defect of celosia, not of what it was given", err=True)
+        return 70
+    return code if isinstance(code, int) else 0
 
 
 def _run() -> Any:
@@ -99,17 +102,6 @@ def _run() -> Any:
         raise InputError(f"{error}; {clause}") from None
 
 
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    """End the programs that were started, then this one, with what it has to clean up."""
-    # `timeout` and shells signal the whole group: a second one must not disturb the end.
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, signal.SIG_IGN)
-    end_processes()
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    sys.exit(128 + number)
-
-
-def _refuse(message: str) -> None:
+def _refuse(message: str) -> int:
     click.echo(f"celosia: {message}", err=True)
-    sys.exit(2)
+    return 2

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,15 @@ from arch.errors import RunError
 
 _running: set[subprocess.Popen[bytes]] = set()
 _ending = False
+_starting = False  # in the main thread, where an exception would lose the program's number
+
+
+def starting() -> bool:
+    """Return whether the main thread starts a program just now: no exception may be raised in it.
+
+    :func:`run_process` raises KeyboardInterrupt itself if :func:`end_processes` was called.
+    """
+    return _starting
 
 
 def end_processes() -> None:
@@ -40,20 +50,28 @@ def run_process(
     ``what`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RunError`
     with the log's tail where the command fails or does not end in time; no process is left.
     """
+    global _starting
     if _ending:
         raise RunError(f"{what} was interrupted")
+    main = threading.current_thread() is threading.main_thread()
     with log.open("w", encoding="utf-8") as stream:
-        process = subprocess.Popen(
-            [str(word) for word in command],
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        _running.add(process)
+        _starting = _starting or main
         try:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            _running.add(process)
+        finally:
+            _starting = _starting and not main
+        try:
+            if _ending:
+                raise KeyboardInterrupt if main else RunError(f"{what} was interrupted")
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise RunError(f"{what} took longer than {timeout} s:\n{tail(log)}") from None

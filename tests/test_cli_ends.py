@@ -1,6 +1,7 @@
 """Commands that are ended: no program that they started is left, and nothing half made."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -89,3 +90,102 @@ def test_half_made_folders_are_deleted_at_the_next_start(monkeypatch, tmp_path: 
         "kind/key",
         str(mine.relative_to(tmp_path)),
     ]
+
+
+FINALIZERS = """
+import os, random, signal, sys, threading, time, weakref
+from cli.interrupts import answered
+class Part:
+    def __del__(self):
+        sum(range(2000))
+def work():
+    print("begins", flush=True)
+    while True:
+        part = Part()
+        callback = weakref.ref(part, lambda _: sum(range(2000)))
+        del part
+with answered(lambda: None, lambda: False):
+    work()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_interrupts_inside_finalizers_are_not_lost(number) -> None:
+    """Python discards what is raised in them, which is nearly all that this program does."""
+    rng = random.Random(1)
+    for _ in range(8):
+        with subprocess.Popen(
+            [sys.executable, "-c", FINALIZERS],
+            cwd=cache.ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as program:
+            assert program.stdout is not None
+            program.stdout.readline()
+            time.sleep(rng.uniform(0, 0.02))
+            program.send_signal(number)
+            began = time.monotonic()
+            _, errors = program.communicate(timeout=20)
+        word = "terminated" if number == signal.SIGTERM else "interrupted"
+        assert program.returncode == 128 + number
+        assert errors.startswith(f"celosia: {word}\n")
+        assert "Exception ignored" not in errors
+        assert time.monotonic() - began < 3
+
+
+STUBBORN = """
+import sys, time
+from cli import interrupts
+interrupts._GRACE = float(sys.argv[1])
+with interrupts.answered(lambda: None, lambda: False):
+    print("begins", flush=True)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            time.sleep(0.01)
+        except BaseException:
+            pass
+"""
+
+
+@pytest.mark.parametrize(("grace", "signals"), [(1, 1), (60, 2)], ids=["grace", "second"])
+def test_a_program_that_discards_every_exception_is_ended(grace, signals) -> None:
+    command = [sys.executable, "-c", STUBBORN, str(grace)]
+    with subprocess.Popen(
+        command, cwd=cache.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        for _ in range(signals):
+            program.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        assert program.communicate(timeout=10)[1] == "celosia: interrupted\n"
+    assert program.returncode == 130
+
+
+def interrupt_compile(folder: Path, seconds: float, number: int) -> None:
+    command = [sys.executable, "-c", "from cli.entry import main; main()", "compile"]
+    command += ["digits-simplified", "--config", "tiny", "--count", "1", "--out", str(folder)]
+    with subprocess.Popen(
+        command, cwd=cache.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as program:
+        time.sleep(seconds)
+        program.send_signal(number)
+        _, errors = program.communicate(timeout=20)
+    assert program.returncode == 128 + number
+    assert errors.strip() in ("celosia: interrupted", "celosia: terminated")
+    assert not folder.exists() or not any(folder.glob(".celosia*"))
+
+
+@pytest.mark.parametrize("seconds", [0.25, 1.3])
+def test_compile_is_interrupted(tmp_path: Path, seconds) -> None:
+    interrupt_compile(tmp_path / "out", seconds, signal.SIGINT)
+
+
+@pytest.mark.long
+def test_compile_is_interrupted_at_any_time(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    for turn in range(300):
+        number = rng.choice([signal.SIGINT, signal.SIGTERM])
+        interrupt_compile(tmp_path / str(turn), rng.uniform(0.2, 2.5), number)
