@@ -1,5 +1,7 @@
 """Files that a user names: read as a whole, or refused in one sentence."""
 
+import os
+import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +13,92 @@ from arch.errors import InputError
 
 @contextmanager
 def reading(path: Path, what: str = "") -> Iterator[None]:
-    """Tell that a file, of which ``what`` names the content, cannot be read in the block."""
+    """Turn what is wrong with a file in the block into an InputError that names it.
+
+    ``what`` names its content. Devices, pipes and sockets are refused, as they may never end.
+    """
+    name = f"{what} {path}".strip()
     try:
+        kind = _special(path)
+        if kind:
+            raise InputError(f"Cannot read {name}: it is {kind}; save its content to a file")
         yield
     except OSError as error:
-        name = f"{what} {path}".strip()
         raise InputError(f"Cannot read {name}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"File {path} is not UTF-8 text") from error
+
+
+_SPECIAL = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def _special(path: Path) -> str:
+    """Return the kind of a path that is neither a file nor a folder; an empty text of these."""
+    try:
+        return _SPECIAL.get(stat.S_IFMT(path.stat().st_mode), "")
+    except (OSError, ValueError):
+        return ""  # it does not exist, which reading it says in words
+
+
+def inside(folder: Path, name: object, place: Path) -> Path:
+    """Return the path of a file of a folder that the file ``place`` in it names.
+
+    Raises :class:`InputError` if the name is none or leads out of the folder.
+    """
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise InputError(f"File {place} must name files of its folder, not {name!r}")
+    path = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts or not _is_within(path, folder):
+        raise InputError(
+            f"File {place} names {name!r}, which is not in its folder; copy it into {folder}"
+        )
+    return path
+
+
+def check_links(folder: Path) -> None:
+    """Raise :class:`InputError` if a folder has an entry whose content is not in the folder.
+
+    That is a link out of the folder, a device, a pipe or a socket, in the folder itself or in one
+    of its folders. Links of Hugging Face's cache, from ``snapshots/REVISION`` to ``blobs`` beside
+    ``snapshots``, are in order. A path that is no folder passes.
+    """
+    if not folder.is_dir():
+        return
+    with reading(folder, "folder"):
+        for entry in _entries(folder):
+            kind = _special(Path(entry.path))
+            if kind:
+                raise InputError(f"Folder {folder} holds {entry.name!r}, which is {kind}")
+            if entry.is_symlink() and not _is_within(Path(entry.path), folder):
+                raise InputError(
+                    f"Folder {folder} holds the link {entry.name!r}, which leads out of it; copy "
+                    "the file itself into the folder"
+                )
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a folder and of its folders, but for hidden ones."""
+    with os.scandir(folder) as found:
+        visible = [entry for entry in found if not entry.name.startswith(".")]
+    yield from visible
+    for entry in visible:
+        if entry.is_dir(follow_symlinks=False):
+            with os.scandir(entry) as found:
+                yield from found
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    """Return whether a path leads into a folder, or into the blobs of the cache that it is in."""
+    home = folder.resolve()
+    places = [home]
+    if home.parent.name == "snapshots":
+        places.append(home.parent.parent / "blobs")
+    return any(path.resolve().is_relative_to(place) for place in places)
 
 
 @contextmanager
@@ -34,6 +114,16 @@ def read_text(path: Path, what: str = "") -> str:
     """Return a file's text; raise :class:`InputError` where it cannot be read or is none."""
     with reading(path, what):
         return path.read_text(encoding="utf-8")
+
+
+def read_lines(path: Path, what: str) -> list[str]:
+    """Return the lines of a text file without their ends: LF, CR LF or CR, and nothing else.
+
+    A byte order mark at the beginning is no part of the first line. Raises :class:`InputError` if
+    the file cannot be read.
+    """
+    lines = read_text(path, what).removeprefix("\ufeff").split("\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

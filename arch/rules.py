@@ -5,6 +5,7 @@ from dataclasses import fields
 from arch.errors import InputError, InputTypeError
 from arch.fields import Fields
 from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
+from arch.names import check_name
 from arch.protection import protection
 from arch.sparse import ENTRY_WIDTH, MOST_LOADED, beat_bytes
 from arch.tables import own_table
@@ -40,6 +41,7 @@ def check_types(config: Fields) -> None:
             raise InputTypeError(f"Field {field.name} must be true or false, not {value!r}")
         if field.type is str and not isinstance(value, str):
             raise InputTypeError(f"Field {field.name} must be a string, not {value!r}")
+    check_name("Field name", config.name)
 
 
 def check_ranges(config: Fields) -> None:

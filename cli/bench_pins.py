@@ -135,7 +135,7 @@ def encode_at_pins(
     Raises :class:`InputError` where the model takes no sentences or does not fit the board.
     """
     source = load_source(model)
-    chosen, samples = read_inputs(model, source, Files(sentences=sentences), 1)
+    chosen, samples, _ = read_inputs(model, source, Files(sentences=sentences), 1)
     compiled = compile_model(source.description, source.weights, samples, config, options)
     check_room(compiled, board.memory_bytes)
     rows = [source.rows(each) for each in chosen]

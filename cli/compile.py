@@ -15,7 +15,7 @@ from cli.bus_options import attached, attachment_options, check_module, top_opti
 from cli.format_options import Formats, format_options
 from cli.model_options import ModelOptions, model_options, searched
 from cli.options import config_choice, equipped, given_options, json_option, memory_options
-from cli.output import check_folder, progress, report, warn, write_files
+from cli.output import check_folder, progress, report, say, warn, write_files
 from cli.paths import FILE, MODEL
 from cli.prompt_options import prompts_option
 from cli.text_options import DecoderOptions, decoder_options
@@ -135,7 +135,7 @@ def compile_command(
     report(f"{model} on {config.name}", [shown], as_json, result)
     if not as_json:
         for name in written:
-            click.echo(folder / name)
+            say(folder / name)
 
 
 Bench = tuple[Attachment, str]

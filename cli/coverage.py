@@ -9,7 +9,7 @@ import click
 from arch.errors import InputError, check_known
 from cli.campaign_options import Runner, campaign_options
 from cli.options import json_option, seed_option
-from cli.output import report
+from cli.output import report, say
 from generators.campaign.case import Outcome
 from tb.coverage import programs
 from tb.coverage.configurations import CONFIGURATIONS
@@ -69,7 +69,7 @@ def coverage(
     if not units:
         _functional(configs, seed, runner, found)
     for one in found.failures:
-        click.echo(f"celosia replay {one.case}  # {one.message}", err=True)
+        say(f"celosia replay {one.case}  # {one.message}", err=True)
     result = {
         **{kind: _share(*pair) for kind, pair in found.points.items()},
         "points": {
@@ -85,9 +85,9 @@ def coverage(
     report(f"Coverage on {', '.join(configs)}", shown, as_json, result)
     if not as_json:
         for kind, (reached, count) in found.points.items():
-            click.echo(f"{kind}: {reached:,} of {count:,} points, {_share(reached, count):.2%}")
+            say(f"{kind}: {reached:,} of {count:,} points, {_share(reached, count):.2%}")
         for hole in found.holes:
-            click.echo(hole)
+            say(hole)
 
 
 def _circuits(

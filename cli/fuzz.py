@@ -9,7 +9,7 @@ from arch.micro.config import MicroConfig
 from arch.presets import PRESETS
 from cli.campaign_options import Runner, campaign_options
 from cli.options import json_option, seed_option
-from cli.output import report
+from cli.output import report, say
 from generators.campaign.case import Job
 from tb.fuzz import graphs, lines, models, programs, traces
 
@@ -98,7 +98,7 @@ def fuzz(
     result = {"kinds": rows, "failures": failures, "failed": len(failures), "seed": seed}
     report(f"Cases of seed {seed}", rows, as_json, result)
     for failure in failures[:_SHOWN]:
-        click.echo("celosia replay {case}  # {message}".format(**failure), err=True)
+        say("celosia replay {case}  # {message}".format(**failure), err=True)
 
 
 def _turns(fields: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from arch.config import Config
 from arch.errors import InputError, check_known
 from cli.bus_options import attached, attachment_options, check_module, top_option
 from cli.options import check_unit, config_options, seed_option
-from cli.output import check_folder, write_files
+from cli.output import check_folder, say, write_files
 from cli.paths import FILE
 from fpga.synthesis import EXPORTED, exported
 from generators.verilog.describe import summary
@@ -98,4 +98,4 @@ def generate(
         files[f"{name}.core"] = core_file(config, name, summary(type(component)), list(added))
     write_files(folder, files)
     for file, content in files.items():
-        click.echo(f"{folder / file}: {len(content.splitlines()):,} lines")
+        say(f"{folder / file}: {len(content.splitlines()):,} lines")

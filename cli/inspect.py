@@ -9,7 +9,7 @@ import click
 from arch.errors import InputError
 from arch.presets import PRESETS
 from cli.options import json_option, override_option, resolve
-from cli.output import progress, report
+from cli.output import progress, report, say
 from generators.inspection import fit
 from generators.inspection import inspect as look
 from generators.sources import load_source
@@ -53,16 +53,16 @@ def inspect(
     if as_json:
         return
     shape = ", ".join(map(str, result["input"]))
-    click.echo(
+    say(
         f"input [{shape}], {result['parameters']:,} parameters, {result['products']:,} products, "
         f"{result['host_products']:,} of them on the host"
     )
     if result["labels"]:
-        click.echo(f"classes: {', '.join(result['labels'])}")
+        say(f"classes: {', '.join(result['labels'])}")
     for name in result["unused"]:
-        click.echo(f"not used: {name}")
+        say(f"not used: {name}")
     if config is not None:
-        click.echo(_fit(result["fit"]))
+        say(_fit(result["fit"]))
 
 
 def _fit(found: Mapping[str, Any]) -> str:

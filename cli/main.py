@@ -10,7 +10,7 @@ import click
 
 from arch.errors import InputError, RunError
 from cli.interrupts import answered, interrupted
-from cli.output import exit_code, progress
+from cli.output import exit_code, progress, say
 from generators.fitting import FitError, remedy
 from generators.process import end_processes, starting
 
@@ -80,14 +80,14 @@ def _code() -> int:
     except InputError as error:
         return _refuse(str(error))
     except RunError as error:
-        click.echo(f"celosia: {error}", err=True)
+        say(f"celosia: {error}", err=True)
         return 1
     except MemoryError:
         return _refuse("this takes more memory than this computer has; give smaller sizes")
     except Exception:
         if not interrupted():
             traceback.print_exc()
-            click.echo("celosia: this is a defect of celosia, not of what it was given", err=True)
+            say("celosia: this is a defect of celosia, not of what it was given", err=True)
         return 70
     return code if isinstance(code, int) else 0
 
@@ -103,5 +103,5 @@ def _run() -> Any:
 
 
 def _refuse(message: str) -> int:
-    click.echo(f"celosia: {message}", err=True)
+    say(f"celosia: {' '.join(message.splitlines())}", err=True)
     return 2

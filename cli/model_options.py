@@ -7,7 +7,7 @@ import click
 from arch.config import Config
 from cli.format_options import Formats
 from cli.options import equipped, grouped
-from cli.output import progress
+from cli.output import progress, say
 from generators.compiler import Options
 from generators.mixtures import mix_digits
 from generators.quantize.options import ENCODER_BALANCE
@@ -70,5 +70,5 @@ def searched(
         options = replace(options, balance=ENCODER_BALANCE)
     with progress("Formats of weights") as update:
         found = mix_digits(model, equipped(config, options), options, formats.loss, update)
-    click.echo(f"celosia: {found.summary}", err=True)
+    say(f"celosia: {found.summary}", err=True)
     return replace(options, chosen=found.chosen)

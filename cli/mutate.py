@@ -15,7 +15,7 @@ from cli.options import (
     seed_option,
     source_option,
 )
-from cli.output import report
+from cli.output import report, say
 from generators.campaign.case import Outcome
 from tb.benches import BENCHES
 from tb.formal.prover import missing_tools
@@ -83,12 +83,12 @@ def mutate(
         ]
         for one in outcomes:
             if one.failed:
-                click.echo(f"celosia replay {one.case}  # {one.message}", err=True)
+                say(f"celosia replay {one.case}  # {one.message}", err=True)
     result = {**_total(rows), "units": rows, "survivors": survivors, "seed": seed}
     report(f"Mutants on {config.name}", rows, as_json, result)
     if not as_json:
         for each in survivors:
-            click.echo("{unit}: {mutant}".format(**each))
+            say("{unit}: {mutant}".format(**each))
 
 
 def _sums(outcomes: list[Outcome]) -> dict[str, Any]:

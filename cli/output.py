@@ -23,7 +23,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from arch.errors import InputError
 from sim.report import CAUSES
@@ -34,6 +35,30 @@ LINE_SECONDS = 30.0
 """Interval of progress lines without a terminal (seconds)."""
 
 _WRONG = "cli.output.wrong"
+_CONTROLS = {
+    code: repr(chr(code))[1:-1]
+    for code in (*range(32), *range(127, 160), *range(0xD800, 0xE000))
+    if chr(code) not in "\t\n"
+}
+
+
+def plain(words: str) -> str:
+    """Return a text whose control characters are written as escapes, so that no terminal acts."""
+    return words.translate(_CONTROLS)
+
+
+def say(words: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a text that may come from a file, on standard output or on standard error."""
+    click.echo(plain(str(words)), err=err, nl=nl)
+
+
+def _cell(words: str) -> Text:
+    """Return a text for a table, in which Rich finds no markup."""
+    return Text(plain(words))
+
+
+def _column(words: str) -> Column:
+    return Column(_cell(words))
 
 
 @contextmanager
@@ -45,7 +70,7 @@ def progress(title: str) -> Iterator[Update]:
     What is printed meanwhile goes to standard error too: standard output carries results only.
     """
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -68,18 +93,18 @@ def progress(title: str) -> Iterator[Update]:
             left = ""
             if done > first:
                 left = f", {spent * (total - done) / (done - first):.0f} s left"
-            click.echo(f"{title}: {done} of {total} after {spent:.0f} s{left}", err=True)
+            say(f"{title}: {done} of {total} after {spent:.0f} s{left}", err=True)
 
     bar = Progress(*columns, console=console, transient=True, disable=hidden)
     with redirect_stdout(sys.stderr), bar:
-        task = bar.add_task(title, total=None)
+        task = bar.add_task(plain(title), total=None)
         yield update
 
 
 def warn(warning: str | None) -> None:
     """Tell a warning on standard error, if there is one."""
     if warning:
-        click.echo(f"celosia: warning: {warning}", err=True)
+        say(f"celosia: warning: {warning}", err=True)
 
 
 def report(
@@ -103,21 +128,22 @@ def report(
         return
     console = Console()
     if len(rows) == 1:
-        table = Table("figure", "value", title=title)
+        table = Table("figure", "value", title=_cell(title))
         for name, value in rows[0].items():
             if not isinstance(value, Mapping):
-                table.add_row(name, text(value))
+                table.add_row(_cell(name), _cell(text(value)))
     else:
-        table = Table(*rows[0], title=title)
+        table = Table(*map(_column, rows[0]), title=_cell(title))
         for row in rows:
-            table.add_row(*(text(value) for value in row.values()))
+            table.add_row(*(_cell(text(value)) for value in row.values()))
         unbounded = console.options.update(width=1 << 16)
         width = console.measure(table, options=unbounded).maximum
         if width > console.width:
             names, *lines = zip(*(row.items() for row in rows), strict=True)
-            transposed = Table(names[0][0], *(text(value) for _, value in names), title=title)
+            heads = [_column(text(value)) for _, value in names]
+            transposed = Table(_column(names[0][0]), *heads, title=_cell(title))
             for line in lines:
-                transposed.add_row(line[0][0], *(text(value) for _, value in line))
+                transposed.add_row(_cell(line[0][0]), *(_cell(text(value)) for _, value in line))
             if console.measure(transposed, options=unbounded).maximum < width:
                 table = transposed
     console.print(table)
@@ -170,8 +196,8 @@ def predictions_table(result: Mapping[str, Any], as_json: bool) -> None:
         return
     names = result.get("names") or []
 
-    def name(number: int) -> str:
-        return names[number] if number < len(names) else str(number)
+    def name(number: int) -> Text:
+        return _cell(names[number] if number < len(names) else str(number))
 
     title = f"Predictions, {min(_SHOWN, len(found))} of {len(found)}"
     table = Table("input", "prediction", *(["label"] if labels else []), title=title)

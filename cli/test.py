@@ -7,7 +7,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError, RunError
 from cli.options import check_unit, config_options, json_option, seed_option
-from cli.output import check_folder, progress, report, text
+from cli.output import check_folder, progress, report, say, text
 from cli.paths import FILE
 from tb.benches import BENCHES
 from tb.simulate import simulate
@@ -70,7 +70,7 @@ def test(
     report(f"Benches on {config.name}", rows, as_json, result)
     if not as_json:
         shown = {name: text(value) for name, value in result.items() if name != "benches"}
-        click.echo(
+        say(
             "{failed} of {benches} benches failed; {tests} tests, {cycles} cycles".format(
                 benches=len(rows), **shown
             )
@@ -90,6 +90,6 @@ def _run(unit, config, simulator, seed, waves) -> dict[str, object]:
             waves=waves,
         )
     except RunError as error:
-        click.echo(str(error), err=True)
+        say(str(error), err=True)
         return {**row, "result": "failed", "tests": None, "cycles": None}
     return {**row, "result": "passed", "tests": ran.tests, "cycles": ran.cycles}

@@ -12,7 +12,7 @@ from arch.errors import InputError
 from arch.link import fingerprint
 from cli.format_options import Formats, format_options
 from cli.options import KV_OPTIONS, NORM_OPTIONS, Command, added, equipped, given_options, paired
-from cli.output import cycles_table, progress, report, warn
+from cli.output import cycles_table, progress, report, say, warn
 from cli.paths import FILE
 from generators.early import check_layers, check_memory
 from generators.export.text_folder import is_compiled_text, load_compiled_text
@@ -255,12 +255,12 @@ class TextOptions(DecoderOptions):
             machine,
             sampling=sampling,
             seed=self.seed,
-            show=None if quiet else lambda piece: click.echo(piece, nl=False),
+            show=None if quiet else lambda piece: say(piece, nl=False),
             timing=timing,
             bits=self.formats.bits,
         )
         if not quiet:
-            click.echo()
+            say()
         return {**result, **found.figures, "bits": list(self.formats.bits)}
 
     def run_both(
@@ -327,14 +327,14 @@ def searched_text(source: TextSource, options: Quantization, loss: float | None)
         options = replace(options, balance=DECODER_BALANCE)
     with progress("Formats of weights") as update:
         found = mix_text(source, options, loss, update)
-    click.echo(f"celosia: {found.summary}", err=True)
+    say(f"celosia: {found.summary}", err=True)
     return replace(options, chosen=found.chosen)
 
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:
     """Show what a text took, or print all of it as JSON; of two texts, each of them as well."""
     for one in () if as_json else result.get("texts", ()):
-        click.echo(one["text"])
+        say(one["text"])
     hidden = ("text", "texts", "tokens", "cycles", "counters", "calibration")
     shown = {name: value for name, value in result.items() if name not in hidden}
     report(title, [shown], as_json, result)

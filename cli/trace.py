@@ -8,7 +8,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from cli.options import config_options, json_option, memory_options, simulator_option
-from cli.output import check_folder, cycles_table, progress, report, write_files
+from cli.output import check_folder, cycles_table, progress, report, say, write_files
 from cli.paths import FILE, MODEL
 from tb.memory_timing import FAR, MemoryTiming
 from tb.run_inputs import Files
@@ -96,4 +96,4 @@ def trace(
     cycles_table(result, as_json)
     if not as_json:
         for path in paths:
-            click.echo(path)
+            say(path)

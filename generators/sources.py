@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 from arch.errors import InputError
+from arch.files import check_links
 from generators.frontend.hugging_face import FAMILIES, load_hugging_face
 from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
 from generators.frontend.hugging_face_pair import PAIR_FAMILIES
@@ -34,6 +35,7 @@ def load_source(source: str, tokens: int = 0) -> Source:
     name, folder = "", Path(source)
     if source in PACKAGES:
         name, folder = source, _package_folder(source)
+    check_links(folder)
     if is_hugging_face(folder):
         return _load_folder(folder, name, tokens)
     if folder.suffix == ONNX_SUFFIX:

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from arch.errors import InputError
+from arch.files import check_links
 from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
 from generators.frontend.hugging_face_pair import PAIR_FAMILIES, load_hugging_face_pair
 from generators.frontend.hugging_face_text import load_hugging_face_text
@@ -122,7 +123,7 @@ class TextSource:
         Raises :class:`InputError` where the file cannot be read, or a token is none of the model's.
         """
         if path.suffix != ".npy":
-            return [self.tokenizer.encode(line) for line in read_sentences(path)]
+            return [self.tokenizer.encode(line) for line in read_sentences(path, blank=True)]
         given, known = read_array(path, "token rows"), self.description.vocabulary
         if given.ndim != 2 or given.dtype.kind not in "iu" or not given.size:
             raise InputError(
@@ -141,6 +142,7 @@ class TextSource:
 def is_text(model: str) -> bool:
     """Return whether a name or a path is that of a language model, as far as is known."""
     path = Path(model)
+    check_links(path)
     own = path.name == model and _is_folder(_MODELS / model)
     if own or path.suffix == LLAMA2C_SUFFIX or (path / DECODER_FILE).is_file():
         return True
@@ -167,11 +169,14 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     """
     folder = _MODELS / checkpoint
     path = folder if _is_folder(folder) else Path(checkpoint)
+    check_links(path)
     if (path / DECODER_FILE).is_file():
         model = read_text_description(path / DECODER_FILE)
         weights = read_weights(path / WEIGHTS_FILE, model)
         own = path / SOURCES_FILE
-        sources = tuple(read_sentences(own)) if model.source_layers and own.is_file() else ()
+        sources = (
+            tuple(read_sentences(own, blank=True)) if model.source_layers and own.is_file() else ()
+        )
         return _source(path, tokenizer, model, weights, sources)
     if is_hugging_face(path):
         pair = read_json(path / CONFIG_FILE).get("model_type") in PAIR_FAMILIES

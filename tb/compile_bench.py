@@ -30,7 +30,7 @@ def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str,
     if source.tokenizer is None:
         compiled = compile_digits(model, config)
     else:
-        samples = read_samples(CALIBRATION, source)
+        samples = read_samples(CALIBRATION, source, calibration=True)
         compiled = compile_model(source.description, source.weights, samples, config)
     seconds, worked = time.perf_counter() - begin, time.process_time() - worked
     # Linux counts in units of 1024 bytes, macOS in bytes.

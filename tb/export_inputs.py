@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from arch.files import read_text
+from arch.files import read_lines
+from arch.names import check_name
 from generators.frontend.source import Source
 from generators.frontend.weights import model_names
 from generators.sample_files import read_samples
@@ -44,11 +45,11 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
     given: Inputs
     samples: Inputs
     if files.given():
-        given, samples = read_inputs(model, source, files, count)
+        given, samples, _ = read_inputs(model, source, files, count)
     elif files.calibration is not None:
-        given = samples = read_samples(files.calibration, source)
+        given = samples = read_samples(files.calibration, source, calibration=True)
     elif model in model_names():
-        given, samples = read_inputs(model, source, files, None)
+        given, samples, _ = read_inputs(model, source, files, None)
         names = names or tuple(map(str, range(source.description.classes)))
     else:
         raise InputError(
@@ -65,8 +66,10 @@ def read_names(path: Path, source: Source) -> tuple[str, ...]:
 
     Raises :class:`InputError` where it cannot be read, or has another number of lines.
     """
-    lines = read_text(path, "names").splitlines()
+    lines = read_lines(path, "names")
     columns = source.description.outputs[1]
     if len(lines) != columns:
         raise InputError(f"Names {path} must have {columns} lines, not {len(lines)}")
+    for number, line in enumerate(lines):
+        check_name(f"Line {number + 1} of {path}", line)
     return tuple(lines)

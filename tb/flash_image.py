@@ -47,7 +47,7 @@ def flash_image(
     """
     config = config.replace(trace=False)
     source = load_source(model, tokens)
-    inputs, samples = read_inputs(model, source, files, count or None)
+    inputs, samples, _ = read_inputs(model, source, files, count or None)
     compiled = compile_model(source.description, source.weights, samples, config, options)
     check_room(compiled, memory_bytes)
     chosen = [source.rows(each) for each in inputs[:count]]

@@ -18,7 +18,7 @@ from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
 from generators.machine import Machine
 from generators.reference.floats import forward
-from generators.sample_files import read_labels, read_samples
+from generators.sample_files import input_files, read_labels, read_samples
 from generators.sources import load_source
 from tb.digits_model import read_digits
 from tb.inference import Progress, infer, run_inferences
@@ -101,17 +101,7 @@ def run_files(
     if sum(map(bool, (files.inputs, files.sentences, files.random))) > 1:
         raise InputError("Options --inputs, --sentences and --random exclude each other")
     source = load_source(model, tokens)
-    chosen, samples = read_inputs(model, source, files, count)
-    labels = None
-    if not files.given():
-        _, _, labels = read_digits(model, source)
-    elif files.labels is not None:
-        labels = read_labels(files.labels, source)
-        if len(labels) < len(chosen):
-            raise InputError(
-                f"File {files.labels} must have a label for each of {len(chosen)} inputs, "
-                f"not {len(labels)}"
-            )
+    chosen, samples, labels = read_inputs(model, source, files, count)
     description, weights = source.description, source.weights
     begin = time.perf_counter()
     traced = config.replace(trace=isinstance(machine, str))
@@ -153,27 +143,46 @@ def run_files(
 
 def read_inputs(
     model: str, source: Source, files: Files, count: int | None
-) -> tuple[Inputs, Inputs]:
-    """Return the prepared inputs to run on, and those to calibrate on.
+) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
+    """Return the prepared inputs to run on, those to calibrate on, and the labels of the first.
 
-    Raises :class:`InputError` where a file or the count cannot be used, or no file is given for a
-    model that does not take the digits.
+    Raises :class:`InputError` where a file or the count cannot be used, where there is not one
+    label for each input of the file, or no file is given for a model that does not take the digits.
     """
     if not files.given():
-        samples, images, _ = read_digits(model, source)
-        return first(list(images), count, "images"), list(samples)
+        samples, images, right = read_digits(model, source)
+        return first(list(images), count, "images"), list(samples), right
+    labels = None
+    if files.labels is not None:
+        folder = files.inputs is not None and files.inputs.is_dir()
+        named = input_files(files.inputs) if folder and files.inputs is not None else ()
+        labels = read_labels(files.labels, source, named)
     if files.sentences is not None:
-        texts = first(read_sentences(files.sentences), count, "sentences")
+        sentences = read_sentences(files.sentences)
+        _check_count(files.labels, labels, len(sentences))
+        texts = first(sentences, count, "sentences")
         chosen: Inputs = [source.prepare(source.encode(text)) for text in texts]
-        return chosen, read_samples(files.calibration or CALIBRATION, source)
+        samples = read_samples(files.calibration or CALIBRATION, source, calibration=True)
+        return chosen, samples, labels
     if files.inputs is not None:
         given = read_samples(files.inputs, source)
+        _check_count(files.labels, labels, len(given))
         chosen = first(given, count, "inputs")
     else:
+        _check_count(files.labels, labels, files.random)
         rng = np.random.default_rng(_SEED)
-        given = chosen = [source.prepare(source.random(rng)) for _ in range(files.random)]
-    samples = given if files.calibration is None else read_samples(files.calibration, source)
-    return chosen, samples
+        given = [source.prepare(source.random(rng)) for _ in range(files.random)]
+        chosen = first(given, count, "inputs")
+    if files.calibration is not None:
+        return chosen, read_samples(files.calibration, source, calibration=True), labels
+    return chosen, given, labels
+
+
+def _check_count(path: Path | None, labels: Sequence[int] | NDArray[np.int64] | None, count: int):
+    if labels is not None and len(labels) != count:
+        raise InputError(
+            f"File {path} must have a label for each of {count} inputs, not {len(labels)}"
+        )
 
 
 def _compared(
@@ -191,8 +200,6 @@ def _compared(
         "predictions": None,
     }
     if not all(output.size == output.shape[-1] > 1 for output in outputs):
-        if labels is not None:
-            raise InputError("Labels are for models whose output is one row of scores for classes")
         return figures
     found, exact = (np.array([each.argmax() for each in some]) for some in (outputs, floats))
     figures["predictions"] = found.tolist()

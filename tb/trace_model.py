@@ -51,7 +51,7 @@ def trace_model(
     """
     check_clocked(simulator)
     source = load_source(model, tokens)
-    inputs, samples = read_inputs(model, source, files, 1)
+    inputs, samples, _ = read_inputs(model, source, files, 1)
     config = config.replace(trace=True)
     compiled = compile_model(source.description, source.weights, samples, config)
     return trace_compiled(compiled, source.rows(inputs[0]), simulator, timing)

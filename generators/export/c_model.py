@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from arch.formats import OPERAND_BITS
 from generators.compiler import CompiledModel
-from generators.export.c_source import WIDTH, array, driver, identifier, string
+from generators.export.c_source import WIDTH, array, comment, driver, identifier, string
 from generators.export.package import RowsRequest, register_offset, requests
 from generators.tensors import Tensor
 
@@ -43,7 +43,7 @@ def _header(compiled: CompiledModel, name: str, samples: int) -> str:
     inputs, output = compiled.input, compiled.output
     guard = f"{name.upper()}_MODEL_H"
     return f"""\
-/* Model {quantized.description.name} for configuration {compiled.config.name}. */
+/* Model {comment(quantized.description.name)} for configuration {comment(compiled.config.name)}. */
 #ifndef {guard}
 #define {guard}
 

@@ -10,7 +10,9 @@ from generators.export.registers import HEADER, SOURCE, header
 _DRIVER = Path(__file__).parent / "driver"
 WIDTH = 8
 """Elements of a line."""
-_KEYWORD = re.compile(r"^(?=\d)|\W")
+_KEYWORD = re.compile(r"^(?=\d)|\W", re.ASCII)
+_PLAIN = re.compile(r"[^ -~]|[\\?]|\*/|/\*")
+_LONGEST = 64  # characters of an identifier, which names files, too
 
 
 def driver(*names: str) -> dict[str, str | bytes]:
@@ -25,7 +27,12 @@ def driver(*names: str) -> dict[str, str | bytes]:
 
 def identifier(name: str) -> str:
     """Return a name as C allows it."""
-    return _KEYWORD.sub("_", name) or "_"
+    return _KEYWORD.sub("_", name)[:_LONGEST] or "_"
+
+
+def comment(text: str) -> str:
+    """Return a text as a part of a comment of C, which it neither ends nor continues."""
+    return _PLAIN.sub("_", text)
 
 
 def array(declaration: str, values: Iterable[str], width: int = WIDTH) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from arch.formats import OPERAND_BITS
 from generators.export.c_samples import Sample, Samples, one_sample, several_samples
-from generators.export.c_source import WIDTH, array, driver, identifier, string
+from generators.export.c_source import WIDTH, array, comment, driver, identifier, string
 from generators.export.package import register_offset
 from generators.lower.fill import Fill
 from generators.lower.residence import of_text
@@ -53,7 +53,7 @@ def _header(program: TextHost, name: str, part: str, samples: Samples) -> str:
     """Return the header of a model, which a part of the driver runs, and of its samples."""
     upper = name.upper()
     return f"""\
-/* Model {program.name} for configuration {program.config.name}. */
+/* Model {comment(program.name)} for configuration {comment(program.config.name)}. */
 #ifndef {upper}_MODEL_H
 #define {upper}_MODEL_H
 

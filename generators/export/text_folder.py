@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from arch.errors import InputError
+from arch.files import check_links, inside, reading
 from arch.presets import load
 from generators.export.package import CONFIG, MANIFEST
 from generators.export.text_package import KIND, PROGRAM
@@ -34,6 +35,7 @@ def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str,
 
     Raises :class:`InputError` where a file is missing or is not as ``celosia compile`` writes it.
     """
+    check_links(folder)
     described = read_json(folder / MANIFEST)
     try:
         return (
@@ -95,8 +97,9 @@ def _written(names: list[str]) -> list[Written]:
 
 
 def _fill(folder: Path, found: dict[str, Any]) -> Fill:
-    image = _read(folder / found["image"], found["image_bytes"])
-    words = _words(folder / found["program"], found["words"])
+    place = folder / MANIFEST
+    image = _read(inside(folder, found["image"], place), found["image_bytes"])
+    words = _words(inside(folder, found["program"], place), found["words"])
     return Fill(image, words, _written(found["tensors"]))
 
 
@@ -105,10 +108,8 @@ def _words(path: Path, count: int) -> list[int]:
 
 
 def _read(path: Path, size: int) -> bytes:
-    try:
+    with reading(path):
         data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}") from error
     if len(data) != size:
         raise InputError(f"File {path} must have {size} bytes, not {len(data)}")
     return data
@@ -116,7 +117,8 @@ def _read(path: Path, size: int) -> bytes:
 
 def _tokenizer(folder: Path, described: dict[str, Any]) -> TokenizerLike:
     known = described["tokenizer"]
-    path = None if known["file"] is None else folder / known["file"]
+    file = known["file"]
+    path = None if file is None else inside(folder, file, folder / MANIFEST)
     ends = frozenset(known["ends"])
     begin, marked = known["begin"], known["marked"]
     return open_tokenizer(path, described["vocabulary"], begin, ends, marked=marked)

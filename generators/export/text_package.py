@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from arch.errors import InputError
+from arch.files import reading
 from arch.formats import OPERAND_BITS
 from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
@@ -74,10 +74,8 @@ def _tokenizer_file(source: TextSource) -> dict[str, bytes]:
         return {}
     suffix = path.suffix if path.suffix == LLAMA2C_SUFFIX else ".json"
     name = path.name if path.name == CHARACTERS_FILE else f"tokenizer{suffix}"
-    try:
+    with reading(path, "tokenizer"):
         return {name: path.read_bytes()}
-    except OSError as error:
-        raise InputError(f"Cannot read tokenizer {path}: {error.strerror}") from error
 
 
 def text_manifest(

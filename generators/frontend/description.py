@@ -1,6 +1,7 @@
 """Description of a Transformer encoder: everything the compiler knows about a model."""
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from arch.errors import InputError, InputTypeError
 from arch.files import read_toml
+from arch.names import check_name
 
 ACTIVATIONS = (
     "gelu",
@@ -70,6 +72,7 @@ class Description:
         """
         for field in fields(self):
             self._check_type(field.name, field.type)
+        check_name("Model field name", self.name)
         for name in self.POSITIVE:
             if getattr(self, name) < 1:
                 raise InputError(f"Model field {name} must be positive, not {getattr(self, name)}")
@@ -134,7 +137,8 @@ class Description:
         lines = []
         for field in fields(self):
             value = getattr(self, field.name)
-            text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+            quoted = isinstance(value, str)
+            text = json.dumps(value, ensure_ascii=False) if quoted else str(value).lower()
             lines.append(f"{field.name} = {text}\n")
         return "".join(lines)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from arch.files import within
+from arch.files import inside, within
 from arch.tables import read_table
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, layer_norm
@@ -232,7 +232,7 @@ def _pooling(folder: Path) -> tuple[str, bool]:
     pooling, unit = "none", False
     for kind, place in kinds:
         if kind == "Pooling":
-            pooling = _pooling_mode(folder / str(place) / CONFIG_FILE)
+            pooling = _pooling_mode(inside(folder, f"{place}/{CONFIG_FILE}", path))
         elif kind == "Normalize":
             unit = True
         elif kind != "Transformer":

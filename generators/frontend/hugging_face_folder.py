@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from arch.files import read_text
+from arch.files import inside, read_text
+from arch.names import check_name
 from arch.tables import read_table
 from generators.frontend.weights import read_tensors
 
@@ -66,7 +67,10 @@ class Folder:
             listed = read_json(index).get("weight_map")
             if not isinstance(listed, Mapping) or not listed:
                 raise InputError(f"File {index} must give the 'weight_map'")
-            paths = [self.path / str(name) for name in sorted(set(listed.values()))]
+            wrong = [name for name in listed.values() if not isinstance(name, str)]
+            if wrong:
+                raise InputError(f"File {index} must name files in 'weight_map', not {wrong[0]!r}")
+            paths = [inside(self.path, name, index) for name in sorted(set(listed.values()))]
         elif not self.weights_path.is_file():
             for name in _PICKLES:
                 if (self.path / name).is_file():
@@ -146,9 +150,16 @@ class Folder:
         given = self.config.get("id2label")
         if not isinstance(given, Mapping):
             return ()
-        names = [str(given.get(str(number), number)) for number in range(len(given))]
+        names = [given.get(str(number)) for number in range(len(given))]
+        for number, name in enumerate(names):
+            if name is None:
+                raise InputError(
+                    f"Setting 'id2label' in {self.config_path} must name the classes 0 to "
+                    f"{len(given) - 1}, but {number} is missing"
+                )
+            check_name(f"Name of class {number} in {self.config_path}", str(name))
         plain = all(name == f"LABEL_{number}" for number, name in enumerate(names))
-        return () if plain else tuple(names)
+        return () if plain else tuple(map(str, names))
 
     def nothing_left(self) -> None:
         """Raise :class:`InputError` where tensors are left that have not been taken."""

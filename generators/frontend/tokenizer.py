@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from arch.files import read_text
+from arch.files import read_lines, read_text
 from arch.packages import library
 from generators.frontend.hugging_face_folder import read_json
 
@@ -131,15 +131,24 @@ def _read_tokenizer(path: Path) -> Any:
     return found
 
 
-def read_sentences(path: Path) -> list[str]:
-    """Return the lines of a text file that are not blank.
+def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
+    """Return the lines of a text file without space at their ends.
 
-    Raises :class:`InputError` where it cannot be read or has no such line.
+    Blank lines are left out at the file's end, and with ``blank`` everywhere: else each line is an
+    input, to which a label may belong. Raises :class:`InputError` where the file cannot be read,
+    has a blank line or no other.
     """
-    lines = read_text(path, "sentences").splitlines()
-    sentences = [line.strip() for line in lines if line.strip()]
+    lines = [line.strip() for line in read_lines(path, "sentences")]
+    while lines and not lines[-1]:
+        lines.pop()
+    sentences = [line for line in lines if line]
     if not sentences:
         raise InputError(f"File {path} has no sentences")
+    if len(sentences) < len(lines) and not blank:
+        raise InputError(
+            f"Line {lines.index('') + 1} of {path} is blank; take it out, and what belongs to it "
+            "in other files"
+        )
     return sentences
 
 
