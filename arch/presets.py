@@ -18,6 +18,11 @@ def _preset(name: str, microcoded: bool = False, **values: Any) -> Config:
 PRESETS = {name: _preset(name, **values) for name, values in own_table("presets").items()}
 """Named configurations: from the smallest to the largest array, and for one model on the chip."""
 
+WITH_ENGINES = tuple(
+    name for name, config in PRESETS.items() if not isinstance(config, MicroConfig)
+)
+"""The presets of machines with engines: all but the microcoded one."""
+
 
 def load(source: str, overrides: list[str] | None = None) -> Config:
     """Return the configuration named by a preset's name or a TOML file's path.

@@ -203,7 +203,10 @@ def _decoder(
     bits = options.formats.one_bits("A model is compiled for figures")
     prompts: Sequence[str] = values["prompts"] or ("",)
     room, texts = values["memory_bytes"], len(prompts)
-    found = options.compiled(model, config, room, fixed=False, texts=texts)
+    given = prompts if bench or values["with_c"] else ()
+    found = options.compiled(
+        model, config, room, fixed=False, texts=texts, prompts=given, steps=values["steps"]
+    )
     assert found.source is not None
     program, config = found.program, found.program.config
     written = text_package(

@@ -8,8 +8,11 @@ from arch.errors import RunError
 from cli.campaign_options import Runner, campaign_options
 from cli.options import json_option, override_option, seed_option, source_option
 from cli.output import report
+from tb.fast_build import accelerator_verilog
 from tb.faults.campaign import CASES, CLASSES, KIND, UNITS, fault_config, run, table
+from tb.faults.machine import check_units
 from tb.faults.problems import open_problem
+from tb.faults.sites import find_sites
 
 
 @click.command()
@@ -53,6 +56,8 @@ def faults(
     fields = {"model": model, "config": source, "set": ";".join(changes)}
     fields |= {UNITS: ";".join(units)} if units else {}
     config = fault_config(source, fields["set"])
+    if units:  # before the model is calibrated and the machine built
+        check_units(units, find_sites(accelerator_verilog(config)))
     problem = open_problem(model, config)  # what cannot be is refused here, and the machine built
     problem.infer(0)
     problem.machine.limit_to(units)

@@ -1,5 +1,6 @@
 """Formats of weights and activations, the same options for every command that makes integers."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -113,6 +114,8 @@ class Formats:
     def __post_init__(self) -> None:
         """Check what does not depend on where the model comes from."""
         check_bits(self.bits, NESTED)
+        if self.loss is not None and not 0 <= self.loss < math.inf:
+            raise InputError(f"Loss must be a number from 0 on, not {self.loss}")
         if (self.weights == AUTO) != (self.loss is not None):
             raise InputError(
                 f"Options --weights {AUTO} and --loss need each other, but weights is "

@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from arch.errors import InputError, check_known
-from arch.micro.config import MicroConfig
-from arch.presets import PRESETS
+from arch.presets import WITH_ENGINES
 from cli.campaign_options import Runner, campaign_options
 from cli.options import json_option, seed_option
 from cli.output import report, say
@@ -18,7 +17,7 @@ CASES: dict[str, tuple[Job, dict[str, tuple[str, ...]], int]] = {
     "onnx": (graphs.run, {}, 4),
     "program": (programs.run, {"config": ("tiny", "odd")}, 4),
     "trace": (traces.run, {"config": ("tiny", "odd")}, 4),
-    "line": (lines.run, {"line": ("link", "axi4", "wishbone")}, 1),
+    "line": (lines.run, {"line": lines.LINES}, 1),
 }
 """Of each kind its job, the values that its field takes in turns, and cases handed over at once."""
 
@@ -68,11 +67,11 @@ def fuzz(
     """
     for kind in kinds:
         check_known("kind of case", kind, CASES)
-    known = [name for name, config in PRESETS.items() if not isinstance(config, MicroConfig)]
     for name in configs:
-        if name not in known:
+        if name not in WITH_ENGINES:
             raise InputError(
-                f"--config must be a preset with engines, of {', '.join(known)}, not {name!r}"
+                f"--config must be a preset with engines, of {', '.join(WITH_ENGINES)}, "
+                f"not {name!r}"
             )
     if not 1 <= count <= _MOST:
         raise InputError(f"--count must be from 1 to {_MOST:,}, not {count}")

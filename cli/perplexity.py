@@ -12,6 +12,7 @@ from cli.options import config_options, json_option, kv_options, norm_options, s
 from cli.output import progress, report
 from cli.paths import FILE, MODEL
 from cli.text_options import searched_text
+from generators.lower.residence import Cache
 from generators.lower.weights import coded_bytes
 from generators.nested import coarser, is_nested
 from generators.perplexity import measure, read_texts
@@ -78,6 +79,8 @@ def perplexity(
         **formats.quantization,
     )
     bits = formats.one_bits("Perplexity is measured")
+    if slots:
+        Cache(slots, sinks)
     if formats.sparse:
         check_sparse(config)
     texts = read_texts(path, verbatim=verbatim)

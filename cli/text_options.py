@@ -17,6 +17,7 @@ from cli.paths import FILE
 from generators.early import check_layers, check_memory
 from generators.export.text_folder import is_compiled_text, load_compiled_text
 from generators.graph import Decoder
+from generators.lower.checks import check_described
 from generators.machine import Machine
 from generators.mixtures import mix_text
 from generators.nested import check_bits
@@ -32,6 +33,7 @@ from tb.memory_timing import MemoryTiming
 from tb.run_answers import run_answers
 from tb.run_text import run_text
 from tb.run_texts import run_texts
+from tb.text_lengths import check_length
 
 KEEP, RECOMPUTE = "keep", "recompute"
 """Choices of what is there of earlier tokens: keys and values, or what these are made of."""
@@ -104,6 +106,13 @@ class DecoderOptions:
     calibration: Path | None
     formats: Formats
 
+    def __post_init__(self) -> None:
+        """Check what does not depend on the model."""
+        if self.context < 0:
+            raise InputError(f"Context must be 0 or more tokens, not {self.context}")
+        if self.sinks < 0:
+            raise InputError(f"Sinks must not be negative, not {self.sinks}")
+
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the options among a command's values."""
@@ -129,6 +138,8 @@ class DecoderOptions:
         *,
         fixed: bool,
         texts: int = 1,
+        prompts: Sequence[str] = (),
+        steps: int = 1,
     ) -> Compiled:
         """Return a checkpoint's programs, or those of a folder that ``celosia compile`` wrote.
 
@@ -136,12 +147,14 @@ class DecoderOptions:
         folder's own; a fixed one must be as that. So many ``texts`` go on in the same runs.
 
         Raises :class:`InputError` where options are given that a compiled folder has answered, or
-        it is for another number of texts.
+        it is for another number of texts; and before any work where the model cannot go on with one
+        of the ``prompts`` by ``steps`` tokens, or does not fit the context or the configuration.
         """
         if is_compiled_text(checkpoint):
             return self._loaded(Path(checkpoint), config, memory_bytes, fixed=fixed, texts=texts)
         options = self.quantization
         found = load_text(checkpoint, self.tokenizer)
+        self._check(found, config if fixed else equipped(config, options), prompts, steps)
         options = searched_text(found, options, self.formats.loss)
         if not fixed:
             config = equipped(config, options, texts * (1 + found.description.heads))
@@ -178,6 +191,21 @@ class DecoderOptions:
             figures=self._figures(program, apart),
             source=found,
         )
+
+    def _check(
+        self, source: TextSource, config: Config, prompts: Sequence[str], steps: int
+    ) -> None:
+        """Refuse before calibration what needs none to be refused."""
+        model = source.description
+        check_described(model, config, wide_functions=self.quantization.wide_functions)
+        capacity = self.context or min(model.positions, config.max_row)
+        if capacity > model.positions:
+            raise InputError(
+                f"Context must be at most the {model.positions} tokens that model {model.name} was "
+                f"made for, not {capacity}"
+            )
+        for prompt in prompts:
+            check_length(model, source.tokenizer.encode(prompt), steps, model.positions)
 
     def _figures(self, program: TextProgram, apart: Parting) -> dict[str, Any]:
         size = program.decoder.weight_bytes
@@ -229,6 +257,13 @@ class TextOptions(DecoderOptions):
     top_p: float
     seed: int
 
+    def __post_init__(self) -> None:
+        """Check what does not depend on the model."""
+        super().__post_init__()
+        if self.steps < 1:
+            raise InputError(f"Steps must be at least 1, not {self.steps}")
+        Sampling(self.temperature, self.top_p)
+
     def run(
         self,
         checkpoint: str,
@@ -246,7 +281,9 @@ class TextOptions(DecoderOptions):
         """
         sampling = Sampling(self.temperature, self.top_p)
         fixed = not isinstance(machine, str)
-        found = self.compiled(checkpoint, config, memory_bytes, fixed=fixed)
+        found = self.compiled(
+            checkpoint, config, memory_bytes, fixed=fixed, prompts=[prompt], steps=self.steps
+        )
         result = run_text(
             found.program,
             found.tokenizer,
@@ -279,7 +316,15 @@ class TextOptions(DecoderOptions):
         """
         sampling = Sampling(self.temperature, self.top_p)
         fixed = not isinstance(machine, str)
-        found = self.compiled(checkpoint, config, memory_bytes, fixed=fixed, texts=len(prompts))
+        found = self.compiled(
+            checkpoint,
+            config,
+            memory_bytes,
+            fixed=fixed,
+            texts=len(prompts),
+            prompts=prompts,
+            steps=self.steps,
+        )
         result = run_texts(
             found.program,
             found.tokenizer,
@@ -311,7 +356,8 @@ class TextOptions(DecoderOptions):
                 f"not {self.temperature}"
             )
         self.formats.refuse_bits("--answers")
-        found = self.compiled(checkpoint, config, None, fixed=False)
+        sources = [source for source, _ in answers]
+        found = self.compiled(checkpoint, config, None, fixed=False, prompts=sources)
         with progress("Answers") as update:
             result = run_answers(
                 found.program, found.tokenizer, answers, machine, timing=timing, progress=update

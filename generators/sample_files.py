@@ -273,7 +273,7 @@ def _image(path: Path, how: Mapping[str, Any], shape: tuple[int, ...]) -> NDArra
             with pillow.open(path) as opened:
                 image = opened.convert({1: "L", 3: "RGB"}.get(shape[0], "RGB"))
         except Exception as error:  # Pillow's readers raise many kinds
-            raise InputError(f"Image {path} cannot be read: {error}") from error
+            raise InputError(f"Cannot read image {path}: {error}") from error
     if (image.height, image.width) != shape[1:]:
         method = how.get("resample", pillow.Resampling.BILINEAR)
         image = image.resize((shape[2], shape[1]), method)

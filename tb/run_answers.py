@@ -12,6 +12,7 @@ from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
+from tb.text_lengths import check_length
 from tb.text_session import TextSession, Turn
 
 
@@ -90,9 +91,6 @@ def run_answers(
 
 def source_tokens(program: TextHost, tokenizer: TokenizerLike, source: str) -> list[int]:
     """Return the tokens of a source; raise :class:`InputError` where there are too many."""
-    tokens, most = tokenizer.encode(source), program.source_positions
-    if not 1 <= len(tokens) <= most:
-        raise InputError(
-            f"Model {program.name} takes sources of 1 to {most} tokens, not {len(tokens)}"
-        )
+    tokens = tokenizer.encode(source)
+    check_length(program, tokens, 0, program.places)
     return tokens

@@ -19,6 +19,7 @@ from sim.report import engine_cycles, where
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
 from tb.run_answers import source_tokens
+from tb.text_lengths import check_length
 from tb.text_session import TextSession, Turn
 
 
@@ -63,11 +64,8 @@ def run_text(
         tokens = [program.start]
         steps = min(steps, places)
     count = len(tokens)
-    if count + steps - 1 > places:
-        raise InputError(
-            f"A prompt of {count} tokens and {steps} steps need more than the {places} "
-            f"places of model {program.name}"
-        )
+    if not source:
+        check_length(program, tokens, steps, places)
     session = TextSession(program, machine, timing)
     rng = np.random.default_rng(seed)
     began = time.perf_counter()

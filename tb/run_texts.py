@@ -18,6 +18,7 @@ from generators.text_sources import TokenizerLike
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
 from tb.run_text import Pieces, totals
+from tb.text_lengths import check_length
 from tb.text_session import Turn
 from tb.texts_session import TextsSession
 
@@ -83,11 +84,7 @@ def run_texts(
         tokens = tokenizer.encode(prompt)
         if not tokens:
             raise InputError("Each of two prompts must have a token, but one has none")
-        if len(tokens) + steps - 1 > program.places:
-            raise InputError(
-                f"A prompt of {len(tokens)} tokens and {steps} steps need more than the "
-                f"{program.places} places of model {program.name}"
-            )
+        check_length(program, tokens, steps, program.places)
         rng = np.random.default_rng(seed + number)
         texts.append(_Text(rng, tokens, len(tokens), len(tokens) + steps))
     session = TextsSession(program, machine, timing)

@@ -55,8 +55,11 @@ def celosia(
 
     def call(*words: str | Path) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         with pytest.raises(SystemExit) as ended:
             main()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         return ended.value.code, *capsys.readouterr()
 
     return call

@@ -3,17 +3,24 @@
 import functools
 import hashlib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
 import numpy as np
 
-from arch.errors import InputError
+from arch.errors import InputError, check_known
 from generators.cache import ROOT
 
 _FORM = "KIND:SEED:INDEX or KIND:SEED:INDEX:FIELD=VALUE,..."
+
+
+_DIGITS = 18  # of a number, at most
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Case:
         kind, *rest = text.split(":", 3)
         fields = [field.partition("=") for field in (rest[2].split(",") if len(rest) > 2 else [])]
         numbers = rest[:2]
-        if len(numbers) < 2 or not all(n.isascii() and n.isdigit() for n in numbers):
+        if len(numbers) < 2 or not all(map(_is_number, numbers)):
             raise InputError(f"A case is {_FORM}, not {text!r}")
         if not all(name and sign for name, sign, _ in fields):
             raise InputError(f"A case is {_FORM}, not {text!r}")
@@ -49,6 +56,19 @@ class Case:
             if name == field:
                 return value
         raise InputError(f"Case {self} lacks the field {field}")
+
+    def choice(self, field: str, known: Collection[str]) -> str:
+        """Return a field; raise :class:`InputError` where it is none of those that are known."""
+        value = self[field]
+        check_known(field, value, known)
+        return value
+
+    def number(self, field: str) -> int:
+        """Return a field; raise :class:`InputError` where it is no number."""
+        value = self[field]
+        if not _is_number(value):
+            raise InputError(f"Field {field} of case {self} must be a number, not {value!r}")
+        return int(value)
 
     def rng(self) -> np.random.Generator:
         """Return the case's own random numbers: the same in any order and on any machine."""

@@ -4,7 +4,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    wait,
+)
 
 from arch.errors import RunError
 from generators.campaign.case import Campaign, Case, Job, Outcome
@@ -96,6 +103,11 @@ def _on_executor(
             cases = running.pop(future)
             try:
                 yield future.result()
+            except CancelledError as error:
+                raise RunError(
+                    "The scheduler that had the cases is gone; start it and give the same command "
+                    "again, which with --results runs only the cases that are left"
+                ) from error
             except Exception as error:
                 broken = broken or isinstance(error, BrokenExecutor)
                 if trial:

@@ -6,6 +6,8 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError
+from generators.frontend.description import ModelDescription
+from generators.frontend.text_description import TextDescription
 from generators.graph import Decoder, IntegerGraph, QuantizedModel, TextGraph
 from generators.lower.plan import MOST_ROWS
 from generators.lower.residence import MOST_TEXTS, Cache
@@ -142,6 +144,31 @@ def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
             f"Model {name} has norms or softmaxes that are not deferred, but row_factors is "
             f"{found}",
             {"row_factors": 0},
+        )
+
+
+def check_described(
+    model: ModelDescription | TextDescription, config: Config, *, wide_functions: bool
+) -> None:
+    """Refuse a model that needs units which a configuration leaves out, before it is calibrated.
+
+    Raises :class:`InputError` with the fields to set. Units that only the integers tell are looked
+    for when these are there.
+    """
+    needs = {
+        "softmax": True,
+        "norm": model.norm != "none",
+        "activation": model.activation != "relu" and not wide_functions,
+        "rotary": isinstance(model, TextDescription)
+        and (model.gated or model.position == "rotary"),
+        "wide_functions": model.activation != "relu" and wide_functions,
+    }
+    missing = [unit for unit, needed in needs.items() if needed and not getattr(config, unit, True)]
+    if missing:
+        raise InputError(
+            f"Model {model.name} needs the unit{'s' * (len(missing) > 1)} {' and '.join(missing)}, "
+            f"which configuration {config.name} leaves out; set "
+            f"{' and '.join(f'{unit}=true' for unit in missing)}"
         )
 
 

@@ -1,5 +1,6 @@
 """The choice of the next token from the scores of all."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ class Sampling:
         """Check both numbers."""
         if self.temperature < 0:
             raise InputError(f"Temperature must not be negative, not {self.temperature}")
+        if not math.isfinite(self.temperature):
+            raise InputError(f"Temperature must be finite, not {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise InputError(f"Top-p must be more than 0 and at most 1, not {self.top_p}")
 

@@ -1,6 +1,7 @@
 """The configurations that are covered."""
 
 from arch.config import Config
+from arch.errors import check_known
 from arch.presets import load
 
 CONFIGURATIONS = {
@@ -28,5 +29,6 @@ one whose norms and softmaxes leave their factors."""
 
 def covered_config(name: str) -> Config:
     """Return one of ``CONFIGURATIONS``, with ports that tell every write, and half a megabyte."""
+    check_known("configuration", name, CONFIGURATIONS)
     source, changes = CONFIGURATIONS[name]
     return load(source, list(changes)).replace(trace=True, mem_addr_width=19, watchdog=4000)

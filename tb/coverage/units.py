@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from arch.errors import InputError, check_known
 from generators.campaign.case import Case
 from tb.benches import BENCHES
 from tb.coverage.configurations import covered_config
@@ -30,7 +31,12 @@ def run(case: Case) -> dict[str, Any]:
     bench fails.
     """
     config = covered_config(case["config"])
-    unit = case["units"].split(",")[case.index]
+    units = case["units"].split(",")
+    for each in units:
+        check_known("unit", each, (*PARTS, *BENCHES))
+    if case.index >= len(units):
+        raise InputError(f"Case {case} has the units 0 to {len(units) - 1}, not {case.index}")
+    unit = units[case.index]
     if unit in PARTS:
         return {"unit": unit, "modules": to_json(run_part(unit, config, case.rng()))}
     bench = BENCHES[unit]

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -52,6 +52,15 @@ class Ran:
     """Cycles that were simulated."""
     status: int
     corrected: int
+
+
+def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
+    """Raise :class:`InputError` if none of a circuit's sites is in one of the units."""
+    known = {site.unit for site in sites}
+    for unit in units:
+        if unit not in known and unit != REGISTERS:
+            names = ", ".join((REGISTERS, *sorted(known)))
+            raise InputError(f"Unit must be one of {names}, not {unit!r}")
 
 
 class FaultMachine(VerilatorMachine):
@@ -112,11 +121,7 @@ class FaultMachine(VerilatorMachine):
 
         Raises :class:`InputError` where the circuit lacks a unit.
         """
-        known = {site.unit for site in self.sites}
-        for unit in units:
-            if unit not in known and unit != REGISTERS:
-                names = ", ".join((REGISTERS, *sorted(known)))
-                raise InputError(f"Unit must be one of {names}, not {unit!r}")
+        check_units(units, self.sites)
         self._drawn = [
             site
             for site in self.sites

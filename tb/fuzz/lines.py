@@ -15,6 +15,7 @@ from hdl.bus.wishbone import WishboneBridge
 from hdl.link.link import Link
 from tb.simulate import simulate
 
+LINES = ("link", "axi4", "wishbone")
 _WIDTHS = (8, 32, 128)
 _TIMEOUT = 60  # cycles
 _REQUESTS = 120
@@ -28,11 +29,11 @@ def run(case: Case) -> dict[str, Any]:
     Words of memory, stalls, latencies, the part of a bus that answers with errors and all data are
     random.
     """
-    rng = case.rng()
+    rng, line = case.rng(), case.choice("line", LINES)
     width = int(rng.choice(_WIDTHS))
     given: dict[str, Any] = {"stall": float(rng.choice([0.0, 0.3, 0.7, 0.9]))}
     component: Component
-    if case["line"] == "link":
+    if line == "link":
         identity = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
         config = PRESETS["tiny"].replace(mem_width=width, mem_addr_width=16, program_depth=100)
         component = Link(config, identity, _TIMEOUT)
@@ -40,12 +41,12 @@ def run(case: Case) -> dict[str, Any]:
         given |= {"requests": _REQUESTS, "latency": int(rng.integers(40))}
         bench, tests = "tb.bench_link", "requests_are_answered"
     else:
-        kind = Axi4Bridge if case["line"] == "axi4" else WishboneBridge
+        kind = Axi4Bridge if line == "axi4" else WishboneBridge
         config = PRESETS["tiny"].replace(
             mem_width=width, mem_addr_width=24, scratchpad_bytes=1 << 16
         )
         component = kind(config, BusAddress.for_config(config, _ADDRESS, 0))
-        given |= {"model": case["line"], "bursts": _BURSTS}
+        given |= {"model": line, "bursts": _BURSTS}
         if rng.random() < 0.5:
             given["broken"] = float(rng.choice([0.75, 0.9]))
         bench, tests = "tb.bench_bridge", None
@@ -61,4 +62,4 @@ def run(case: Case) -> dict[str, Any]:
         )
     except RunError as error:
         mismatch = str(error)
-    return {"mismatch": mismatch, "line": case["line"], "width": width, **given}
+    return {"mismatch": mismatch, "line": line, "width": width, **given}

@@ -11,7 +11,7 @@ from arch.config import Config
 from arch.errors import InputError, ProgramError
 from arch.instruction import Instruction, unpack
 from arch.isa import Opcode
-from arch.presets import PRESETS
+from arch.presets import PRESETS, WITH_ENGINES
 from arch.registers import CONTROL_ABORT, CONTROL_START, STATUS_RECOVERING, Cause, cause_of
 from generators.campaign.case import Case
 from sim.checker import check
@@ -45,7 +45,7 @@ def run(case: Case) -> dict[str, Any]:
     a program may read what nothing has written.
     """
     rng = case.rng()
-    config = disturbed(PRESETS[case["config"]])
+    config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])
     whole = _fitting(config, rng)
     broken = case.index % 2 == 1
     words = _broken(whole.words, rng) if broken else whole.words

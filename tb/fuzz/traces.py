@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from arch.presets import PRESETS
+from arch.presets import PRESETS, WITH_ENGINES
 from generators.campaign.case import Case
 from tb.recovery import KINDS, Campaign
 
@@ -14,7 +14,9 @@ def run(case: Case) -> dict[str, Any]:
     """
     rng = case.rng()
     seed, latency = int(rng.integers(1, 1 << 30)), int(rng.integers(60))
-    campaign = Campaign(PRESETS[case["config"]], seed, programs=2, latency=latency)
+    campaign = Campaign(
+        PRESETS[case.choice("config", WITH_ENGINES)], seed, programs=2, latency=latency
+    )
     try:
         trial = campaign.trial(KINDS[case.index % len(KINDS)])
     finally:

@@ -27,9 +27,9 @@ def run(case: Case) -> dict[str, Any]:
     ``survivors`` names the rest.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
-    bench = BENCHES[case["unit"]]
+    bench = BENCHES[case.choice("unit", BENCHES)]
     component, parameters = bench.make(config)
-    found = mutate(component, int(case["count"]), case.seed, bench.inner)
+    found = mutate(component, case.number("count"), case.seed, bench.inner)
     group = found.mutants[case.index * GROUP :][:GROUP]
     with tempfile.TemporaryDirectory(prefix="celosia.") as place:
         folder = Path(place)
@@ -47,7 +47,7 @@ def run(case: Case) -> dict[str, Any]:
             timeout=_TIMEOUT,
         )
         left = [one for one in group if _passed(folder, one)]
-    same = equivalent(found, left, int(case["prove"]))
+    same = equivalent(found, left, case.number("prove"))
     return {
         "mutants": len(group),
         "killed": len(group) - len(left),

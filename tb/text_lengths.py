@@ -1,0 +1,33 @@
+"""Lengths of prompts and sources that a language model can take."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from arch.errors import InputError
+
+
+class Lengths(Protocol):
+    """A language model or its compiled program."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+
+    @property
+    def source_positions(self) -> int:
+        """Places of the longest source; 0 for a decoder alone."""
+
+
+def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
+    """Raise :class:`InputError` if a prompt and ``steps`` tokens need more than ``places``.
+
+    Of an encoder-decoder the tokens are those of a source.
+    """
+    count, most = len(tokens), model.source_positions
+    if most and not 1 <= count <= most:
+        raise InputError(f"Model {model.name} takes sources of 1 to {most} tokens, not {count}")
+    if not most and count + steps - 1 > places:
+        raise InputError(
+            f"A prompt of {count} tokens and {steps} steps need more than the {places} places of "
+            f"model {model.name}"
+        )

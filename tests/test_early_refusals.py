@@ -1,0 +1,95 @@
+"""Options that cannot be are refused before any calibration or build."""
+
+import sys
+
+import pytest
+
+from generators.text_sources import TextSource
+from tests.test_cli_doors import check_refusal
+
+TEXT = ("text", "tales", "--sim", "golden", "--prompt", "the fox")
+LONG = " ".join(["the"] * 400)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ((*TEXT, "--steps", "0"), "Steps must be at least 1, not 0"),
+        ((*TEXT, "--steps", "-1"), "Steps must be at least 1, not -1"),
+        ((*TEXT, "--steps", "1000000000"), "steps need more than the"),
+        ((*TEXT, "--context", "1000000000"), "that model tales was made for, not 1000000000"),
+        ((*TEXT, "--context", "-1"), "Context must be 0 or more tokens, not -1"),
+        ((*TEXT, "--sinks", "-1"), "Sinks must not be negative, not -1"),
+        (("text", "tales", "--prompt", LONG), "steps need more than the"),
+        ((*TEXT, "--temperature", "nan"), "Temperature must be finite, not nan"),
+        ((*TEXT, "--temperature", "inf"), "Temperature must be finite, not inf"),
+        ((*TEXT, "--temperature", "-1"), "Temperature must not be negative, not -1.0"),
+        ((*TEXT, "--top-p", "nan"), "Top-p must be more than 0 and at most 1, not nan"),
+        ((*TEXT, "--weights", "auto", "--loss", "nan"), "Loss must be a number from 0 on, not nan"),
+        ((*TEXT, "--weights", "auto", "--loss", "-1"), "Loss must be a number from 0 on, not -1"),
+        (
+            (*TEXT, "--set", "activation=false", "--set", "norm=false"),
+            "needs the units norm and activation, which configuration story leaves out; set "
+            "norm=true and activation=true",
+        ),
+        (
+            ("compile", "tales", "--set", "activation=false", "--out", "o"),
+            "needs the unit activation, which configuration story leaves out; set activation=true",
+        ),
+        (
+            ("compile", "tales", "--c", "--steps", "100000", "--out", "o"),
+            "steps need more than the",
+        ),
+        (
+            ("run", "digits", "--weights", "auto", "--loss", "nan"),
+            "Loss must be a number from 0 on, not nan",
+        ),
+        (
+            ("perplexity", "tales", "--text", "README.md", "--slots", "9", "--sinks", "-1"),
+            "Sinks must be from 0 to 8, which is less than the context, not -1",
+        ),
+        (("replay", "model:1"), "A case is KIND:SEED:INDEX or"),
+        (("replay", f"model:1:{'9' * 6000}"), "A case is KIND:SEED:INDEX or"),
+        (("replay", "nothing:1:1"), "Unknown kind of case 'nothing'"),
+        (("replay", "program:1:1:config=nope"), "Unknown config 'nope'; known are tiny"),
+        (("replay", "program:1:1:config=micro"), "Unknown config 'micro'; known are tiny"),
+        (("replay", "trace:1:1:config=nope"), "Unknown config 'nope'; known are tiny"),
+        (("replay", "line:1:1:line=nope"), "Unknown line 'nope'; known are link, axi4, wishbone"),
+        (("replay", "line:1:1"), "Case line:1:1 lacks the field line"),
+        (("replay", "coverage:1:1:config=nope,units=x"), "Unknown configuration 'nope'"),
+        (("replay", "coverage:1:1:config=tiny,units=x"), "Unknown unit 'x'"),
+        (("replay", "coverage:1:1:config=tiny,units=softmax"), "has the units 0 to 0, not 1"),
+        (("replay", "functional:1:1:config=nope"), "Unknown configuration 'nope'"),
+        (
+            ("replay", "mutant:1:1:config=tiny,set=,unit=nope,count=1,prove=0"),
+            "Unknown unit 'nope'",
+        ),
+        (("replay", "mutant:1:1:config=tiny,set=,unit=softmax,count=x,prove=0"), "be a number"),
+        (("replay", "mutant:1:1:config=nope,set=,unit=softmax"), "Unknown configuration 'nope'"),
+        (("replay", "fault:1:1:config=tiny,set=,model=nope"), "'nope'"),
+    ],
+)
+def test_words_are_refused_before_any_work(celosia, monkeypatch, words, part) -> None:
+    def calibrate(*_given, **_named):
+        raise AssertionError("calibrated")
+
+    monkeypatch.setattr(TextSource, "calibrate", calibrate)
+    check_refusal(celosia(*words), part)
+
+
+def test_units_of_faults_are_looked_at_first(celosia, monkeypatch) -> None:
+    celosia("faults", "--help")
+
+    def open_problem(*_given):
+        raise AssertionError("calibrated")
+
+    monkeypatch.setattr(sys.modules["cli.faults"], "open_problem", open_problem)
+    monkeypatch.setattr(sys.modules["cli.faults"], "accelerator_verilog", lambda _config: "")
+    found = celosia("faults", "tales", "--config", "tiny", "--unit", "nope")
+    check_refusal(found, "Unit must be one of all registers, ")
+
+
+def test_a_prompt_that_is_no_utf_8(celosia) -> None:
+    """Python reads such an argument with what stands for its bytes."""
+    found = celosia("text", "tales", "--prompt", "a\udcff")
+    check_refusal(found, "Option --prompt must be UTF-8 text, not 'a\\udcff'")
