@@ -85,6 +85,7 @@ def test_units_of_faults_are_looked_at_first(celosia, monkeypatch) -> None:
 
     monkeypatch.setattr(sys.modules["cli.faults"], "open_problem", open_problem)
     monkeypatch.setattr(sys.modules["cli.faults"], "accelerator_verilog", lambda _config: "")
+    monkeypatch.setattr(sys.modules["cli.faults"], "find_sites", lambda _verilog: [])
     found = celosia("faults", "tales", "--config", "tiny", "--unit", "nope")
     check_refusal(found, "Unit must be one of all registers, ")
 
