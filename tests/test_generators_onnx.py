@@ -192,7 +192,7 @@ def test_scales_shared_heads_and_gains_are_folded(kv_heads, tmp_path) -> None:
     x = graph.add("Mul", graph.linear("x", 6, 6), graph.weight(6))
     x = graph.add("Add", x, graph.attention(x, kv_heads, scale=0.9))
     x = graph.add("Add", graph.mlp(x, "SiLU"), x)
-    # The import itself compares with the graph, run by ONNX's reference implementation.
+    # The import itself compares with the graph, run by ONNX Runtime.
     source = load_onnx(graph.save(tmp_path / "model.onnx", x))
     model, weights = source.description, source.weights
     assert (model.norm, model.activation, model.embedding) == ("none", "silu", "linear")
@@ -334,17 +334,21 @@ def test_files_that_are_refused(tmp_path) -> None:
     graph = Graph()
     graph.inputs = [helper.make_tensor_value_info(n, INT, [1, 4]) for n in ("a", "b", "c")]
     graph.save(path, graph.add("Add", "a", graph.add("Add", "b", "c")))
+    others = (
+        "with all others fixed in it but a mask, token types or positions [batch, tokens], which "
+        "have these words in their names"
+    )
     message = (
-        f"Input b in {path} is not known beside the first; others may be a mask, token types or "
-        "positions, with these words in their names"
+        f"Model {path} is not run: it takes b [1, 4], c [1, 4] beside a; export a model that takes "
+        f"a alone, {others} (node n1 (Add): it combines data other than as the sum of two tensors)"
     )
     refused(message, load_onnx, path)
     graph = Graph()
     graph.inputs.append(helper.make_tensor_value_info("target", FLOAT, [1, 3, 6]))
     graph.save(path, graph.add("Add", "x", graph.add("ReduceMean", "target", axes=[1])))
     message = (
-        f"Input target in {path} is a second sequence, as of an encoder with a decoder that "
-        "attends to it; export the encoder alone"
+        f"Model {path} is not run: it takes target [1, 3, 6] beside x; export a model that takes x "
+        f"alone, {others} (node n1 (Add): it combines data other than as the sum of two tensors)"
     )
     refused(message, load_onnx, path)
     graph = Graph()

@@ -54,9 +54,11 @@ class TextDescription(Description):
     activation: str = "silu"
     """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
     bias: bool = False
-    """The linear layers of the blocks have biases; the head has none."""
+    """The linear layers of the blocks have biases."""
     tied: bool = True
     """The head's weights are the vocabulary's vectors."""
+    head_bias: bool = False
+    """The head adds a bias to each score."""
     source_layers: int = 0
     """Blocks of the encoder; 0 for a decoder alone."""
     source_positions: int = 0
@@ -165,6 +167,8 @@ class TextDescription(Description):
         norm("final_norm")
         if not self.tied:
             found["head.weight"] = (self.vocabulary, self.dim)
+        if self.head_bias:
+            found["head.bias"] = (self.vocabulary,)
         if self.source_layers:
             found["source.positions"] = (self.source_positions, self.dim)
             for layer in range(self.source_layers):

@@ -1,5 +1,6 @@
 """The ONNX nodes of which attention is made: products of heads, their softmax and their masks."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -29,27 +30,30 @@ def scores(node: Node, left: View, right: View) -> View:
         key_columns=np.broadcast_to(keys, queries.shape),
         factor=factors[0] * factors[1],
     )
-    return whole(tensor, (*left.index.shape[:-1], rows))
+    return whole(tensor, (*left.shape[:-1], rows))
 
 
 def softmax(node: Node) -> View:
     """Return the softmax of scores over the keys."""
     view = node.inputs[0]
-    axis = node.attribute("axis", -1)
+    axis = node.attribute("axis", -1 if node.opset >= 13 else 1)
     if not isinstance(view, View) or not isinstance(view.tensor, Scores):
         raise UnsupportedError("it is not taken of products of queries and keys")
     factor = view.factor()
-    if axis not in (-1, view.index.ndim - 1) or factor is None or not _in_order(view):
+    first, last = axis % len(view.shape), len(view.shape) - 1
+    # Below opset 13 it is taken over the elements of all axes from the one that is named on.
+    keys = first == last or (node.opset < 13 and math.prod(view.shape[first:last]) == 1)
+    if not keys or factor is None or not view.ordered:
         raise UnsupportedError("it is not taken over the keys")
     scores = replace(view.tensor, node=node.name, factor=view.tensor.factor * factor, softmax=True)
-    return View(scores, view.index)
+    return View(scores, view.places)
 
 
 def context(node: Node, left: View, right: View) -> View:
     """Return the sums of values by weights that are a softmax."""
     scores = left.tensor
     assert isinstance(scores, Scores)
-    if not scores.softmax or left.factor() != 1.0 or not _in_order(left):
+    if not scores.softmax or left.factor() != 1.0 or not left.ordered:
         raise UnsupportedError("it multiplies scores that are no softmax")
     columns = _head_columns(right, _as_heads(right.index))
     heads, head_dim = len(scores.query_columns), columns.shape[1]
@@ -63,7 +67,7 @@ def context(node: Node, left: View, right: View) -> View:
         value_columns=np.broadcast_to(columns, (heads, head_dim)),
     )
     index = np.arange(rows * tensor.columns).reshape(rows, heads, head_dim).swapaxes(0, 1)
-    return View(tensor, index.reshape(*left.index.shape[:-1], head_dim))
+    return View(tensor, index.reshape(*left.shape[:-1], head_dim))
 
 
 def masked(view: View, mask: Mask) -> View:
@@ -72,11 +76,14 @@ def masked(view: View, mask: Mask) -> View:
     if not isinstance(scores, Scores) or scores.softmax:
         raise UnsupportedError("a mask is not applied to scores")
     try:
-        full, cut = (
-            np.broadcast_to(v, view.index.shape).astype(np.float64) for v in (mask.full, mask.cut)
-        )
-    except ValueError as error:
-        raise UnsupportedError("its mask has another shape than the scores") from error
+        lead = np.broadcast_shapes(mask.full.shape, mask.cut.shape, (1, 1))[:-2]
+        shape = (*lead, *view.shape[-2:])
+        full, cut = (np.broadcast_to(v, shape).astype(np.float64) for v in (mask.full, mask.cut))
+        fits = np.broadcast_shapes(shape, view.shape) == view.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise UnsupportedError("its mask has another shape than the scores")
     out, later = full <= LEAST_MASKED, np.triu(np.ones(full.shape[-2:], bool), 1)
     causal = bool(later.any()) and bool(np.all(out == later))
     if np.any(full[~out] != 0) or (out.any() and not causal):
@@ -100,7 +107,7 @@ def masked(view: View, mask: Mask) -> View:
         variable=scores.variable or variable,
         causal=scores.causal or causal,
     )
-    return View(made, view.index)
+    return View(made, view.places)
 
 
 def _head_columns(view: View, index: Index) -> Index:
@@ -116,7 +123,3 @@ def _as_heads(index: Index) -> Index:
     if index.ndim < 2:
         raise UnsupportedError("it does not multiply heads of all tokens")
     return index.reshape(-1, *index.shape[-2:])
-
-
-def _in_order(view: View) -> bool:
-    return np.array_equal(view.index.ravel(), np.arange(view.tensor.rows * view.tensor.columns))

@@ -1,6 +1,7 @@
 """Why a graph is not run: what it holds that has no place on the machine, and what to do."""
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from arch.tables import read_table
@@ -20,26 +21,37 @@ _REASONS = {
     if "sign" in one
 }
 """Name and remedy by a part of the reason why a node is not understood."""
-_SHOWN = 4
 
 
 def explain(graph: Any, reasons: list[str], error: UnsupportedError | None) -> str:
-    """Return what in a graph is not run, with a remedy, and the nodes at fault."""
+    """Return all that is not run in a graph, with a remedy each, and the nodes at fault."""
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
     things = [thing for kind, thing in _KINDS.items() if kind in kinds]
-    if _turns_halves(graph):
+    if _turns_halves(graph) and _KINDS["RotaryEmbedding"] not in things:
         things.append(_KINDS["RotaryEmbedding"])
+    things += graph.others()
     if not things:
-        things += [thing for sign, thing in _REASONS.items() if any(sign in one for one in text)]
+        signs = [thing for sign, thing in _REASONS.items() if any(sign in one for one in text)]
+        things += signs[:1]
     if not things and "Softmax" not in kinds:
         things.append("it holds no attention; give a Transformer encoder")
     if not things:
         things.append("it holds parts that are not those of an encoder; see the nodes")
-    shown = [re.sub(r"\s+", " ", one) for one in text[:_SHOWN]]
-    more = len(text) - len(shown)
-    nodes = "; ".join(shown) + (f"; and {more} more" if more else "")
-    return f"{things[0]} ({nodes})"
+    nodes = "; ".join(_grouped(re.sub(r"\s+", " ", one) for one in text))
+    return "; and ".join(things) + (f" ({nodes})" if nodes else "")
+
+
+def _grouped(reasons: Iterable[str]) -> Iterator[str]:
+    """Yield each reason once, with how many other nodes have it."""
+    found: dict[str, list[str]] = {}
+    for one in reasons:
+        node, _, why = one.partition(": ")
+        kind = node.rpartition(" (")[2]
+        found.setdefault(f"{kind}: {why}", []).append(one)
+    for alike in found.values():
+        more = len(alike) - 1
+        yield alike[0] + (f" (and {more} like it)" if more else "")
 
 
 def _turns_halves(graph: Any) -> bool:

@@ -7,10 +7,10 @@ implementation. The result is run beside the graph before it is given out.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, cut
 from generators.frontend.onnx.explain import explain
+from generators.frontend.onnx.file import read_model
 from generators.frontend.onnx.graph import Graph
 from generators.frontend.onnx.match import Encoder, match
 from generators.frontend.onnx.values import (
@@ -35,6 +36,7 @@ from generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
 from generators.frontend.weights import check_weights
 from generators.reference.floats import FUNCTION_NAMES
 
+Used = TypeVar("Used")
 ONNX_SUFFIX = ".onnx"
 TOLERANCE = 1e-3
 """Tolerance of the imported model against the graph, relative to the largest output."""
@@ -53,22 +55,50 @@ def load_onnx(path: Path, tokens: int = 0) -> Source:
     Raises :class:`InputError` where the package ``onnx`` is not installed, the file cannot be read
     or holds what a description cannot say: then the error names that, and a remedy.
     """
-    graph = Graph(path, tokens)
+    return read_graph(path, tokens, _load)
+
+
+def _load(graph: Graph) -> Source:
+    path = graph.path
     encoder, values = read_encoder(graph)
     if encoder.blocks[0].causal:
         raise InputError(
             f"Model {path} is a language model, as its mask is causal; run it with: "
             f"celosia text {path}"
         )
+    for place in graph.places:
+        if place.kind == "mask" and place.name in graph.read and not encoder.blocks[0].variable:
+            raise InputError(
+                f"Input {place.name} in {path} takes no keys out of attention; export a model "
+                f"that takes {graph.places[0].name} alone, with {place.name} fixed in it"
+            )
     source = _source(encoder, graph, values)
     _verify(path, graph, source)
     return source
 
 
+def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
+    """Return the use of the graph in a file, whose inputs may or may not begin with a batch.
+
+    Raises :class:`InputError` where the file cannot be read, or ``use`` raises it.
+    """
+    model = read_model(path)
+    try:
+        return use(Graph(path, model, tokens))
+    except InputError as error:
+        sizes = [one.dim_value for one in model.graph.input[0].type.tensor_type.shape.dim]
+        if len(sizes) != 1 and (not sizes or sizes[0] < 2):
+            raise
+        try:
+            return use(Graph(path, model, tokens, batched=False))
+        except InputError:
+            raise error from None
+
+
 def is_causal(path: Path) -> bool:
     """Return whether an ONNX file is that of a language model; False where it is not read."""
     try:
-        return read_encoder(Graph(path, 0))[0].blocks[0].causal
+        return read_graph(path, 0, lambda graph: read_encoder(graph)[0].blocks[0].causal)
     except InputError:
         return False
 
@@ -79,6 +109,8 @@ def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
     Raises :class:`InputError` that names what has no place in them.
     """
     values, reasons = graph.follow()
+    if graph.others():
+        raise InputError(f"Model {graph.path} is not run: {explain(graph, reasons, None)}")
     first, error = _matched(graph, values, graph.output)
     if first is not None:
         return first, values
@@ -138,8 +170,7 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
     shape: tuple[int, ...] | None = None
     tensor = encoder.start
     vocabulary = place.kind == "tokens"
-    transposed = len(place.shape) in (2, 3) and place.shape[0] > 1
-    own = (place.shape[0], *place.shape[2:]) if transposed else place.shape[1:]
+    own = graph.own
     if isinstance(tensor, Patches):
         what = f"{tensor.rows} patches of {tensor.columns} numbers"
         before, shape = [cut("patches", what, tensor.places)], own
@@ -160,6 +191,7 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
         Tokenizer(beside) if vocabulary and beside.is_file() else None,
         before=tuple(before),
         after=after,
+        unused=graph.unused,
         shape=shape,
         vocabulary=words if before else 0,
         path=path.parent,
@@ -189,7 +221,7 @@ def _prologue(encoder: Encoder, graph: Graph) -> HostStep:
     def function(values: Array) -> Array:
         length = len(values) if graph.places[0].kind == "tokens" else graph.places[0].count
         feeds = {key: one for key, one in graph.feeds(values, length).items() if key in used}
-        rows = np.asarray(part.run(None, feeds)[0], np.float64)
+        rows = np.asarray(part.run(feeds)[0], np.float64)
         rows = rows.reshape(tensor.rows, tensor.columns)
         return np.asarray(rows[:length] if graph.places[0].kind == "tokens" else rows)
 
@@ -201,7 +233,7 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
     """Return the step from the machine's output to the graph's."""
     value = values[encoder.name]
     assert isinstance(value, View)
-    shape = value.index.shape
+    shape, dtype = value.shape, graph.dtype(encoder.name)
     nodes = graph.needed({graph.output}, {encoder.name})
     part = graph.part([graph.output], [encoder.name])
     kinds = [node.op_type for node in nodes if node.op_type not in ("Constant", "Identity")]
@@ -211,11 +243,12 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
     def function(rows: Array) -> Array:
         given = np.zeros(size)
         given[: rows.size] = rows.ravel()
-        feeds: dict[str, Array] = {encoder.name: given.reshape(shape).astype(np.float32)}
+        feeds: dict[str, Array] = {encoder.name: given.reshape(shape).astype(dtype)}
         for place in graph.places[1:]:
             if place.name in used:
                 feeds[place.name] = place.given(len(rows))
-        found: Array = np.asarray(part.run(None, feeds)[0], np.float64)[0]
+        found: Array = np.asarray(part.run(feeds)[0], np.float64)
+        found = found[0] if graph.batched else found
         by_token = found.ndim > 1 and rows.size < size and len(found) == shape[-2]
         return found[: len(rows)] if by_token else found
 
@@ -229,8 +262,10 @@ def _products(graph: Graph, nodes: Sequence[Any]) -> int:
     total = 0
     for node in nodes:
         known = [graph.known[one] for one in node.input[:2] if one in graph.known]
-        shape = graph.shapes.get(node.output[0], ())
-        if node.op_type in ("MatMul", "Gemm", "Conv", "Einsum") and known and shape:
+        if node.op_type not in ("MatMul", "Gemm", "Conv", "Einsum") or not known:
+            continue
+        shape = graph.shape(node.output[0])
+        if shape:
             outputs = shape[1] if node.op_type == "Conv" else shape[-1]
             total += int(np.prod(shape)) * (known[-1].size // max(outputs, 1))
     return total
@@ -295,8 +330,10 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
         given = values[:length] if description.variable else values
         expected = graph.run(given if tokens else values, length)
         found = np.asarray(source.floats(source.prepare(given)))
-        expected = expected.reshape(-1, found.shape[-1])[: found.size // found.shape[-1]]
-        worst = float(np.abs(found.reshape(expected.shape) - expected).max())
+        worst = math.inf
+        if expected.size % found.shape[-1] == 0 and expected.size >= found.size:
+            expected = expected.reshape(-1, found.shape[-1])[: found.size // found.shape[-1]]
+            worst = float(np.abs(found.reshape(expected.shape) - expected).max())
         if worst > TOLERANCE * max(float(np.abs(expected).max()), 1.0) or math.isnan(worst):
             raise InputError(
                 f"Model {path} does not compute what its nodes were taken for: "

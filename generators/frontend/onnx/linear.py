@@ -8,6 +8,7 @@ from generators.frontend.host import windows
 from generators.frontend.onnx.attention import context, scores
 from generators.frontend.onnx.node import Node, like
 from generators.frontend.onnx.values import (
+    Affine,
     Input,
     Linear,
     Patches,
@@ -27,21 +28,25 @@ def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
     _, columns = view.layout()
     matrix = np.zeros((weight.shape[1], view.tensor.columns))
     matrix[:, columns] = weight.T
-    outputs = weight.shape[1]
-    parts = {"weight": matrix, "bias": np.zeros(outputs) + bias}
-    return like(view, view.tensor.into(Linear, node.name, columns=outputs, **parts))
+    outputs, source = weight.shape[1], view.tensor
+    bias = np.zeros(outputs) + bias
+    if isinstance(source, Affine):
+        bias, matrix = bias + matrix @ source.shifts, matrix * source.gains
+        source = source.source
+    made = source.into(Linear, node.name, columns=outputs, weight=matrix, bias=bias)
+    return like(view, made)
 
 
 def _patched(node: Node, view: View) -> View:
     """Return a view of the input whose last axis holds the columns of rows, cut if need be."""
-    tensor, width = view.tensor, view.index.shape[-1]
+    tensor, width = view.tensor, view.shape[-1]
     places = view.index.reshape(-1, width)
     if places.shape == (tensor.rows, tensor.columns) and np.array_equal(
         places.ravel(), np.arange(places.size)
     ):
         return view
     made = tensor.into(Patches, node.name, rows=len(places), columns=width, places=places)
-    return View(made, np.arange(places.size).reshape(view.index.shape))
+    return View(made, np.arange(places.size).reshape(view.shape))
 
 
 def matmul(node: Node) -> View:
@@ -69,7 +74,7 @@ def gemm(node: Node) -> View:
 def conv(node: Node) -> View:
     """Return a convolution of the input as a linear layer on windows of it."""
     view, weight = node.view(0), node.constant(1)
-    if not isinstance(view.tensor, Input) or view.index.shape[0] != 1:
+    if not isinstance(view.tensor, Input) or view.shape[0] != 1:
         raise UnsupportedError("it is a convolution of something else than the input")
     if node.attribute("group", 1) != 1 or node.attribute("auto_pad", "NOTSET") not in (
         "NOTSET",
@@ -79,7 +84,7 @@ def conv(node: Node) -> View:
     axes = weight.ndim - 2
     pads = list(node.attribute("pads", [0] * (2 * axes)))
     seen = windows(
-        view.index.shape[1:],
+        view.shape[1:],
         weight.shape[2:],
         node.attribute("strides", [1] * axes),
         pads[:axes],
@@ -93,7 +98,7 @@ def conv(node: Node) -> View:
     bias = node.constant(2, np.zeros(1))
     patches = View(made, np.arange(places.size).reshape(*seen.shape[:axes], -1))
     found = linear(node, patches, weight.reshape(len(weight), -1).T, bias)
-    return replace(found, index=np.moveaxis(found.index, -1, 0)[None])
+    return replace(found, places=np.moveaxis(found.index, -1, 0)[None])
 
 
 def einsum(node: Node) -> View:
@@ -133,10 +138,10 @@ def einsum(node: Node) -> View:
         left, right, a, b, own, other = right, left, b, a, other, own
     first = left.index.transpose([a.index(one) for one in (*alike, *own, *summed)])
     second = right.index.transpose([b.index(one) for one in (*alike, *summed, *other)])
-    pair = replace(left, index=first), replace(right, index=second)
+    pair = replace(left, places=first), replace(right, places=second)
     if isinstance(left.tensor, Scores):
         found = context(node, pair[0], node.made.settled(pair[1]))
     else:
         found = scores(node, *pair)
     order = [*alike, *own, *other]
-    return replace(found, index=found.index.transpose([order.index(one) for one in target]))
+    return replace(found, places=found.index.transpose([order.index(one) for one in target]))

@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from generators.frontend.onnx.affine import as_linear
 from generators.frontend.onnx.values import (
     Activation,
+    Affine,
     Context,
     Index,
     Input,
@@ -83,6 +85,8 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
     classes, pooling, head_activation = 0, "none", ""
     if not np.array_equal(columns, np.arange(x.columns)):
         raise UnsupportedError(f"the output takes some of the columns of node {x.node}")
+    if isinstance(x, Affine):
+        x = as_linear(x)
     if isinstance(x, Linear):
         weights |= _parameters("head", x)
         classes, x = x.columns, x.source
@@ -125,6 +129,8 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
         embedding, prologue, start, parts = "none", names.get(id(first), ""), first, {}
         if not prologue:
             raise
+    if pooling == "class" and embedding == "linear" and "class_token" not in parts:
+        raise UnsupportedError("the output takes the first token, which is no class token")
     weights |= parts
     kinds = {(norm.rms, norm.epsilon) for norm in norms}
     if len(kinds) > 1:
@@ -315,6 +321,8 @@ def _embedding(x: Tensor, weights: dict[str, Floats]) -> tuple[str, Tensor]:
         x = x.source
     if positions.any():
         weights["positions"] = positions
+    if isinstance(x, Affine) and isinstance(x.source, Input):
+        x = as_linear(x)
     if isinstance(x, Linear) and isinstance(x.source, Input | Patches):
         weights |= _parameters("embed", x)
         return "linear", x.source

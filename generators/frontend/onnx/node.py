@@ -31,6 +31,8 @@ class Node:
     inputs: Sequence[Value | None]
     attributes: Mapping[str, Any]
     fold: Fold
+    opset: int
+    """Version of ONNX's operators that the graph is written in."""
     made: Made = field(repr=False)
 
     def attribute(self, name: str, default: Any) -> Any:
@@ -57,7 +59,7 @@ class Node:
 
 def whole(tensor: Tensor, shape: Sequence[int]) -> View:
     """Return a view of all elements of a tensor, in their order."""
-    return View(tensor, np.arange(tensor.rows * tensor.columns).reshape(shape))
+    return View(tensor, tuple(shape))
 
 
 def full_rows(view: View) -> Index:

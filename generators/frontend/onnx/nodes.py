@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from arch.functions import gelu_erf, gelu_tanh, hard_swish, mish, relu, sigmoid
+from generators.frontend.onnx.affine import added, batch_norm, scaled, shifted
 from generators.frontend.onnx.attention import masked, softmax
 from generators.frontend.onnx.linear import conv, einsum, gemm, matmul
 from generators.frontend.onnx.node import Node, full_rows, whole
 from generators.frontend.onnx.norms import (
+    axes_of,
     centred,
     kept_rows,
     layer_norm,
@@ -23,15 +25,12 @@ from generators.frontend.onnx.values import (
     Function,
     Input,
     Kept,
-    Linear,
+    Largest,
     Lookup,
     Mask,
-    Norm,
     Prepend,
     RowMean,
     Scores,
-    Shift,
-    Sum,
     UnsupportedError,
     Value,
     View,
@@ -51,6 +50,10 @@ VIEWS = {
     "Unsqueeze",
 }
 """Nodes that move elements and do not change them."""
+_SHAPED = {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+"""Those that leave elements in their order."""
+_FLOATS = (1, 10, 11, 16)
+"""ONNX's numbers of the kinds of floating point elements."""
 
 
 def _erf(x: Floats) -> Floats:
@@ -123,6 +126,8 @@ PARAMETRIC: Mapping[str, Callable[[Node], Function]] = {
     "PRelu": _below_zero("alpha", 0.0, lambda x: x),
 }
 """Functions of every element that attributes or constants say more of."""
+_VARIADIC = {"Max": "Max", "Min": "Min", "Sum": "Add"}
+"""Nodes of any number of operands, and the same of two."""
 
 
 def evaluate(node: Node) -> list[Value]:
@@ -140,14 +145,16 @@ def evaluate(node: Node) -> list[Value]:
     if node.kind == "IsNaN":
         # Of finite inputs, a softmax over at least one key is no NaN.
         return [np.zeros(_shape(given[0]), bool)]
+    if node.kind == "ReduceMax" and _are_scores(given[0]):
+        return [_largest(node)]
     if node.kind == "Equal":
-        return [_padding(node)]
+        return [_equal(node)]
     if node.kind == "Gather" and isinstance(node.inputs[0], np.ndarray):
         return [_lookup(node)]
     if node.kind in VIEWS:
         return list(_moved(node))
-    if node.kind in ("Cast", "Dropout"):
-        return given[:1]
+    if node.kind in ("Cast", "CastLike", "Dropout"):
+        return [_same(node)]
     if node.kind in _KINDS:
         return [_KINDS[node.kind](node)]
     if node.kind in UNARY or node.kind in PARAMETRIC:
@@ -156,6 +163,8 @@ def evaluate(node: Node) -> list[Value]:
         if node.kind in UNARY:
             return [value.apply(UNARY[node.kind])]
         return [value.apply(PARAMETRIC[node.kind](node))]
+    if node.kind in _VARIADIC:
+        return [_of_all(node)]
     if node.kind in BINARY:
         return [_binary(node)]
     raise UnsupportedError("this kind of node is not known")
@@ -163,8 +172,60 @@ def evaluate(node: Node) -> list[Value]:
 
 def _shape(value: Value) -> tuple[int, ...]:
     if isinstance(value, View):
-        return value.index.shape
+        return value.shape
     return value.full.shape if isinstance(value, Mask) else value.shape
+
+
+def _are_scores(value: Value) -> bool:
+    return isinstance(value, View) and isinstance(value.tensor, Scores)
+
+
+def _largest(node: Node) -> View:
+    """Return the largest score of each row."""
+    value = node.inputs[0]
+    assert isinstance(value, View)
+    axes = axes_of(node, value)
+    if axes != [len(value.shape) - 1] or not node.attribute("keepdims", 1) or not value.ordered:
+        raise UnsupportedError("it is not the largest score of each row")
+    return whole(value.tensor.into(Largest, node.name, columns=1), (*value.shape[:-1], 1))
+
+
+def _equal(node: Node) -> Value:
+    """Return which rows of scores have no key, or which tokens stand for none."""
+    left, right = node.inputs[:2]
+    view, known = (left, right) if isinstance(left, View) else (right, left)
+    if isinstance(view, View) and isinstance(view.tensor, Largest):
+        if isinstance(known, np.ndarray) and np.all(known == -np.inf):
+            # Of finite inputs, each row has a key whose score is finite.
+            return np.zeros(view.shape, bool)
+        raise UnsupportedError("it compares scores with something else than minus infinity")
+    return _padding(node)
+
+
+def _same(node: Node) -> Value:
+    """Return the first input, which other kinds of floating point numbers leave as it is."""
+    value = node.inputs[0]
+    if not isinstance(value, View):
+        if node.kind == "CastLike" and isinstance(value, np.ndarray):
+            return value.astype(np.float32)
+        raise UnsupportedError("it makes a mask or a constant like something else")
+    tokens = isinstance(value.tensor, Input) and value.tensor.tokens
+    if node.attribute("to", 1) not in _FLOATS and not tokens:
+        raise UnsupportedError("it makes whole numbers of data")
+    return value
+
+
+def _of_all(node: Node) -> Value:
+    """Return a function of any number of operands, two by two."""
+    kind = _VARIADIC[node.kind]
+    total, *others = node.inputs
+    for one in others:
+        if isinstance(total, np.ndarray) and isinstance(one, np.ndarray):
+            total = np.asarray(BINARY[kind](total, one))
+        else:
+            total = _binary(replace(node, kind=kind, inputs=[total, one]))
+    assert total is not None
+    return total
 
 
 def _padding(node: Node) -> Mask:
@@ -177,7 +238,7 @@ def _padding(node: Node) -> Mask:
     if not isinstance(source, Input) or not source.tokens or numbers.function is not None:
         raise UnsupportedError("it compares something else than the input's token numbers")
     node.made.padding = int(known.reshape(()))
-    return Mask(np.zeros(numbers.index.shape, bool), numbers.index == source.rows - 1)
+    return Mask(np.zeros(numbers.shape, bool), numbers.index == source.rows - 1)
 
 
 def _mask(node: Node) -> list[Mask]:
@@ -192,8 +253,11 @@ def _moved(node: Node) -> list[View]:
     others = [v for v in node.inputs[1:] if v is not None]
     if not isinstance(value, View) or not all(isinstance(v, np.ndarray) for v in others):
         raise UnsupportedError("it moves data to places that are not known")
+    if value.ordered and node.kind in _SHAPED:
+        shape = node.fold([np.zeros(value.shape, np.int8), *node.inputs[1:]])[0].shape
+        return [replace(value, places=shape)]
     return [
-        replace(value, index=index.astype(np.int64))
+        replace(value, places=index.astype(np.int64))
         for index in node.fold([value.index, *node.inputs[1:]])
     ]
 
@@ -283,11 +347,11 @@ def _binary(node: Node) -> View:
             return view.apply(lambda x: np.asarray(operation(x, value)))
         return view.apply(lambda x: np.asarray(operation(value, x)))
     if node.kind == "Div" and view is left:
-        return _scaled(node.made.settled(view), 1 / number)
+        return scaled(node, node.made.settled(view), 1 / number)
     if node.kind == "Mul":
-        return _scaled(node.made.settled(view), number)
+        return scaled(node, node.made.settled(view), number)
     if node.kind == "Add" or (node.kind == "Sub" and view is left):
-        return _shifted(node, node.made.settled(view), number if node.kind == "Add" else -number)
+        return shifted(node, node.made.settled(view), number if node.kind == "Add" else -number)
     raise UnsupportedError("it combines data with constants in an unknown form")
 
 
@@ -304,11 +368,11 @@ def _by_means(node: Node, view: View, by: View) -> View:
 def _shifted_where_known(node: Node, view: View, mask: Mask) -> View:
     """Return rows plus numbers that depend on the mask for missing tokens only, as positions."""
     view = node.made.settled(view)
-    full, cut = (np.broadcast_to(v, view.index.shape) for v in (mask.full, mask.cut))
+    full, cut = (np.broadcast_to(v, view.shape) for v in (mask.full, mask.cut))
     there = view.index // view.tensor.columns != view.tensor.rows - 1
     if np.any((full != cut) & there):
         raise UnsupportedError("a mask is not added to scores")
-    return _shifted(node, view, np.asarray(full, np.float64))
+    return shifted(node, view, np.asarray(full, np.float64))
 
 
 def _of_two(node: Node, left: View, right: View, operation: Callable[[Any, Any], Any]) -> View:
@@ -320,60 +384,16 @@ def _of_two(node: Node, left: View, right: View, operation: Callable[[Any, Any],
     if node.kind != "Add" or not same or not np.array_equal(left.index, right.index):
         raise UnsupportedError("it combines data other than as the sum of two tensors")
     full_rows(left)
-    tensor = Sum(
-        node=node.name,
-        rows=left.tensor.rows,
-        columns=left.tensor.columns,
-        left=left.tensor,
-        right=right.tensor,
-    )
-    return View(tensor, left.index)
-
-
-def _per_column(view: View, number: Floats) -> Floats | None:
-    """Return a constant by the columns of the tensor; None where tokens differ in it."""
-    spread = np.broadcast_to(number, view.index.shape).reshape(-1, view.index.shape[-1])
-    _, columns = view.layout()
-    if np.any(spread != spread[0]) or len(columns) != view.tensor.columns:
-        return None
-    found = np.zeros(view.tensor.columns)
-    found[columns] = spread[0]
-    return found
-
-
-def _scaled(view: View, number: Floats) -> View:
-    gains, tensor = _per_column(view, number), view.tensor
-    if gains is not None and isinstance(tensor, Linear):
-        weight = gains[:, None] * tensor.weight
-        return View(replace(tensor, weight=weight, bias=gains * tensor.bias), view.index)
-    if gains is not None and isinstance(tensor, Norm):
-        scaled = replace(tensor, gamma=gains * tensor.gamma, beta=gains * tensor.beta)
-        return View(scaled, view.index)
-    raise UnsupportedError(
-        "it multiplies by constants what neither a linear layer nor a norm gives"
-    )
-
-
-def _shifted(node: Node, view: View, number: Floats) -> View:
-    shifts, tensor = _per_column(view, number), view.tensor
-    if shifts is not None and isinstance(tensor, Linear):
-        return View(replace(tensor, bias=tensor.bias + shifts), view.index)
-    if shifts is not None and isinstance(tensor, Norm):
-        return View(replace(tensor, beta=tensor.beta + shifts), view.index)
-    rows = full_rows(view)
-    if len(rows) != tensor.rows:
-        raise UnsupportedError("it adds constants to some of the tokens")
-    values = np.zeros((tensor.rows, tensor.columns))
-    values[rows] = np.broadcast_to(number, view.index.shape).reshape(len(rows), -1)
-    shifted = tensor.into(Shift, node.name, values=values)
-    return View(shifted, view.index)
+    return View(added(node.name, left.tensor, right.tensor), left.places)
 
 
 _KINDS: Mapping[str, Callable[[Node], View]] = {
+    "BatchNormalization": batch_norm,
     "Concat": _concat,
     "Conv": conv,
     "Einsum": einsum,
     "Gelu": _gelu,
+    "com.microsoft.Gelu": _gelu,
     "Gemm": gemm,
     "LayerNormalization": layer_norm,
     "MatMul": matmul,

@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from generators.frontend.onnx.affine import of_mean
 from generators.frontend.onnx.node import Node, full_rows
 from generators.frontend.onnx.values import (
     Centred,
     Index,
     Kept,
     Mask,
-    Mean,
     Norm,
     RowMean,
     Tensor,
@@ -23,16 +23,17 @@ _SQUARE = np.linspace(-3.0, 3.0, 25)
 def layer_norm(node: Node) -> View:
     """Return what a node of its own normalizes."""
     view = node.view(0)
-    if node.attribute("axis", -1) not in (-1, view.index.ndim - 1):
+    if node.attribute("axis", -1) not in (-1, len(view.shape) - 1):
         raise UnsupportedError("it normalizes more than the columns of a token")
     full_rows(view)
+    columns = view.tensor.columns
     tensor = view.tensor.into(
         Norm,
         node.name,
-        gamma=node.constant(1),
-        beta=node.constant(2, np.zeros(view.tensor.columns)),
+        gamma=np.broadcast_to(node.constant(1), columns),
+        beta=np.broadcast_to(node.constant(2, np.zeros(1)), columns),
         # Of float32 values the shortest decimal that they stand for.
-        epsilon=float(str(np.float32(node.attribute("epsilon", 1e-5)))),
+        epsilon=_epsilon(float(str(np.float32(node.attribute("epsilon", 1e-5))))),
         rms=node.kind != "LayerNormalization",
     )
     return View(tensor, view.index)
@@ -42,17 +43,17 @@ def mean(node: Node) -> View:
     """Return a mean over the columns of each token, or over all tokens."""
     value = node.inputs[0]
     assert isinstance(value, View)
-    axes = _axes(node, value)
-    if axes == [value.index.ndim - 1]:
+    axes = axes_of(node, value)
+    if axes == [len(value.shape) - 1]:
         return _row_mean(node, value)
     view = node.view(0)
     kept = _over_tokens(view, axes, "it is not a mean over all tokens")
-    return _pooled(node, view.tensor.into(Mean, node.name, rows=1), kept, axes[0])
+    return _pooled(node, of_mean(node.name, view.tensor), kept, axes[0])
 
 
 def total(node: Node) -> View:
     """Return the sum over all tokens that are there."""
-    view, axes = node.view(0), _axes(node, node.inputs[0])
+    view, axes = node.view(0), axes_of(node, node.inputs[0])
     if not isinstance(view.tensor, Kept):
         raise UnsupportedError("it is not a sum over the tokens that are there")
     kept = _over_tokens(view, axes, "it is not a sum over all tokens")
@@ -62,7 +63,7 @@ def total(node: Node) -> View:
 
 def kept_rows(node: Node, view: View, mask: Mask) -> View:
     """Return rows of which a mask makes those of missing tokens zero."""
-    full, cut = (np.broadcast_to(v, view.index.shape) for v in (mask.full, mask.cut))
+    full, cut = (np.broadcast_to(v, view.shape) for v in (mask.full, mask.cut))
     rows = view.index // view.tensor.columns
     there = rows != view.tensor.rows - 1
     if np.any(full != 1) or np.any(cut != there):
@@ -77,7 +78,7 @@ def shared_mean(node: Node, view: View, mask: Mask) -> View:
     rows = tensor.source.rows
     if not tensor.summed or np.any(mask.full != rows) or np.any(mask.cut != rows - 1):
         raise UnsupportedError("it divides by something else than the number of tokens")
-    return View(tensor.source.into(Mean, node.name, rows=1), view.index)
+    return View(of_mean(node.name, tensor.source), view.places)
 
 
 def centred(node: Node, left: View, right: View) -> View:
@@ -109,10 +110,18 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
         node.name,
         gamma=np.ones(source.columns),
         beta=np.zeros(source.columns),
-        epsilon=float(f"{epsilon:.3g}"),
+        epsilon=_epsilon(float(f"{epsilon:.3g}")),
         rms=rms,
     )
     return View(tensor, view.index)
+
+
+def _epsilon(value: float) -> float:
+    if not value > 0:
+        raise UnsupportedError(
+            f"its epsilon is {value}, with which rows of one number have no norm"
+        )
+    return value
 
 
 def _row_mean(node: Node, value: View) -> View:
@@ -129,12 +138,13 @@ def _row_mean(node: Node, value: View) -> View:
     return View(tensor, index if node.attribute("keepdims", 1) else index[..., 0])
 
 
-def _axes(node: Node, value: object) -> list[int]:
+def axes_of(node: Node, value: object) -> list[int]:
+    """Return the axes that a node reduces; raise :class:`UnsupportedError` if not known."""
     assert isinstance(value, View)
     given = node.inputs[1] if len(node.inputs) > 1 else node.attribute("axes", None)
     if given is None or not isinstance(given, np.ndarray | list | tuple):
         raise UnsupportedError("it reduces axes that are not known")
-    return [int(axis) % value.index.ndim for axis in np.atleast_1d(np.asarray(given))]
+    return [int(axis) % len(value.shape) for axis in np.atleast_1d(np.asarray(given))]
 
 
 def _over_tokens(view: View, axes: list[int], message: str) -> Index:

@@ -6,7 +6,7 @@ import numpy as np
 
 from arch.errors import InputError
 from generators.frontend.onnx.graph import Graph
-from generators.frontend.onnx.importer import NAMES, TOLERANCE, read_encoder
+from generators.frontend.onnx.importer import NAMES, TOLERANCE, read_encoder, read_graph
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights, check_weights
 from generators.reference.floats import forward
@@ -21,7 +21,11 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     Raises :class:`InputError` as :func:`generators.frontend.onnx.importer.load_onnx`, and where
     the graph is that of an encoder.
     """
-    graph = Graph(path, 0)
+    return read_graph(path, 0, _load)
+
+
+def _load(graph: Graph) -> tuple[TextDescription, Weights]:
+    path = graph.path
     encoder, _ = read_encoder(graph)
     first, given = encoder.blocks[0], encoder.weights
     wrong = {
@@ -36,7 +40,6 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
         "no score for each word behind each token": encoder.pooling != "none"
         or encoder.classes != len(given.get("words", ()))
         or bool(encoder.name),
-        "biases in its head": bool(np.any(given.get("head.bias", np.zeros(1)))),
     }
     for what, there in wrong.items():
         if there:
@@ -44,6 +47,7 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
                 f"Model {path} is not run as a language model: it has {what}; export one like "
                 "GPT-2, or use its Hugging Face folder"
             )
+    biased = bool(np.any(given["head.bias"]))
     tied = np.array_equal(given["words"], given["head.weight"])
     model = TextDescription(
         name=path.stem,
@@ -62,9 +66,11 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
         activation=NAMES[first.activation],
         bias=True,
         tied=tied,
+        head_bias=biased,
     )
     weights: dict[str, Floats] = dict(given)
-    del weights["head.bias"]
+    if not biased:
+        del weights["head.bias"]
     if tied:
         del weights["head.weight"]
     for layer, block in enumerate(encoder.blocks):

@@ -5,6 +5,7 @@ transposing, splitting and selecting, a :class:`View` knows for each of its elem
 of which tensor it is; so a product is recognized by what it multiplies, not by nodes around it.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -123,6 +124,14 @@ class Linear(Of):
 
 
 @dataclass(eq=False, kw_only=True)
+class Affine(Of):
+    """``gains * source + shifts`` column by column, of what no layer before takes in."""
+
+    gains: Floats
+    shifts: Floats
+
+
+@dataclass(eq=False, kw_only=True)
 class Norm(Of):
     """Normalized rows times ``gamma`` plus ``beta``."""
 
@@ -171,6 +180,11 @@ class Scores(Tensor):
 
 
 @dataclass(eq=False, kw_only=True)
+class Largest(Of):
+    """The largest score of each row of scores, [heads * rows, 1]."""
+
+
+@dataclass(eq=False, kw_only=True)
 class Context(Tensor):
     """Values weighted by the softmax of scores, the heads one beside the other."""
 
@@ -185,9 +199,30 @@ class View:
     """Elements of a tensor, each by its place, and a function of them."""
 
     tensor: Tensor
-    index: Index
-    """Place in the tensor, ``row * columns + column``, of each element."""
+    places: Index | tuple[int, ...]
+    """Place in the tensor of each element, or the shape where all are there in their order."""
     function: Function | None = None
+
+    @property
+    def index(self) -> Index:
+        """Place in the tensor, ``row * columns + column``, of each element."""
+        if isinstance(self.places, tuple):
+            return np.arange(math.prod(self.places)).reshape(self.places)
+        return self.places
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the view."""
+        return self.places if isinstance(self.places, tuple) else self.places.shape
+
+    @property
+    def ordered(self) -> bool:
+        """True where the view holds all elements of its tensor in their order."""
+        size = self.tensor.rows * self.tensor.columns
+        if isinstance(self.places, tuple):
+            return True
+        flat = self.places.ravel()
+        return flat.size == size and np.array_equal(flat, np.arange(size))
 
     def apply(self, function: Function) -> "View":
         """Return a function of every element."""
@@ -263,7 +298,7 @@ class Made:
             if times not in self.scaled:
                 self.scaled[times] = _times(tensor, factor)
                 self.kept.append(tensor)
-            return View(self.scaled[times], view.index)
+            return View(self.scaled[times], view.places)
         found = view.function(_SAMPLES)
         for name in FUNCTION_NAMES.values():
             with np.errstate(all="ignore"):
@@ -273,7 +308,7 @@ class Made:
                 if key not in self.activations:
                     self.activations[key] = tensor.into(Activation, tensor.node, function=name)
                     self.kept.append(tensor)
-                return View(self.activations[key], view.index)
+                return View(self.activations[key], view.places)
         raise UnsupportedError(f"its input is a function that is none of {', '.join(ACTIVATIONS)}")
 
 
@@ -285,6 +320,8 @@ def _times(tensor: Tensor, factor: float) -> Tensor:
         return replace(tensor, gamma=factor * tensor.gamma, beta=factor * tensor.beta)
     if isinstance(tensor, Lookup):
         return replace(tensor, table=factor * tensor.table)
+    if isinstance(tensor, Affine):
+        return replace(tensor, gains=factor * tensor.gains, shifts=factor * tensor.shifts)
     if isinstance(tensor, Shift):
         return replace(tensor, source=_times(tensor.source, factor), values=factor * tensor.values)
     raise UnsupportedError(f"it multiplies by {factor:g} what no linear layer gives")

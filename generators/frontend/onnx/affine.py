@@ -1,0 +1,109 @@
+"""Gains and shifts of columns: constants that a layer before or behind them takes in.
+
+Where neither is a linear layer or a norm, the tensor is an :class:`Affine`: a linear layer behind
+takes it in, and a sum hands it on, so that it passes a residual.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from generators.frontend.onnx.node import Node, full_rows
+from generators.frontend.onnx.values import (
+    Affine,
+    Linear,
+    Mean,
+    Norm,
+    Shift,
+    Sum,
+    Tensor,
+    UnsupportedError,
+    View,
+)
+from generators.frontend.weights import Floats
+
+
+def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
+    """Return ``gains * tensor + shifts``, [columns] both."""
+    if isinstance(tensor, Linear):
+        return replace(
+            tensor, weight=gains[:, None] * tensor.weight, bias=gains * tensor.bias + shifts
+        )
+    if isinstance(tensor, Norm):
+        return replace(tensor, gamma=gains * tensor.gamma, beta=gains * tensor.beta + shifts)
+    if isinstance(tensor, Affine):
+        gains, shifts = gains * tensor.gains, gains * tensor.shifts + shifts
+        tensor = tensor.source
+    return tensor.into(Affine, node, gains=gains, shifts=shifts)
+
+
+def added(node: str, left: Tensor, right: Tensor) -> Tensor:
+    """Return the sum of two tensors; of an :class:`Affine` one the gains stand behind the sum."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Affine) and np.all(one.gains):
+            if isinstance(other, Affine):
+                break
+            below = added(node, one.source, affine(node, other, 1 / one.gains, np.zeros(1)))
+            return affine(node, below, one.gains, one.shifts)
+    if isinstance(left, Affine) or isinstance(right, Affine):
+        raise UnsupportedError("it adds to a batch normalization what no linear layer gives")
+    return Sum(node=node, rows=left.rows, columns=left.columns, left=left, right=right)
+
+
+def as_linear(tensor: Affine) -> Linear:
+    """Return gains and shifts as a linear layer."""
+    return tensor.source.into(Linear, tensor.node, weight=np.diag(tensor.gains), bias=tensor.shifts)
+
+
+def of_mean(node: str, tensor: Tensor) -> Tensor:
+    """Return the mean of a tensor's rows."""
+    if isinstance(tensor, Affine):
+        return affine(node, of_mean(node, tensor.source), tensor.gains, tensor.shifts)
+    return tensor.into(Mean, node, rows=1)
+
+
+def scaled(node: Node, view: View, number: Floats) -> View:
+    """Return a view times a constant."""
+    gains = _per_column(view, number)
+    if gains is None:
+        raise UnsupportedError("it multiplies tokens by constants that differ from token to token")
+    return View(affine(node.name, view.tensor, gains, np.zeros(1)), view.places)
+
+
+def shifted(node: Node, view: View, number: Floats) -> View:
+    """Return a view plus a constant."""
+    shifts, tensor = _per_column(view, number), view.tensor
+    if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
+        return View(affine(node.name, tensor, np.ones(tensor.columns), shifts), view.places)
+    rows = full_rows(view)
+    if len(rows) != tensor.rows:
+        raise UnsupportedError("it adds constants to some of the tokens")
+    values = np.zeros((tensor.rows, tensor.columns))
+    values[rows] = np.broadcast_to(number, view.shape).reshape(len(rows), -1)
+    if isinstance(tensor, Affine):
+        below = tensor.source.into(Shift, node.name, values=values / tensor.gains)
+        return View(affine(node.name, below, tensor.gains, tensor.shifts), view.places)
+    return View(tensor.into(Shift, node.name, values=values), view.places)
+
+
+def batch_norm(node: Node) -> View:
+    """Return a batch normalization with its statistics: a gain and a shift of each column."""
+    view = node.view(0)
+    gamma, beta, mean, variance = (node.constant(place) for place in range(1, 5))
+    gains = gamma / np.sqrt(variance + node.attribute("epsilon", 1e-5))
+    shape = [1, -1, *[1] * (len(view.shape) - 2)]
+    columns = _per_column(view, gains.reshape(shape))
+    shifts = _per_column(view, (beta - mean * gains).reshape(shape))
+    if columns is None or shifts is None:
+        raise UnsupportedError("it normalizes something else than the columns of all tokens")
+    return View(affine(node.name, view.tensor, columns, shifts), view.places)
+
+
+def _per_column(view: View, number: Floats) -> Floats | None:
+    """Return a constant by the columns of the tensor; None where tokens differ in it."""
+    columns = view.tensor.columns
+    found = np.full(columns, np.nan)
+    places = view.index.ravel() % columns
+    spread = np.broadcast_to(number, view.shape).ravel()
+    found[places] = spread
+    return found if np.array_equal(found[places], spread) and not np.isnan(found).any() else None

@@ -1,0 +1,106 @@
+"""Runs of ONNX graphs, whole or in parts: by ONNX Runtime, by ONNX's evaluator what that lacks."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.errors import InputError
+from arch.packages import library
+from generators.frontend.onnx.file import onnx_library
+
+Array = NDArray[np.generic]
+MOST_NUMBERS = 1 << 31
+"""Numbers of a value of a graph that is run."""
+IR_VERSION = 10
+"""Version of the form of graphs that are made here, which ONNX Runtime has read since 2024."""
+_MOST_KNOWN = 1 << 28
+"""Numbers of a value that does not depend on inputs."""
+_SHAPE = 64
+"""Most numbers of an input that may say which shape a node gives."""
+
+
+class RunError(Exception):
+    """A graph cannot be run; the text is the first line of the reason."""
+
+
+class Runner:
+    """A graph that is ready to run."""
+
+    def __init__(self, model: Any):
+        """Prepare a model; raise :class:`RunError` where neither implementation can run it."""
+        runtime = library("onnxruntime", "ONNX files need", "onnxruntime")
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._names = [value.name for value in model.graph.output]
+        try:
+            session = runtime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            self._run = session.run
+        except Exception as error:
+            try:
+                self._run = onnx_library("onnx.reference").ReferenceEvaluator(model).run
+            except Exception:
+                raise RunError(_line(error)) from error
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """Return all outputs; raise :class:`RunError` where the inputs do not fit the graph."""
+        try:
+            return [np.asarray(one) for one in self._run(self._names, dict(feeds))]
+        except Exception as error:
+            raise RunError(_line(error)) from error
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rpartition(" : ")[2]
+
+
+def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
+    """Return what a node makes of the numbers of its inputs.
+
+    Raises :class:`InputError` where that is more than fits a memory, :class:`RunError` where the
+    node cannot be run.
+    """
+    helper, numpy = onnx_library("onnx.helper"), onnx_library("onnx.numpy_helper")
+    given = {
+        name: np.asarray(value) for name, value in zip(node.input, inputs, strict=False) if name
+    }
+    large = {name: value for name, value in given.items() if value.size > _SHAPE}
+    small = [numpy.from_array(v, k) for k, v in given.items() if k not in large]
+    info = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+        )
+        for name, value in large.items()
+    ]
+    outs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "node", info, outs, small)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    for name, (_, shape) in inferred(model).items():
+        if shape is not None and math.prod(shape) > _MOST_KNOWN:
+            raise InputError(
+                f"Node {node.name or node.output[0]} ({node.op_type}) makes the constant {name} "
+                f"of {math.prod(shape)} numbers, of at most {_MOST_KNOWN}"
+            )
+    found = iter(Runner(model).run(large))
+    return [next(found) if name else np.zeros(0) for name in node.output]
+
+
+def inferred(model: Any) -> dict[str, tuple[int, tuple[int, ...] | None]]:
+    """Return the kind of elements of every value, and its shape, or None where it is not known."""
+    try:
+        graph = onnx_library("onnx.shape_inference").infer_shapes(model).graph
+    except Exception:
+        return {}
+    found = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        sizes = [one.dim_value if one.HasField("dim_value") else -1 for one in kind.shape.dim]
+        known = kind.HasField("shape") and all(size >= 0 for size in sizes)
+        found[value.name] = kind.elem_type, tuple(sizes) if known else None
+    return found

@@ -1,0 +1,197 @@
+"""ONNX files as they stand on a disk: read with the files of their tensors, or refused."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+from arch.files import reading
+from arch.packages import library
+
+OLDEST_OPSET = 7
+"""Opset from which on a constant's axes follow NumPy's rules, and all tools run the nodes."""
+_LOOPS = ("Loop", "Scan", "SequenceMap")
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform")
+_RANDOM_KINDS = (*_RANDOM, "RandomUniformLike")
+_WRITTEN_OUT = ("Attention",)
+"""Nodes that stand for the graph with which ONNX itself defines them."""
+_MOST_NODES = 1 << 18
+"""Nodes of a graph with all of its functions written out."""
+
+
+def onnx_library(name: str) -> Any:
+    """Return a module of the package ``onnx``; raise :class:`InputError` where it is missing."""
+    return library(name, "ONNX files need", "onnx")
+
+
+def read_model(path: Path) -> Any:
+    """Return the model in a file, its functions written out.
+
+    Raises :class:`InputError` where it cannot be read, is no ONNX model, where a tensor's size or
+    file is not that of its header, or where the graph could run without an end or by chance.
+    """
+    onnx = onnx_library("onnx")
+    with reading(path, "ONNX file"):
+        path.stat()
+    if not path.is_file():
+        raise InputError(f"Cannot read ONNX file {path}: it is not a regular file")
+    try:
+        with reading(path, "ONNX file"):
+            model = onnx.load(str(path), load_external_data=False)
+        _check_opsets(path, model)
+        for tensor in _tensors(model.graph):
+            _check_tensor(path, tensor)
+        onnx_library("onnx.external_data_helper").load_external_data_for_model(
+            model, str(path.parent)
+        )
+        onnx.checker.check_model(model)
+    except InputError:
+        raise
+    except Exception as error:
+        line = str(error).strip().partition("\n")[0]
+        raise InputError(f"File {path} is not an ONNX model: {line}") from error
+    if model.functions:
+        _check_functions(path, model)
+        model = onnx_library("onnx.inliner").inline_local_functions(model)
+    if any(node.op_type in _WRITTEN_OUT for node in model.graph.node):
+        model = onnx_library("onnx.inliner").inline_selected_functions(
+            model, [("", kind) for kind in _WRITTEN_OUT], inline_schema_functions=True
+        )
+    for node in every_node(model.graph):
+        _check_node(path, node, model)
+    if not model.graph.output:
+        raise InputError(f"Model {path} has no output")
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise InputError(f"Tensor {name} in {path} is sparse; export the model with dense tensors")
+    return model
+
+
+def subgraphs(node: Any) -> Iterator[Any]:
+    """Yield the graphs in a node's attributes."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def every_node(graph: Any) -> Iterator[Any]:
+    """Yield all nodes of a graph, and of the graphs in its nodes."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from every_node(inner)
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for node in every_node(graph):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+        for inner in subgraphs(node):
+            yield from inner.initializer
+
+
+def _check_opsets(path: Path, model: Any) -> None:
+    newest = onnx_library("onnx.defs").onnx_opset_version()
+    for one in model.opset_import:
+        if one.domain in ("", "ai.onnx") and not OLDEST_OPSET <= one.version <= newest:
+            raise InputError(
+                f"Model {path} is of ONNX opset {one.version}; export it again with an opset "
+                f"from {OLDEST_OPSET} to {newest}"
+            )
+
+
+def _check_tensor(path: Path, tensor: Any) -> None:
+    """Compare a tensor's shape with the bytes that are there for it."""
+    what = f"Tensor {tensor.name} in {path}"
+    if any(size < 0 for size in tensor.dims):
+        raise InputError(f"{what} has the shape {list(tensor.dims)}; export the model again")
+    count = math.prod(tensor.dims)
+    outside = onnx_library("onnx.external_data_helper")
+    if outside.uses_external_data(tensor):
+        _check_outside(path, tensor.name, outside.ExternalDataInfo(tensor))
+        return
+    wrong = InputError(
+        f"{what} does not hold the {count} numbers of its shape {list(tensor.dims)}; export the "
+        "model again"
+    )
+    if count > 8 * tensor.ByteSize():
+        raise wrong
+    try:
+        onnx_library("onnx.numpy_helper").to_array(tensor)
+    except Exception as error:
+        raise wrong from error
+
+
+def _check_outside(path: Path, name: str, info: Any) -> None:
+    """Look for the file of a tensor: beside the model, of a file's kind, and long enough."""
+    file = path.parent / info.location
+    what = f"Tensor {name} of {path} is in the file {info.location}"
+    if not file.resolve().is_relative_to(path.parent.resolve()):
+        raise InputError(f"{what}, which is not in the model's folder; export the model again")
+    with reading(file):
+        if not file.exists():
+            raise InputError(f"{what}, which is missing; put it into the folder {path.parent}")
+        if not file.is_file():
+            raise InputError(f"{what}, which is not a regular file; export the model again")
+        size = file.stat().st_size
+    if (info.offset or 0) + (info.length or 0) > size:
+        raise InputError(f"{what}, which ends after {size} bytes; copy the file again")
+
+
+def _check_functions(path: Path, model: Any) -> None:
+    """Count the nodes of a graph whose functions are written out."""
+    bodies = {(one.domain, one.name): one for one in model.functions}
+    counts: dict[tuple[str, str], int] = {}
+
+    def count(nodes: Any, open_functions: tuple[tuple[str, str], ...]) -> int:
+        total = 0
+        for node in nodes:
+            key = node.domain, node.op_type
+            if key in open_functions:
+                raise InputError(f"Function {node.op_type} in {path} calls itself")
+            if key in bodies and key not in counts:
+                counts[key] = count(bodies[key].node, (*open_functions, key))
+            total += counts.get(key, 1)
+            for inner in subgraphs(node):
+                total += count(inner.node, open_functions)
+        return total
+
+    total = count(model.graph.node, ())
+    if total > _MOST_NODES:
+        raise InputError(
+            f"Model {path} has {total} nodes with its functions written out, of at most "
+            f"{_MOST_NODES}"
+        )
+
+
+def _check_node(path: Path, node: Any, model: Any) -> None:
+    """Refuse nodes whose run has no end that is known, or that give other numbers each time."""
+    what = f"Node {node.name or node.output[0]} ({node.op_type}) in {path}"
+    if node.op_type in _LOOPS:
+        raise InputError(
+            f"{what} is a loop, which may not end; export the model with its loops written out, "
+            "as torch.onnx.export with dynamo=True does"
+        )
+    if node.op_type in _RANDOM_KINDS:
+        raise InputError(
+            f"{what} draws random numbers; export the model after model.eval(), or leave it out"
+        )
+    if _drops(node, model):
+        raise InputError(
+            f"Model {path} was exported for training, as its dropout is on; export it again "
+            "after model.eval()"
+        )
+
+
+def _drops(node: Any, model: Any) -> bool:
+    """Return whether a node is a dropout that drops."""
+    if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
+        return False
+    named = {tensor.name: tensor for tensor in model.graph.initializer}
+    mode = named.get(node.input[2])
+    return mode is not None and bool(onnx_library("onnx.numpy_helper").to_array(mode).any())

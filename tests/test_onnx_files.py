@@ -1,0 +1,214 @@
+"""ONNX files that others made: what is not whole, or may never end, is refused before any work."""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from generators.frontend.onnx.importer import load_onnx
+
+onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
+pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
+helper, FLOAT, INT = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
+
+
+def refused(message: str, path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        load_onnx(path)
+
+
+def save(path: Path, nodes, tensors=(), inputs=None, outputs=("y",), functions=()) -> Path:
+    """Write a graph as it is, whatever it holds."""
+    given = inputs or [helper.make_tensor_value_info("x", FLOAT, [1, 4, 6])]
+    made = [helper.make_tensor_value_info(name, FLOAT, [None] * 3) for name in outputs]
+    graph = helper.make_graph(nodes, "graph", given, made, list(tensors))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=list(functions))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def raw(name: str, kind: int, dims: list[int], data: bytes):
+    """Return a tensor whose header is not compared with its bytes."""
+    return onnx.TensorProto(name=name, data_type=kind, dims=dims, raw_data=data)
+
+
+ADD = helper.make_node("Add", ["x", "w"], ["y"], name="add")
+RELU = helper.make_node("Relu", ["x"], ["y"], name="relu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims", "data"),
+    [
+        (FLOAT, [1 << 40], bytes(4)),
+        (FLOAT, [2, 3], bytes(20)),
+        (onnx.TensorProto.FLOAT8E4M3FN, [6], bytes(5)),
+        (onnx.TensorProto.INT4, [1 << 44], bytes(5)),
+        (onnx.TensorProto.UNDEFINED, [6], bytes(24)),
+    ],
+)
+def test_sizes_of_tensors_are_those_of_their_headers(kind, dims, data, tmp_path) -> None:
+    path = save(tmp_path / "model.onnx", [ADD], [raw("w", kind, dims, data)])
+    count = int(np.prod(dims, dtype=object))
+    message = f"Tensor w in {path} does not hold the {count} numbers of its shape {dims}; export "
+    refused(message + "the model again", path)
+
+
+def test_a_tensor_of_a_negative_size(tmp_path) -> None:
+    path = save(tmp_path / "model.onnx", [ADD], [raw("w", FLOAT, [-1], bytes(24))])
+    refused(f"Tensor w in {path} has the shape [-1]; export the model again", path)
+
+
+def outside(path: Path, location: str, length: int = 24) -> Path:
+    tensor = onnx.TensorProto(name="w", data_type=FLOAT, dims=[6])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "0"), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+    return save(path, [ADD], [tensor])
+
+
+def test_files_of_tensors(tmp_path) -> None:
+    (folder := tmp_path / "model").mkdir()
+    (tmp_path / "secret").write_bytes(bytes(24))
+    path = folder / "model.onnx"
+    start = f"Tensor w of {path} is in the file "
+    outside(path, "model.onnx.data")
+    message = f"{start}model.onnx.data, which is missing; put it into the folder {folder}"
+    refused(message, path)
+    (folder / "model.onnx.data").write_bytes(bytes(8))
+    message = f"{start}model.onnx.data, which ends after 8 bytes; copy the file again"
+    refused(message, path)
+    (folder / "linked").symlink_to(tmp_path / "secret")
+    for name in ("../secret", "linked", str(tmp_path / "secret"), "/dev/zero"):
+        outside(path, name)
+        message = f"{start}{name}, which is not in the model's folder; export the model again"
+        refused(message, path)
+    os.mkfifo(folder / "pipe")
+    outside(path, "pipe")
+    refused(f"{start}pipe, which is not a regular file; export the model again", path)
+    refused(f"Cannot read ONNX file {folder / 'pipe'}: it is not a regular file", folder / "pipe")
+    (folder / "model.onnx.data").write_bytes(bytes(20))
+    outside(path, "model.onnx.data", length=20)
+    with pytest.raises(ValueError, match=r"raw_data size \(20 bytes\) is too small"):
+        load_onnx(path)
+
+
+def test_inputs_and_outputs(tmp_path) -> None:
+    path = tmp_path / "model.onnx"
+    save(path, [RELU], outputs=())
+    refused(f"Model {path} has no output", path)
+    save(path, [RELU], inputs=[helper.make_tensor_value_info("x", FLOAT, [1, -4, 6])])
+    refused(f"Input x in {path} has the size -4; export the model with another one", path)
+    node = helper.make_node("SequenceAt", ["x", "w"], ["y"])
+    given = [helper.make_tensor_sequence_value_info("x", FLOAT, [1, 4, 6])]
+    save(path, [node], [helper.make_tensor("w", INT, [], [0])], given)
+    message = f"Input x in {path} is no tensor but a sequence; export a model that takes tensors"
+    refused(message, path)
+
+
+def test_what_may_not_end(tmp_path) -> None:
+    path = tmp_path / "model.onnx"
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Identity", ["s"], ["t"])],
+        "body",
+        [
+            helper.make_tensor_value_info("i", INT, []),
+            helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("s", FLOAT, [6]),
+        ],
+        [
+            helper.make_tensor_value_info("on", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("t", FLOAT, [6]),
+        ],
+    )
+    loop = helper.make_node("Loop", ["n", "", "z"], ["w"], name="turns", body=body)
+    turns = [
+        helper.make_tensor("n", INT, [], [1 << 62]),
+        onnx.numpy_helper.from_array(np.zeros(6, np.float32), "z"),
+    ]
+    save(path, [loop, ADD], turns)
+    message = (
+        f"Node turns (Loop) in {path} is a loop, which may not end; export the model with its "
+        "loops written out, as torch.onnx.export with dynamo=True does"
+    )
+    refused(message, path)
+    noise = helper.make_node("RandomNormal", [], ["w"], name="noise", shape=[6])
+    save(path, [noise, ADD])
+    message = (
+        f"Node noise (RandomNormal) in {path} draws random numbers; export the model after "
+        "model.eval(), or leave it out"
+    )
+    refused(message, path)
+
+
+def test_constants_whose_size_is_computed(tmp_path) -> None:
+    node = helper.make_node
+    nodes = [
+        node("Mul", ["a", "a"], ["size"]),
+        node("ConstantOfShape", ["size"], ["big"], name="bomb"),
+        node("ReduceMax", ["big"], ["w"], keepdims=0),
+        ADD,
+    ]
+    sizes = onnx.numpy_helper.from_array(np.array([1 << 15], np.int64), "a")
+    path = save(tmp_path / "model.onnx", nodes, [sizes])
+    message = (
+        f"Model {path} is not run: Node bomb (ConstantOfShape) makes the constant big of {1 << 30} "
+        f"numbers, of at most {1 << 28}"
+    )
+    refused(message, path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"), [("ConstantOfShape", [1 << 20, 1 << 20]), ("Range", [0, 1 << 40, 1])]
+)
+def test_constants_that_fit_no_memory(kind, numbers, tmp_path) -> None:
+    names = ["a", "b", "c"][: len(numbers)] if kind == "Range" else ["a"]
+    values = numbers if kind == "Range" else [numbers]
+    tensors = [
+        onnx.numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in zip(names, values, strict=True)
+    ]
+    nodes = [
+        helper.make_node(kind, names, ["big"], name="bomb"),
+        helper.make_node("Cast", ["big"], ["w"], to=FLOAT),
+        ADD,
+    ]
+    path = save(tmp_path / "model.onnx", nodes, tensors)
+    message = f"Value big in {path} has {1 << 40} numbers, of at most {1 << 31}"
+    refused(message, path)
+
+
+def test_functions_within_functions(tmp_path) -> None:
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    functions = []
+    for level in range(8):
+        kind, domain = (f"f{level - 1}", "own") if level else ("Relu", "")
+        nodes = [
+            helper.make_node(kind, ["a"] if n == 0 else [f"t{n - 1}"], [f"t{n}"], domain=domain)
+            for n in range(10)
+        ]
+        functions.append(helper.make_function("own", f"f{level}", ["a"], ["t9"], nodes, opsets))
+    call = helper.make_node("f7", ["x"], ["y"], domain="own")
+    path = save(tmp_path / "model.onnx", [call], functions=functions)
+    message = f"Model {path} has {10**8} nodes with its functions written out, of at most {1 << 18}"
+    refused(message, path)
+
+
+@pytest.mark.parametrize("opset", [13, 19])
+def test_files_that_are_integers_already(opset, tmp_path) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], name="d"),
+    ]
+    tensors = [
+        onnx.numpy_helper.from_array(np.float32(0.1), "s"),
+        onnx.numpy_helper.from_array(np.int8(3), "z"),
+    ]
+    path = save(tmp_path / "model.onnx", nodes, tensors)
+    model = onnx.load(str(path))
+    model.opset_import[0].version = opset
+    onnx.save(model, str(path))
+    with pytest.raises(ValueError, match=r"it holds integers already; export the model in float"):
+        load_onnx(path)

@@ -1,0 +1,172 @@
+"""ONNX graphs over opsets: the meaning of nodes that changed, by ONNX Runtime's numbers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from generators.frontend.onnx.importer import load_onnx
+
+onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
+runtime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
+helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
+OPSETS = (7, 9, 11, 12, 13, 17, 18, 20, 23)
+
+
+class Opset:
+    """A block on [1, 4, 6] as graphs of one opset have it."""
+
+    def __init__(self, opset: int):
+        self.opset, self.nodes, self.known = opset, [], {}
+        self.rng = np.random.default_rng(5)
+
+    def add(self, kind: str, *inputs, **attributes) -> str:
+        """Add a node; arrays among its inputs become constants."""
+        names = []
+        for value in inputs:
+            names.append(value if isinstance(value, str) else f"c{len(self.known)}")
+            if not isinstance(value, str):
+                self.known[names[-1]] = np.asarray(value)
+        output = f"n{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, names, [output], name=output, **attributes))
+        return output
+
+    def axes(self, kind: str, x: str, axes: list[int], since: int, **attributes) -> str:
+        """Add a node whose axes are an attribute below an opset, and an input from it on."""
+        if self.opset < since:
+            return self.add(kind, x, axes=axes, **attributes)
+        return self.add(kind, x, np.array(axes), **attributes)
+
+    def linear(self, x: str, outputs: int, inputs: int = 6) -> str:
+        """Add a linear layer."""
+        x = self.add("MatMul", x, self.rng.normal(0, 0.5, (inputs, outputs)).astype(np.float32))
+        return self.add("Add", x, self.rng.normal(0, 0.5, outputs).astype(np.float32))
+
+    def norm(self, x: str) -> str:
+        """Add a LayerNorm, as one node where the opset has it."""
+        gains = self.rng.uniform(0.5, 2, 6).astype(np.float32)
+        if self.opset >= 17:
+            return self.add("LayerNormalization", x, gains, epsilon=1e-5)
+        centred = self.add("Sub", x, self.axes("ReduceMean", x, [-1], 18))
+        squares = self.add("Pow", centred, np.float32(2))
+        spread = self.add("Add", self.axes("ReduceMean", squares, [2], 18), np.float32(1e-5))
+        return self.add("Mul", self.add("Div", centred, self.add("Sqrt", spread)), gains)
+
+    def attention(self, x: str) -> str:
+        """Add an attention of one head on matrices without a batch, so that axis 1 is the last."""
+        x = self.axes("Squeeze", x, [0], 13)
+        query, key, value = (self.linear(x, 6) for _ in range(3))
+        scores = self.add("MatMul", query, self.add("Transpose", key, perm=[1, 0]))
+        weights = self.add("Softmax", self.add("Mul", scores, np.float32(0.4)))
+        context = self.linear(self.add("MatMul", weights, value), 6)
+        return self.axes("Unsqueeze", context, [0], 13)
+
+    def activation(self, x: str) -> str:
+        """Add the function that is Gelu, or one whose bounds moved to inputs."""
+        if self.opset >= 20:
+            return self.add("Gelu", x, approximate="tanh")
+        if self.opset >= 11:
+            return self.add("Clip", x, np.float32(0), np.float32(6))
+        return self.add("Clip", x, min=0.0, max=6.0)
+
+    def save(self, path: Path, output: str, axes: int = 3) -> Path:
+        """Write the graph."""
+        known = [onnx.numpy_helper.from_array(v, k) for k, v in self.known.items()]
+        graph = helper.make_graph(
+            self.nodes,
+            "graph",
+            [helper.make_tensor_value_info("x", FLOAT, [1, 4, 6])],
+            [helper.make_tensor_value_info(output, FLOAT, [None] * axes)],
+            known,
+        )
+        opsets = [helper.make_opsetid("", self.opset)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(path))
+        return path
+
+
+def agrees(path: Path) -> None:
+    """Compare the import with ONNX Runtime's own run of the file."""
+    source = load_onnx(path)
+    values = source.random(np.random.default_rng(1))
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": values[None].astype(np.float32)})
+    found = np.asarray(source.floats(source.prepare(values)))
+    np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_a_block_of_every_opset(opset, tmp_path) -> None:
+    block = Opset(opset)
+    x = block.add("Add", "x", block.attention(block.norm("x")))
+    up = block.linear(block.norm(x), 9)
+    down = block.linear(block.activation(up), 6, 9)
+    if opset >= 13:
+        first, second = block.add("Identity", down), np.array([6])
+        down = block.add("Split", first, second, axis=2)
+    x = block.add("Sum", down, x)
+    x = block.add("Slice", x, *np.array([[0], [4], [1]])) if opset >= 10 else x
+    mean = block.axes("ReduceMean", x, [1], 18, keepdims=0)
+    agrees(block.save(tmp_path / "model.onnx", mean, 2))
+
+
+@pytest.mark.parametrize("axis", [None, 1, -1])
+@pytest.mark.parametrize("opset", [11, 13])
+def test_the_softmax_of_heads_is_of_the_opset(axis, opset, tmp_path) -> None:
+    block, path = Opset(opset), tmp_path / "model.onnx"
+    heads = [
+        block.add(
+            "Transpose", block.add("Reshape", block.linear("x", 6), np.array([1, 4, 2, 3])), perm=p
+        )
+        for p in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
+    ]
+    scores = block.add("MatMul", *heads[:2])
+    weights = block.add("Softmax", scores, **({} if axis is None else {"axis": axis}))
+    context = block.add("Transpose", block.add("MatMul", weights, heads[2]), perm=[0, 2, 1, 3])
+    x = block.linear(block.add("Reshape", context, np.array([1, 4, 6])), 6)
+    x = block.add("Add", "x", x)
+    hidden = block.add("Relu", block.linear(x, 9))
+    block.save(path, block.add("Add", x, block.linear(hidden, 6, 9)))
+    # Below opset 13 axis 1 stands for heads, queries and keys together, and is the default.
+    if axis == -1 or (axis is None and opset >= 13):
+        agrees(path)
+        return
+    with pytest.raises(ValueError, match=r"\(Softmax\): it is not taken over the keys"):
+        load_onnx(path)
+
+
+def test_opsets_that_are_not_known_are_refused(tmp_path) -> None:
+    path = tmp_path / "model.onnx"
+    newest = onnx.defs.onnx_opset_version()
+    for opset in (6, newest + 1, 999):
+        Opset(opset).save(path, "x")
+        message = (
+            f"^Model {path} is of ONNX opset {opset}; export it again with an opset from 7 to "
+            f"{newest}$"
+        )
+        with pytest.raises(ValueError, match=message):
+            load_onnx(path)
+
+
+@pytest.mark.parametrize("name", ["Max", "Min", "Sum"])
+def test_functions_of_three_operands(name, tmp_path) -> None:
+    block = Opset(13)
+    x = block.add("Add", "x", block.attention("x"))
+    up = block.linear(x, 9)
+    if name == "Sum":
+        x = block.add("Sum", block.linear(block.add("Relu", up), 6, 9), x, np.float32([0.5] * 6))
+    else:
+        ends = (np.float32(0), np.float32(-1)) if name == "Max" else (np.float32(6), np.float32(9))
+        up = block.add(name, up, *ends)
+        up = block.add("Relu", up) if name == "Min" else up
+        x = block.add("Add", x, block.linear(up, 6, 9))
+    agrees(block.save(tmp_path / "model.onnx", x))
+
+
+def test_a_norm_without_an_epsilon_is_refused(tmp_path) -> None:
+    block = Opset(17)
+    norm = block.add("LayerNormalization", "x", np.ones(6, np.float32), epsilon=0.0)
+    x = block.add("Add", "x", block.attention(norm))
+    x = block.add("Add", x, block.linear(block.add("Relu", block.linear(x, 9)), 6, 9))
+    path = block.save(tmp_path / "model.onnx", x)
+    with pytest.raises(ValueError, match=r"a norm whose epsilon is not positive; .*its epsilon is"):
+        load_onnx(path)
