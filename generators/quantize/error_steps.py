@@ -65,7 +65,7 @@ class ErrorSteps:
         self.model, self.weights, self.options = model, weights, options
         self.balance = DECODER_BALANCE if options.balance is None else options.balance
         self.samples, self.values = samples, samples.tensors
-        sums = [np.abs(t).max() for name, t in self.values.items() if name.endswith("_sum")]
+        sums = [size for name, size in samples.largest.items() if name.endswith("_sum")]
         places = [np.abs(weights[name]).max() for name in _POSITIONS if name in weights]
         largest = max(*sums, np.abs(weights["words"]).max() + max(places, default=0.0))
         self.stream_scale = HEADROOM * float(largest) / INT16_MAX
@@ -126,7 +126,7 @@ class ErrorSteps:
             case "hidden":
                 return self._active(found, f"{prefix}.up")
         assert kind == "logits"
-        largest = float(np.abs(self.values["logits"]).max())
+        largest = self.samples.largest["logits"]
         return replace(found, scale=HEADROOM * largest / INT16_MAX, width=WIDE)
 
     def _normed(self, target: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Values of a decoder's tensors over texts that the decoder itself samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,20 +14,72 @@ from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.floats import encode, forward
 
+KEPT_BYTES = 1 << 30
+"""Memory for the tensors of texts (bytes); of larger models some texts, or places, are kept."""
 _NOT_KEPT = ("scores", "probabilities", "output")
 
 
 @dataclass(frozen=True)
 class SampledTexts:
-    """Texts that a model has made up, or that are given."""
+    """Texts that a model has made up, or that are given, as many as :data:`KEPT_BYTES` hold."""
 
     tokens: NDArray[np.int64]
     """[count, length]."""
     tensors: dict[str, Floats]
     """Each tensor of the model, [count * length, columns], one text behind the other, by name as in
     :func:`generators.reference.floats.forward`; scores and probabilities are left out."""
+    largest: dict[str, float]
+    """The largest magnitude of each tensor over all texts, those that are not kept among them."""
     sources: tuple[int, ...] = ()
     """Tokens of the source of each text, whose tensors are [all of them, columns]."""
+
+
+class _Rows:
+    """Collects the tensors of some texts as they come, and the largest magnitudes of all texts.
+
+    Those that are kept are spread evenly over the texts; of a single one that has no room the first
+    places are.
+    """
+
+    def __init__(self, tokens: NDArray[np.int64]):
+        """Take the texts' tokens, [count, length], which may still change."""
+        self._tokens = tokens
+        self._texts: NDArray[np.int64] = np.arange(0)
+        self._kept: dict[str, Floats] = {}
+        self.largest: dict[str, float] = {}
+
+    def add(self, found: Mapping[str, Floats], first: int, place: int) -> None:
+        """Take tensors [texts, places, columns] of texts from one on, at places from one on."""
+        found = {name: rows for name, rows in found.items() if not name.endswith(_NOT_KEPT)}
+        if not self._kept:
+            self._allocate(found)
+        for name, rows in found.items():
+            _note(self.largest, name, rows)
+            kept = self._kept[name]
+            places = min(rows.shape[1], kept.shape[1] - place)
+            if places > 0:
+                own = (self._texts >= first) & (self._texts < first + len(rows))
+                taken = rows[self._texts[own] - first, :places]
+                kept[own, place : place + places] = taken
+
+    def _allocate(self, found: Mapping[str, Floats]) -> None:
+        count, length = self._tokens.shape
+        size = sum(rows[0, 0].nbytes for rows in found.values())
+        most = max(1, min(count, KEPT_BYTES // (size * length)))
+        places = max(1, min(length, KEPT_BYTES // (size * most)))
+        self._texts = np.arange(most) * count // most
+        for name, rows in found.items():
+            self._kept[name] = np.empty((most, places, rows.shape[2]))
+
+    def texts(self) -> SampledTexts:
+        """Return the texts whose tensors are kept."""
+        places = next(iter(self._kept.values())).shape[1]
+        tensors = {name: rows.reshape(-1, rows.shape[2]) for name, rows in self._kept.items()}
+        return SampledTexts(self._tokens[self._texts, :places], tensors, self.largest)
+
+
+def _note(largest: dict[str, float], name: str, rows: Floats) -> None:
+    largest[name] = max(largest.get(name, 0.0), float(np.abs(rows).max()))
 
 
 def calibration_texts(
@@ -78,7 +130,7 @@ def sample_texts(
     tokens = np.full((count, length), begin or 0, np.int64)
     if begin is None:
         tokens[:, 0] = rng.integers(0, model.vocabulary, count)
-    return SampledTexts(tokens, _drawn(model, weights, tokens, KvCache(), rng, progress))
+    return _drawn(model, weights, tokens, KvCache(), rng, progress)
 
 
 def _drawn(
@@ -88,24 +140,20 @@ def _drawn(
     cache: KvCache,
     rng: np.random.Generator,
     progress: Progress | None = None,
-) -> dict[str, Floats]:
-    """Draw texts [count, length] behind their first tokens, and return their tensors by name."""
-    length = tokens.shape[1]
-    parts: dict[str, list[Floats]] = {}
+) -> SampledTexts:
+    """Draw texts [count, length] behind their first tokens."""
+    length, rows = tokens.shape[1], _Rows(tokens)
     for place in range(length):
         found = forward(model, weights, tokens[:, place : place + 1], cache)
-        logits = found["logits"][:, 0]
-        for name, tensor in found.items():
-            if not name.endswith(_NOT_KEPT):
-                parts.setdefault(name, []).append(tensor)
+        rows.add(found, 0, place)
         if place + 1 < length:
             # The largest of logits with Gumbel noise is a draw from their softmax.
+            logits = found["logits"][:, 0]
             noise = rng.gumbel(size=logits.shape)
             tokens[:, place + 1] = np.argmax(logits + noise, axis=1)
         if progress is not None:
             progress(place + 1, length)
-    tensors = {name: np.concatenate(rows, axis=1) for name, rows in parts.items()}
-    return {name: rows.reshape(-1, rows.shape[-1]) for name, rows in tensors.items()}
+    return rows.texts()
 
 
 def random_sources(model: TextDescription, count: int, seed: int) -> list[list[int]]:
@@ -132,21 +180,28 @@ def sample_answers(
     if not sources:
         raise InputError("Calibration needs at least one source")
     rng = np.random.default_rng(seed)
-    texts, parts = [], dict[str, list[Floats]]()
+    texts = list[NDArray[np.int64]]()
+    parts, largest, kept = dict[str, list[Floats]](), dict[str, float](), 0
     for done, source in enumerate(sources):
         cache = KvCache()
         found = encode(model, weights, np.array([source], np.int64), cache)
         tensors = {n: one[0] for n, one in found.items() if not n.endswith(_NOT_KEPT)}
         tokens = np.full((1, length), model.start, np.int64)
         # Both have a tensor of the host's tokens, which no step is found for.
-        tensors |= _drawn(model, weights, tokens, cache, rng)
+        tensors |= (drawn := _drawn(model, weights, tokens, cache, rng)).tensors
         for name, tensor in tensors.items():
-            parts.setdefault(name, []).append(tensor)
-        texts.append(tokens)
+            _note(largest, name, tensor)
+        largest |= {name: max(size, largest[name]) for name, size in drawn.largest.items()}
+        kept += sum(tensor.nbytes for tensor in tensors.values())
+        if not texts or (kept <= KEPT_BYTES and len(texts) == done):
+            for name, tensor in tensors.items():
+                parts.setdefault(name, []).append(tensor)
+            texts.append(drawn.tokens)
         if progress is not None:
             progress(done + 1, len(sources))
-    joined = {name: np.concatenate(rows) for name, rows in parts.items()}
-    return SampledTexts(np.concatenate(texts), joined, tuple(map(len, sources)))
+    joined = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
+    lengths = tuple(len(source) for source in sources[: len(texts)])
+    return SampledTexts(np.concatenate(texts), joined, largest, lengths)
 
 
 def given_texts(
@@ -176,11 +231,9 @@ def given_texts(
             place += 1
         rows.append(row[:most])
     tokens = np.array(rows, np.int64)
-    parts: dict[str, list[Floats]] = {}
+    kept = _Rows(tokens)
     for done, each in enumerate(tokens):
-        for name, tensor in forward(model, weights, each[None]).items():
-            if not name.endswith(_NOT_KEPT):
-                parts.setdefault(name, []).append(tensor[0])
+        kept.add(forward(model, weights, each[None]), done, 0)
         if progress is not None:
             progress(done + 1, len(tokens))
-    return SampledTexts(tokens, {name: np.concatenate(found) for name, found in parts.items()})
+    return kept.texts()

@@ -1,0 +1,118 @@
+"""What calibration keeps of texts: all of small models, a bounded part of large ones."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from generators.frontend.text_description import TextDescription
+from generators.quantize import texts
+from generators.quantize.options import Quantization
+from generators.quantize.quantize import quantize_sampled
+from generators.quantize.texts import SampledTexts, given_texts, sample_answers, sample_texts
+from generators.reference.floats import forward
+from generators.text_shapes import random_weights
+
+MODEL = TextDescription(
+    name="kept",
+    vocabulary=40,
+    positions=32,
+    dim=16,
+    layers=2,
+    heads=2,
+    ffn=32,
+    activation="silu",
+    gated=True,
+    norm="rmsnorm",
+    position="rotary",
+    bias=False,
+)
+WEIGHTS = random_weights(MODEL)
+
+
+def _given(count: int, length: int = 32) -> SampledTexts:
+    rows = np.random.default_rng(3).integers(0, MODEL.vocabulary, (count, length)).tolist()
+    return given_texts(MODEL, WEIGHTS, rows, length)
+
+
+def _sampled(count: int, length: int = 32) -> SampledTexts:
+    return sample_texts(MODEL, WEIGHTS, None, count=count, length=length, seed=1)
+
+
+def _bytes(found: SampledTexts) -> int:
+    return sum(rows.nbytes for rows in found.tensors.values())
+
+
+@pytest.mark.parametrize("make", [_given, _sampled])
+@pytest.mark.parametrize("share", [0.4, 0.02])
+def test_texts_are_kept_within_a_bound(monkeypatch, make: Callable, share: float) -> None:
+    whole = make(10)
+    assert whole.tokens.shape == (10, 32)
+    bound = int(share * _bytes(whole))
+    monkeypatch.setattr(texts, "KEPT_BYTES", bound)
+    part = make(10)
+    assert bound / 2 < _bytes(part) <= bound
+    assert part.tokens.shape == ((4, 32) if share == 0.4 else (1, 6))
+    places = [0, 2, 5, 7] if share == 0.4 else [0]
+    np.testing.assert_array_equal(part.tokens, whole.tokens[places, : part.tokens.shape[1]])
+    assert part.largest == whole.largest
+    for name, rows in whole.tensors.items():
+        assert whole.largest[name] == np.abs(rows).max()
+        by_text = rows.reshape(10, 32, -1)[places, : part.tokens.shape[1]]
+        np.testing.assert_array_equal(part.tensors[name], by_text.reshape(part.tokens.size, -1))
+    decoder = quantize_sampled(MODEL, WEIGHTS, part, Quantization())
+    assert (
+        decoder.output.scale == quantize_sampled(MODEL, WEIGHTS, whole, Quantization()).output.scale
+    )
+
+
+def test_tensors_are_those_of_the_floats() -> None:
+    found = _given(3)
+    exact = forward(MODEL, WEIGHTS, found.tokens)
+    for name, rows in found.tensors.items():
+        np.testing.assert_allclose(rows, exact[name].reshape(96, -1), atol=1e-9)
+
+
+def _peak(make: Callable[[], object]) -> int:
+    make()
+    tracemalloc.start()
+    make()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize("counts", [(8, 64)])
+def test_memory_does_not_grow_with_the_texts(monkeypatch, counts: tuple[int, int]) -> None:
+    monkeypatch.setattr(texts, "KEPT_BYTES", 1 << 17)
+    few, many = (_peak(lambda count=count: _given(count)) for count in counts)
+    assert many < 1.2 * few
+
+
+def test_answers_are_kept_within_a_bound(monkeypatch) -> None:
+    model = TextDescription(
+        name="pair",
+        vocabulary=17,
+        positions=9,
+        dim=16,
+        layers=1,
+        heads=2,
+        ffn=24,
+        source_layers=1,
+        source_positions=7,
+        norm="layernorm",
+        position="learned",
+        activation="gelu",
+        gated=False,
+        bias=True,
+    )
+    weights, sources = random_weights(model), [[1, 2], [3, 4, 5], [6], [7, 8]]
+    whole = sample_answers(model, weights, sources, length=5, seed=1)
+    monkeypatch.setattr(texts, "KEPT_BYTES", int(0.6 * _bytes(whole)))
+    part = sample_answers(model, weights, sources, length=5, seed=1)
+    assert (whole.sources, part.sources) == ((2, 3, 1, 2), (2, 3))
+    np.testing.assert_array_equal(part.tokens, whole.tokens[:2])
+    assert part.largest == whole.largest
+    for name, rows in part.tensors.items():
+        np.testing.assert_array_equal(rows, whole.tensors[name][: len(rows)])
