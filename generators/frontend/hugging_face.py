@@ -37,10 +37,8 @@ class _Family:
     """Prefix of layer 0 but for its number."""
     parts: Mapping[str, str]
     """Our name of each part of a layer."""
-    first_position: int = 0
-    """The row of the table of positions that the first token takes."""
-    epsilon: float = 1e-12
-    """Epsilon of norms where the configuration has none."""
+    after_padding: bool = False
+    """The first token takes the row of the table of positions behind that of the padding."""
     projection: str = ""
     """The linear layer behind embeddings that are narrower than the model."""
     only: Mapping[str, Any] = field(default_factory=dict)
@@ -60,6 +58,16 @@ _EMBEDDINGS = {
 }
 
 
+_TABLE_SIZES = {
+    "max_position_embeddings": ("embeddings.position_embeddings.weight", 0),
+    "type_vocab_size": ("embeddings.token_type_embeddings.weight", 0),
+    "embedding_size": ("embeddings.word_embeddings.weight", 1),
+}
+"""The table whose size along an axis a setting must be, where it is given."""
+_FIXED_EPSILON = 1e-12
+"""Epsilon of norms of classes that have no setting for it."""
+
+
 def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     """Return the encoder of texts in a folder with config.json and model.safetensors.
 
@@ -75,6 +83,7 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     family = FAMILIES[given.kind]
     for setting, value in family.only.items():
         given.only(setting, value)
+    given.no_setting_left()
     given.read((f"{given.kind}.", "roberta."))
     tables = {ours: given.tensors.get(theirs) for theirs, ours in _EMBEDDINGS.items()}
     fields = _fields(given, family, tables["positions"], name or folder.name, tokens)
@@ -121,7 +130,7 @@ def _weights(
     given: Folder, family: _Family, fields: Mapping[str, Any]
 ) -> dict[str, NDArray[np.generic]]:
     """Take every tensor that has a name of ours; layers that are shared are repeated."""
-    first = family.first_position
+    first = _first_position(given, family)
     found: dict[str, NDArray[np.generic]] = {}
     for theirs in list(given.tensors):
         ours = _own_name(theirs, family)
@@ -136,6 +145,11 @@ def _weights(
         else:
             found[ours] = tensor
     return found
+
+
+def _first_position(given: Folder, family: _Family) -> int:
+    """Return the row of the table of positions that the first token takes."""
+    return given.config["pad_token_id"] + 1 if family.after_padding else 0
 
 
 def _own_name(name: str, family: _Family) -> str:
@@ -158,11 +172,14 @@ def _fields(
     given: Folder, family: _Family, places: NDArray[np.generic] | None, name: str, tokens: int
 ) -> dict[str, Any]:
     config, path = given.config, given.config_path
-    sizes = {ours: given.integer(theirs) for theirs, ours in family.fields.items()}
+    sizes = {ours: config[theirs] for theirs, ours in family.fields.items()}
     activation = given.activation("hidden_act" if "hidden_act" in config else "activation")
     if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
         raise InputError(f"Configuration {path} must be that of an encoder with absolute positions")
-    longest = 0 if places is None else len(places) - family.first_position
+    for setting, (table, axis) in _TABLE_SIZES.items():
+        if table in given.tensors:
+            given.only(setting, given.tensors[table].shape[axis], f", by the weight {table!r}")
+    longest = 0 if places is None else len(places) - _first_position(given, family)
     if tokens > longest:
         raise InputError(f"Model {name} takes at most {longest} tokens, not {tokens}")
     types = given.tensors.get("embeddings.token_type_embeddings.weight")
@@ -176,7 +193,7 @@ def _fields(
         "variable": True,
         "placement": "post",
         "final_norm": False,
-        "epsilon": float(config.get("layer_norm_eps", family.epsilon)),
+        "epsilon": float(config.get("layer_norm_eps", _FIXED_EPSILON)),
         "activation": activation,
         "pooling": pooling,
         "unit": unit,

@@ -12,12 +12,16 @@ from arch.errors import InputError
 from arch.files import inside, read_text
 from arch.names import check_name
 from arch.tables import read_table
+from generators.frontend.hugging_face_settings import read_settings, unknown_settings
 from generators.frontend.weights import read_tensors
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "model.pt")
+
+_BESIDE = ("generation_config.json", "special_tokens_map.json")
+"""Files that must be JSON objects where they are there."""
 
 TABLES = Path(__file__).parent / "families"
 """Folder of the tables that tell what kinds of models are known, and how these name their parts."""
@@ -46,14 +50,21 @@ class Folder:
     """The settings of a folder, and its tensors, each of which is taken once."""
 
     def __init__(self, path: Path):
-        """Read config.json; raise :class:`InputError` where that cannot be done."""
+        """Read config.json, and take the defaults of its class of models for what it lacks.
+
+        Raises :class:`InputError` where a file cannot be read, or a setting has another type or
+        range than it must have.
+        """
         self.path, self.config_path = path, path / CONFIG_FILE
-        self.config = read_json(self.config_path)
+        self.given = read_json(self.config_path)
         self.weights_path = path / WEIGHTS_FILE
-        kind = self.config.get("model_type")
+        kind = self.given.get("model_type")
         self.kind = kind if isinstance(kind, str) else ""
-        names = self.config.get("architectures") or [""]
-        self.architecture = str(names[0])
+        self.config = read_settings(self.kind, self.given, self.config_path)
+        self.architecture = str((self.config.get("architectures") or [""])[0])
+        for beside in _BESIDE:
+            if (path / beside).is_file():
+                read_json(path / beside)
         self.tensors: dict[str, NDArray[np.generic]] = {}
 
     def read(self, prefixes: Iterable[str] = ()) -> None:
@@ -98,42 +109,14 @@ class Folder:
         """Return a tensor in float64, which is then taken."""
         return np.asarray(self.take(name), np.float64)
 
-    def integer(self, name: str) -> int:
-        """Return a setting that must be a positive integer."""
-        value = self.config.get(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise InputError(f"Configuration {self.config_path} must give the integer {name!r}")
-        if value < 1:
-            raise InputError(
-                f"Setting {name!r} in {self.config_path} must be positive, not {value}"
-            )
-        return value
-
-    def section(self, name: str) -> Mapping[str, Any]:
-        """Return the settings below a name, none where it is not given."""
-        value = self.config.get(name)
-        if value is not None and not isinstance(value, Mapping):
-            raise InputError(
-                f"Setting {name!r} in {self.config_path} must hold settings, not {value!r}"
-            )
-        return value or {}
-
-    def number(self, settings: Mapping[str, Any], name: str, default: float) -> float:
-        """Return a finite number among settings, the default where it is not given."""
-        value = settings.get(name)
-        value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
-            raise InputError(
-                f"Setting {name!r} in {self.config_path} must be a number, not {value!r}"
-            )
-        return float(value)
-
     def only(self, name: str, value: Any, why: str = "") -> None:
         """Raise :class:`InputError` where a setting is given and is not the one that is known."""
         given = self.config.get(name, value)
         if given != value:
+            source = "" if name in self.given else ", which it is where it is left out"
             raise InputError(
-                f"Setting {name!r} in {self.config_path} must be {value!r}, not {given!r}{why}"
+                f"Setting {name!r} in {self.config_path} must be {value!r}, not {given!r}"
+                f"{source}{why}"
             )
 
     def activation(self, name: str) -> str:
@@ -145,11 +128,17 @@ class Folder:
             )
         return str(ACTIVATIONS[given])
 
-    def labels(self) -> tuple[str, ...]:
-        """Return the names of the classes, in their order; none where they are numbers only."""
-        given = self.config.get("id2label")
-        if not isinstance(given, Mapping):
-            return ()
+    def labels(self, outputs: int) -> tuple[str, ...]:
+        """Return the names of the classes, in their order; none where they are numbers only.
+
+        Raises :class:`InputError` where there are not as many as outputs.
+        """
+        given = self.config.get("id2label") or {}
+        if given and len(given) != outputs:
+            raise InputError(
+                f"Setting 'id2label' in {self.config_path} must have {outputs} names, as the "
+                f"classifier in {self.weights_path} has so many outputs, not {len(given)}"
+            )
         names = [given.get(str(number)) for number in range(len(given))]
         for number, name in enumerate(names):
             if name is None:
@@ -160,6 +149,16 @@ class Folder:
             check_name(f"Name of class {number} in {self.config_path}", str(name))
         plain = all(name == f"LABEL_{number}" for number, name in enumerate(names))
         return () if plain else tuple(map(str, names))
+
+    def no_setting_left(self) -> None:
+        """Raise :class:`InputError` where a setting is not known to be used or without effect."""
+        unknown = unknown_settings(self.kind, self.given)
+        if unknown:
+            raise InputError(
+                f"Settings in {self.config_path} that a model of type {self.kind} does not have: "
+                f"{', '.join(map(repr, unknown))}; if no output of the model depends on them, take "
+                "them out of the file"
+            )
 
     def nothing_left(self) -> None:
         """Raise :class:`InputError` where tensors are left that have not been taken."""

@@ -49,13 +49,11 @@ class Head:
     after: tuple[HostStep, ...] = ()
     labels: tuple[str, ...] = ()
 
-    def layer(self, folder: Folder, ours: str, theirs: str) -> None:
+    def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
         """Take a linear layer."""
-        self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
-        outputs = len(self.weights[f"{ours}.weight"])
-        bias = f"{theirs}.bias"
+        weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (
-            folder.floats(bias) if bias in folder.tensors else np.zeros(outputs)
+            folder.floats(f"{theirs}.bias") if biased else np.zeros(len(weight))
         )
 
 
@@ -73,9 +71,12 @@ def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon
         return _classifier(folder, kind)
     if kind in ("TokenClassification", "QuestionAnswering"):
         theirs = "classifier" if kind == "TokenClassification" else "qa_outputs"
-        head = Head(labels=folder.labels() if theirs == "classifier" else ("start", "end"))
+        head = Head(labels=("start", "end"))
         head.layer(folder, "head", theirs)
-        head.fields = {"classes": len(head.weights["head.bias"])}
+        classes = len(head.weights["head.bias"])
+        head.fields = {"classes": classes}
+        if theirs == "classifier":
+            head.labels = folder.labels(classes)
         return head
     if kind in ("MaskedLM", "PreTraining"):
         return _masked(folder, words, rows, activation, epsilon)
@@ -95,15 +96,18 @@ def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon
 
 
 def _classifier(folder: Folder, kind: str) -> Head:
-    head = Head(labels=folder.labels())
+    head = Head()
     for hidden, last, activation in _HIDDEN:
         last = "cls.seq_relationship" if kind == "NextSentencePrediction" else last
         if f"{hidden}.weight" in folder.tensors and f"{last}.weight" in folder.tensors:
             head.layer(folder, "head_hidden", hidden)
             head.layer(folder, "head", last)
+            classes = len(head.weights["head.bias"])
+            if kind == "SequenceClassification":
+                head.labels = folder.labels(classes)
             head.fields = {
                 "pooling": "class",
-                "classes": len(head.weights["head.bias"]),
+                "classes": classes,
                 "head_hidden": len(head.weights["head_hidden.bias"]),
                 "head_activation": "gelu" if folder.kind == "electra" else activation,
             }
@@ -124,13 +128,7 @@ def _masked(folder: Folder, words: Floats, rows: int, activation: str, epsilon: 
         )
     dense, norm, last = known[0]
     function = "gelu" if folder.kind in ("roberta", "xlm-roberta", "camembert") else activation
-    table = words
-    for name in (f"{last}.decoder.weight", f"{last}.weight"):
-        if name in folder.tensors:
-            table = folder.floats(name)
-    bias = folder.floats(f"{last}.bias")
-    # Some files repeat the bias under the decoder's name.
-    folder.tensors.pop(f"{last}.decoder.bias", None)
+    table, bias = _scores(folder, words, last)
     hidden = Head()
     hidden.layer(folder, "dense", dense)
     steps = (
@@ -140,3 +138,25 @@ def _masked(folder: Folder, words: Floats, rows: int, activation: str, epsilon: 
         linear(last, "a score for each word", table, bias, rows=rows),
     )
     return Head(after=steps)
+
+
+def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
+    """Return the weights and bias of the scores, which the file has or which are tied to others.
+
+    Raises :class:`InputError` where they are neither.
+    """
+    own = last if f"{last}.weight" in folder.tensors else f"{last}.decoder"
+    own = last if last == "vocab_projector" else own
+    tied = folder.config["tie_word_embeddings"]
+    missing = f"is missing in {folder.weights_path}, and 'tie_word_embeddings' is false"
+    if not tied and f"{own}.weight" not in folder.tensors:
+        raise InputError(f"Weight '{own}.weight' {missing}")
+    table = folder.floats(f"{own}.weight") if f"{own}.weight" in folder.tensors else words
+    # Files may have the bias under two names, of which the layer's own decides.
+    if f"{own}.bias" not in folder.tensors and not tied:
+        raise InputError(f"Weight '{own}.bias' {missing}")
+    name = f"{own}.bias" if f"{own}.bias" in folder.tensors else f"{last}.bias"
+    bias, other = folder.floats(name), folder.tensors.get(f"{last}.bias")
+    if other is not None and np.array_equal(other, bias):
+        folder.take(f"{last}.bias")
+    return table, bias

@@ -33,8 +33,14 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     """
     given = Folder(folder)
     model = _description(given)
+    given.no_setting_left()
     given.read(("model.",))
     words = _words(given)
+    if not model.tied and "lm_head.weight" not in given.tensors:
+        raise InputError(
+            f"Weight 'lm_head.weight' is missing in {given.weights_path}, and setting "
+            f"'tie_word_embeddings' in {given.config_path} is false"
+        )
     head = np.asarray(given.tensors.pop("lm_head.weight", words), np.float64)
     found: dict[str, Floats] = {}
     parts = _NAMES["parts"]
@@ -51,8 +57,8 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     given.nothing_left()
     scaled = model.dim**0.5 if given.config.get("scale_embedding") else 1.0
     found["words"] = scaled * words
-    if scaled != 1.0 or not np.array_equal(head, words):
-        model = model.replace(tied=False)
+    model = model.replace(tied=scaled == 1.0 and bool(np.array_equal(head, words)))
+    if not model.tied:
         found["head.weight"] = head
     with within(given.weights_path):
         return model, check_weights(found, model)
@@ -62,10 +68,9 @@ def _description(given: Folder) -> TextDescription:
     config = given.config
     for encoder, decoder in _NAMES["alike"].items():
         given.only(encoder, config.get(decoder), f": it is that of {decoder}")
-    values: dict[str, Any] = {
-        ours: given.integer(theirs) for theirs, ours in _NAMES["fields"].items()
-    }
-    values["start"] = config.get("decoder_start_token_id")
+    values: dict[str, Any] = {ours: config[theirs] for theirs, ours in _NAMES["fields"].items()}
+    values["start"] = config["decoder_start_token_id"]
+    values["tied"] = config["tie_word_embeddings"]
     with within(given.config_path):
         return TextDescription(
             name=given.path.name,

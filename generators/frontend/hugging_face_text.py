@@ -1,7 +1,7 @@
 """Model folders as Hugging Face's libraries write them, of decoders like Llama and GPT-2."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from arch.errors import InputError
 from arch.files import within
 from generators.frontend.hugging_face_folder import Folder
-from generators.frontend.rotary_speeds import rotary_speeds
+from generators.frontend.rotary_speeds import rope_settings, rotary_speeds
 from generators.frontend.text_description import TextDescription
 from generators.frontend.text_families import REFUSED, TEXT_FAMILIES, WHY, TextFamily
 from generators.frontend.weights import Floats, Weights, check_weights
@@ -21,13 +21,18 @@ _WIDENING = 4
 """Width of a hidden layer relative to the stream's where the configuration has none."""
 
 
+_FUSED = {"attention": ("query", "key", "value"), "gate_up": ("gate", "up")}
+"""Parts of a layer that one tensor of a file holds."""
+
+
 def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a folder with config.json and model.safetensors.
 
     Whatever a kind of models does otherwise is brought into the one form that a description has:
     rotated pairs lie beside each other, matrices are [outputs, inputs], queries, keys and values
     are apart, and factors of embeddings, scores, residuals and logits are in the weights. Where a
-    layer attends to a window of tokens only, the model has no more places than the window.
+    layer attends to a window of tokens only, the model has no more places than the window; with
+    LongRoPE it has those that it was first made for.
 
     Raises :class:`InputError` where a file cannot be read, or names something that is not
     supported.
@@ -41,27 +46,35 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
             f"Model type {kind!r} in {given.config_path} is not one of {', '.join(TEXT_FAMILIES)}"
         )
     family = TEXT_FAMILIES[kind]
+    biased = {
+        part
+        for parts, setting in family.biased.items()
+        if not setting or given.config[setting]
+        for part in parts.split()
+    }
+    rope = {}
+    if family.constants["position"] == "rotary":
+        rope = rope_settings(given, partial=family.partial)
+    fields = _fields(given, family, rope)
+    with within(given.config_path):
+        model = TextDescription(bias=bool(biased), **fields)
+    given.no_setting_left()
     given.read((family.prefix,))
     found: Tensors = {}
     for theirs in list(given.tensors):
         ours = _own_name(theirs, family)
-        if ours:
+        module, _, part = ours.removeprefix("layers.").rpartition(".")
+        extra = part == "bias" and "norm" not in module and module.partition(".")[2] not in biased
+        extra = extra and not (set(_FUSED.get(module.partition(".")[2], "-")) <= biased)
+        if ours and not extra and not (family.plain_norms and "norm" in ours):
             found[ours] = given.take(theirs)
         elif re.fullmatch(family.ignored, theirs):
             del given.tensors[theirs]
-    fields = _fields(given, family)
     given.nothing_left()
-    if fields["tied"]:
-        # Some files repeat the vocabulary.
-        found.pop("head.weight", None)
-    fields["bias"] = any(
-        one.endswith(".bias") and "norm" not in one and one.startswith("layers.") for one in found
-    ) or any(setting and given.config.get(setting) for setting in family.biased.values())
-    with within(given.config_path):
-        model = TextDescription(**fields)
+    model = _tied(found, model, given, family)
     with within(given.weights_path):
         arranged = _arranged(found, model, family, given)
-        return _in_one_form(arranged, model, given)
+        return _in_one_form(_filled(arranged, model, family, biased), model, given, rope)
 
 
 def _own_name(name: str, family: TextFamily) -> str:
@@ -77,51 +90,104 @@ def _own_name(name: str, family: TextFamily) -> str:
     return ours if ours in ("words", "positions") else f"{ours}.{part}" if ours else ""
 
 
-def _fields(given: Folder, family: TextFamily) -> dict[str, Any]:
+def _tied(
+    found: Tensors, model: TextDescription, given: Folder, family: TextFamily
+) -> TextDescription:
+    """Return a model that is tied where its head is the vocabulary, by its file.
+
+    Where settings ask for that and the file has another head, the file's is taken.
+    """
+    words, head = (found.get(name) for name in ("words", "head.weight"))
+    if not model.tied:
+        if head is None:
+            name = next(theirs for theirs, ours in family.tensors.items() if ours == "head")
+            raise InputError(
+                f"Weight '{name}.weight' is missing in {given.weights_path}, and setting "
+                f"'tie_word_embeddings' in {given.config_path} is false"
+            )
+        return model
+    if words is None and head is not None:
+        found["words"] = head
+    elif head is not None and not np.array_equal(np.asarray(head), np.asarray(words)):
+        return model.replace(tied=False)
+    found.pop("head.weight", None)
+    return model
+
+
+def _fields(given: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict[str, Any]:
     config, path = given.config, given.config_path
     for setting, value in {**family.only, **dict.fromkeys(family.unset)}.items():
         given.only(setting, value, WHY.get(setting, ""))
-    for missing, other in family.defaults.items():
-        if config.get(missing) is None:
-            config[missing] = config.get(other)
-    values: dict[str, Any] = {ours: given.integer(theirs) for theirs, ours in family.fields.items()}
+    values: dict[str, Any] = {ours: config[theirs] for theirs, ours in family.fields.items()}
+    values["kv_heads"] = config.get("num_key_value_heads") or values["heads"]
     if "ffn" not in values:
         values["ffn"] = (
             config.get("n_inner") or config.get("intermediate_size") or (_WIDENING * values["dim"])
         )
-    if config.get("word_embed_proj_dim", values["dim"]) != values["dim"]:
+    if (config.get("word_embed_proj_dim") or values["dim"]) != values["dim"]:
         raise InputError(f"Setting 'word_embed_proj_dim' in {path} must be {values['dim']}")
-    if not all(config.get("no_rope_layers") or [1]):
-        raise InputError(f"Setting 'no_rope_layers' in {path} must be 1 for all layers")
-    activation = given.activation(
-        "hidden_activation" if config.get("hidden_activation") else family.activation
-    )
-    values["positions"] = min(values["positions"], *_windows(given, values["positions"]))
+    if given.kind == "smollm3":
+        _all_rotated(given, values["layers"])
+    if (config.get("hidden_activation") or config.get("hidden_act")) != config.get("hidden_act"):
+        given.only("hidden_activation", config["hidden_act"], ": it must be that of 'hidden_act'")
+    places = [_window(given, family, values["layers"])]
+    if rope.get("rope_type") == "longrope":
+        places.append(rope["original_max_position_embeddings"])
+    elif rope.get("rope_type") == "dynamic":
+        places.append(values["positions"])
+    values["bounded"] = any(places)
+    values["positions"] = min(one for one in (*places, values["positions"]) if one)
     return {
         "name": given.path.name,
-        "activation": activation,
-        "epsilon": given.number(config, family.epsilon, TextDescription.epsilon),
-        "tied": bool(config.get("tie_word_embeddings", family.tied)),
+        "activation": given.activation(family.activation),
+        "epsilon": float(config.get(family.epsilon, TextDescription.epsilon)),
+        "tied": config["tie_word_embeddings"],
         "head_dim": config.get("head_dim") or 0,
         **values,
         **family.constants,
     }
 
 
-def _windows(given: Folder, positions: int) -> list[int]:
-    """Return how many tokens layers attend to, ``positions`` where it is all of them."""
-    config, found = given.config, [positions]
-    layers = config.get("layer_types") or config.get("attention_layers")
-    slides = layers is None or any(one in ("sliding_attention", "local") for one in layers)
-    window = config.get("sliding_window") or config.get("window_size")
-    if window and slides and config.get("use_sliding_window", True):
-        if not isinstance(window, int):
-            raise InputError(
-                f"Setting 'sliding_window' in {given.config_path} must be an integer, "
-                f"not {window!r}"
-            )
-        found.append(window)
-    return found
+def _all_rotated(given: Folder, layers: int) -> None:
+    """Raise :class:`InputError` where a layer of SmolLM3 has no rotary positions."""
+    config, switches = given.config, given.config.get("no_rope_layers")
+    every = config["no_rope_layer_interval"]
+    if switches is None and layers >= every:
+        raise InputError(
+            f"Setting 'no_rope_layers' in {given.config_path} must be 1 for all layers; without it "
+            f"layer {every - 1} has no rotary positions, as 'no_rope_layer_interval' is {every}"
+        )
+    if switches is not None and (len(switches) < layers or not all(switches[:layers])):
+        raise InputError(
+            f"Setting 'no_rope_layers' in {given.config_path} must be 1 for all layers"
+        )
+
+
+def _window(given: Folder, family: TextFamily, layers: int) -> int:
+    """Return how many tokens a layer attends to at most, 0 where it is all of them."""
+    config = given.config
+    width = int(config.get(family.window) or 0)
+    if not family.window_layers:
+        return width
+    kinds = config.get(family.window_layers)
+    if kinds is None and "attention_types" in config:
+        kinds = [one for some, times in config["attention_types"] for one in times * some]
+    elif kinds is None:
+        slides = config["use_sliding_window"] and layers > config.get("max_window_layers", layers)
+        return width if slides else 0
+    if len(kinds) != layers:
+        raise InputError(
+            f"Setting {family.window_layers!r} in {given.config_path} must have {layers} layers, "
+            f"not {len(kinds)}"
+        )
+    if not {"sliding_attention", "local"} & set(kinds):
+        return 0
+    if not width or not config.get("use_sliding_window", True):
+        raise InputError(
+            f"Setting {family.window!r} in {given.config_path} must be given and in use where "
+            f"{family.window_layers!r} has layers with a window"
+        )
+    return width
 
 
 def _arranged(
@@ -149,7 +215,7 @@ def _arranged(
             found[name] = value + family.gain_above
         else:
             found[name] = value
-    return _filled(found, model, family, given)
+    return found
 
 
 def _apart(
@@ -170,27 +236,21 @@ def _apart(
 
 
 def _filled(
-    found: dict[str, Floats], model: TextDescription, family: TextFamily, given: Folder
+    found: dict[str, Floats], model: TextDescription, family: TextFamily, biased: Collection[str]
 ) -> dict[str, Floats]:
-    """Return tensors with what no layer of the kind has: biases of 0, gains of 1."""
-    had = {re.sub(r"\d+", "N", name) for name in found}
-    for parts, setting in family.biased.items():
-        if not setting or given.config.get(setting):
-            # These must be there; a missing one is named.
-            had |= {f"layers.N.{part}.bias" for part in parts.split()}
+    """Return tensors with those that the family does not have: biases of 0, gains of 1."""
     for name, shape in model.shapes().items():
-        part = re.sub(r"\d+", "N", name)
-        if name in found or part in had:
-            continue
-        if name.endswith(".bias"):
+        module, _, part = name.rpartition(".")
+        if "norm" in module:
+            if family.plain_norms:
+                found[name] = np.full(shape, float(part == "weight"))
+        elif part == "bias" and module.rpartition(".")[2] not in biased:
             found[name] = np.zeros(shape)
-        elif family.plain_norms and name.endswith("norm.weight"):
-            found[name] = np.ones(shape)
     return found
 
 
 def _in_one_form(
-    found: dict[str, Floats], model: TextDescription, given: Folder
+    found: dict[str, Floats], model: TextDescription, given: Folder, rope: Mapping[str, Any]
 ) -> tuple[TextDescription, Weights]:
     """Return a model whose weights have taken in what its settings ask for."""
     config, scaled = given.config, 1.0
@@ -199,14 +259,14 @@ def _in_one_form(
     scaled *= float(config.get("embedding_multiplier", 1.0))
     logits = float(config.get("logits_scaling", 1.0))
     if (scaled != 1.0 or logits != 1.0) and "words" in found:
-        head = found["words"] if model.tied else found.get("head.weight", found["words"])
+        head = found["words"] if model.tied else found["head.weight"]
         found["head.weight"], model = head / logits, model.replace(tied=False)
         found["words"] = scaled * found["words"]
     factor = float(config.get("attention_multiplier", model.head_dim**-0.5))
     factor = 1.0 if TEXT_FAMILIES[given.kind].unscaled else factor
     queries = factor * model.head_dim**0.5
-    if model.position == "rotary":
-        base, speeds, times = rotary_speeds(given, model.head_dim, model.positions)
+    if rope:
+        base, speeds, times = rotary_speeds(given, rope, model.head_dim)
         queries *= times**2
         model = model.replace(rotary_base=base)
         plain = base ** (-np.arange(0, model.head_dim, 2) / model.head_dim)

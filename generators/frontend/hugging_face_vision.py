@@ -35,13 +35,14 @@ class _Family:
     positions: str
     norms: Mapping[str, str]
     """Our name of each norm outside of the layers."""
-    epsilon: float = 1e-12
 
 
 VISION_FAMILIES = {
     name: _Family(**values) for name, values in read_table(TABLES / "vision.toml").items()
 }
 """The kinds of models that are read, by the configuration's ``model_type``."""
+_CLASSIFIERS = ("classifier.weight", "classifier.dense.weight", "cls_classifier.weight")
+"""The weight of a head's last layer, which has an output for each class."""
 _IDS = re.compile(r"embeddings\.position_ids$")
 
 
@@ -59,10 +60,11 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     family = VISION_FAMILIES[given.kind]
     name = name or folder.name
     given.only("use_swiglu_ffn", False, "; a gated MLP is not known in an encoder")
-    given.read(family.prefixes)
+    given.no_setting_left()
     shape, places = _patches(given)
+    given.read(family.prefixes)
     rows, features = places.shape
-    dim = given.integer("hidden_size")
+    config, dim = given.config, given.config["hidden_size"]
     weight = given.floats(f"{family.patches}.weight").reshape(dim, -1)
     bias = np.zeros(dim)
     if f"{family.patches}.bias" in given.tensors:
@@ -85,7 +87,7 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     for theirs, ours in family.norms.items():
         for part in ("weight", "bias"):
             norms[f"{ours}.{part}"] = given.floats(f"{theirs}.{part}")
-    epsilon = float(given.config.get("layer_norm_eps", family.epsilon))
+    epsilon = float(config["layer_norm_eps"])
     head = _head(given, rows, dim, norms, epsilon)
     fields: dict[str, Any] = {
         "name": name,
@@ -93,8 +95,8 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
         "features": features,
         "dim": dim,
         "layers": layers,
-        "heads": given.integer("num_attention_heads"),
-        "ffn": len(layer_weights["layers.0.up.bias"]),
+        "heads": config["num_attention_heads"],
+        "ffn": config["mlp_ratio"] * dim if "mlp_ratio" in config else config["intermediate_size"],
         "class_token": True,
         "pooling": "none",
         "epsilon": epsilon,
@@ -137,23 +139,24 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
 
 def _patches(given: Folder) -> tuple[tuple[int, ...], Array]:
     """Return the shape of an input, and the places of the numbers of each patch."""
-    if given.kind == "audio-spectrogram-transformer":
-        shape: tuple[int, ...] = (given.integer("max_length"), given.integer("num_mel_bins"))
-        size = given.integer("patch_size")
-        strides = (given.integer("frequency_stride"), given.integer("time_stride"))
+    config, size = given.config, given.config["patch_size"]
+    sound = given.kind == "audio-spectrogram-transformer"
+    sides = config["image_size"] if not sound else [config["max_length"], config["num_mel_bins"]]
+    sides = sides if isinstance(sides, list) else [sides] * 2
+    if size > min(sides):
+        raise InputError(
+            f"Setting 'patch_size' in {given.config_path} must be at most {min(sides)}, the "
+            f"shorter side of an input, not {size}"
+        )
+    if sound:
+        shape: tuple[int, ...] = tuple(sides)
+        strides = (config["frequency_stride"], config["time_stride"])
         # The convolution sees bands first.
         transposed = np.arange(shape[0] * shape[1]).reshape(shape).T
         seen = windows((1, *transposed.shape), (size, size), strides)
         places = transposed.ravel()[seen]
     else:
-        size, image = given.integer("patch_size"), given.config.get("image_size")
-        sides = image if isinstance(image, list) else [given.integer("image_size")] * 2
-        if len(sides) != 2 or not all(isinstance(one, int) for one in sides):
-            raise InputError(
-                f"Setting 'image_size' in {given.config_path} must be one integer or two, "
-                f"not {image!r}"
-            )
-        shape = (int(given.config.get("num_channels", 3)), *map(int, sides))
+        shape = (config["num_channels"], *sides)
         places = windows(shape, (size, size), (size, size))
     return shape, places.reshape(places.shape[0] * places.shape[1], -1)
 
@@ -169,9 +172,9 @@ def _prepend(tokens: Floats, positions: Floats) -> HostStep:
 
 def _layers(given: Folder, family: _Family) -> tuple[int, dict[str, Floats]]:
     """Take the layers' tensors; gains of what a block adds go into the weights before them."""
-    count = given.integer("num_hidden_layers")
+    count = given.config["num_hidden_layers"]
     found: dict[str, Floats] = {}
-    biased = bool(given.config.get("qkv_bias", True))
+    biased = given.kind == "clip_vision_model" or given.config["qkv_bias"]
     for layer in range(count):
         prefix, ours = f"{family.layer}{layer}.", f"layers.{layer}."
         for theirs, part in family.parts.items():
@@ -190,7 +193,10 @@ def _layers(given: Folder, family: _Family) -> tuple[int, dict[str, Floats]]:
 
 def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon: float) -> Head:
     """Return the head by the architecture; a norm that it leaves out is taken out of ``norms``."""
-    name, head = given.architecture, Head(labels=given.labels())
+    name, head = given.architecture, Head()
+    if "Classification" in name:
+        weights = [one for one in _CLASSIFIERS if one in given.tensors]
+        head.labels = given.labels(len(given.tensors[weights[0]])) if weights else ()
     if name.endswith("WithTeacher"):
         pair = [
             (given.floats(f"{one}.weight"), given.floats(f"{one}.bias"))
@@ -240,14 +246,14 @@ def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon:
         head.layer(given, "head", "classifier")
         head.fields = {"pooling": "class", "classes": len(head.weights["head.bias"])}
     elif name == "CLIPVisionModelWithProjection":
-        head.layer(given, "head", "visual_projection")
-        head.fields = {"pooling": "class", "classes": len(head.weights["head.bias"])}
-        head.labels = ()
+        head.layer(given, "head", "visual_projection", biased=False)
+        outputs = len(head.weights["head.bias"])
+        given.only("projection_dim", outputs, ", by the weight 'visual_projection.weight'")
+        head.fields = {"pooling": "class", "classes": outputs}
     elif given.kind == "clip_vision_model" and name == "CLIPVisionModel":
         # Its rows leave before that norm, which only the pooled vector passes.
         for part in ("weight", "bias"):
             norms.pop(f"final_norm.{part}")
-        head.labels = ()
     elif name.endswith("Model") or not name:
         trained = sorted(one for one in given.tensors if HEADS.match(one) and "pool" not in one)
         trained = [one for one in trained if "mask_token" not in one]
@@ -256,7 +262,6 @@ def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon:
                 f"Configuration {given.config_path} must give 'architectures', as {trained[0]} "
                 f"in {given.weights_path} belongs to a head"
             )
-        head.labels = ()
     else:
         raise InputError(
             f"Architecture {name} in {given.config_path} is not known; known are those for "

@@ -10,56 +10,88 @@ from arch.errors import InputError
 from generators.frontend.hugging_face_folder import Folder
 from generators.frontend.weights import Floats
 
-DEFAULT_BASE = 10000.0
+_KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
+_OLDER = {"su": "longrope", "yarn": "longrope"}
+"""Names that Phi-3's class takes for another kind."""
+_STRETCHED = ("llama3", "yarn", "longrope")
+"""Kinds that begin with the places that a model was first made for."""
 
 
-def rotary_speeds(folder: Folder, head_dim: int, positions: int) -> tuple[float, Floats, float]:
-    """Return the base, the radians per place of each pair, [head_dim / 2], and a factor.
+def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
+    """Return the settings of rotary positions, as the class of the model reads them.
 
-    Cosines and sines are multiplied by the factor. Pairs that are not rotated have the speed 0.
-    The kinds are those of ``rope_type``: default, linear, dynamic (which is the default up to the
-    positions that the model was made for), llama3, yarn, and longrope with its short factors.
+    ``rope_scaling`` stands in for ``rope_parameters`` where it holds anything. Base and share of
+    the rotated columns are those inside, or else those beside. The places that a model was first
+    made for are those beside, or else those inside, or else ``max_position_embeddings``.
+    ``partial`` classes rotate a share of a head's columns.
 
     Raises :class:`InputError` where a setting is not known or not there.
     """
-    config = folder.config
-    rope = {**config, **folder.section("rope_scaling"), **folder.section("rope_parameters")}
-    base = folder.number(rope, "rope_theta", DEFAULT_BASE)
-    if base <= 1:
-        raise InputError(f"Setting 'rope_theta' in {folder.config_path} must be more than 1")
-    share = folder.number(rope, "partial_rotary_factor", folder.number(config, "rotary_pct", 1.0))
+    config, path = folder.config, folder.config_path
+    rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
     kind = rope.get("rope_type", rope.get("type"))
     if kind is None:
         kind = None if "factor" in rope else "default"
-    rotated = int(head_dim * share) // 2 * 2
+    if folder.kind == "phi3":
+        kind = _OLDER.get(str(kind), kind)
+    if kind not in _KINDS:
+        raise InputError(
+            f"Setting 'rope_type' in {path} must be one of {', '.join(_KINDS)}, not {kind!r}"
+        )
+    if folder.kind == "phi3" and kind not in ("default", "longrope"):
+        raise InputError(
+            f"Setting 'rope_type' in {path} must be default or longrope for a model of type phi3, "
+            f"not {kind!r}"
+        )
+    base = config.get("rotary_emb_base", config.get("rope_theta"))
+    share = config.get("rotary_pct", config.get("partial_rotary_factor"))
+    rope = {"rope_theta": base, "partial_rotary_factor": share, **rope, "rope_type": kind}
+    if not partial and kind == "default":
+        # Their classes do not read it.
+        rope["partial_rotary_factor"] = 1.0
+    if not partial and rope["partial_rotary_factor"] != 1:
+        raise InputError(
+            f"Setting 'partial_rotary_factor' in {path} must be 1 for a model of type "
+            f"{folder.kind}, not {rope['partial_rotary_factor']!r}"
+        )
+    if kind in _STRETCHED:
+        beside = config.get("original_max_position_embeddings")
+        places = beside or rope.get("original_max_position_embeddings")
+        rope["original_max_position_embeddings"] = places or config["max_position_embeddings"]
+    return rope
+
+
+def rotary_speeds(
+    folder: Folder, rope: Mapping[str, Any], head_dim: int
+) -> tuple[float, Floats, float]:
+    """Return the base, the radians per place of each pair, [head_dim / 2], and a factor.
+
+    Cosines and sines are multiplied by the factor. Pairs that are not rotated have the speed 0.
+    ``rope`` is that of :func:`rope_settings`. The kind ``dynamic`` is the default up to the places
+    that the model was made for, ``longrope`` has its short factors up to those that it was first
+    made for.
+
+    Raises :class:`InputError` where a setting is not there, or does not fit the others.
+    """
+    base, kind = float(rope["rope_theta"]), rope["rope_type"]
+    rotated = int(head_dim * rope["partial_rotary_factor"])
+    if rotated % 2:
+        raise InputError(
+            f"Setting 'partial_rotary_factor' in {folder.config_path} must rotate an even number "
+            f"of a head's {head_dim} columns, not {rotated}"
+        )
     speeds = base ** (-np.arange(0, rotated, 2) / max(rotated, 1))
-    made_for = rope.get("original_max_position_embeddings") or config.get(
-        "original_max_position_embeddings"
-    )
-    made_for = int(made_for or positions)
     factor = 1.0
     if kind == "linear":
         speeds = speeds / _number(folder, rope, "factor")
+    elif kind == "dynamic":
+        _number(folder, rope, "factor")
     elif kind == "llama3":
-        speeds = _llama3(folder, rope, speeds, made_for)
+        speeds = _llama3(folder, rope, speeds)
     elif kind == "yarn":
-        speeds, factor = _yarn(folder, rope, speeds, rotated, base, made_for)
+        speeds, factor = _yarn(folder, rope, speeds, rotated, base)
     elif kind == "longrope":
-        short = np.asarray(rope.get("short_factor", ()), np.float64)
-        if short.shape != speeds.shape:
-            raise InputError(
-                f"Setting 'short_factor' in {folder.config_path} must have {len(speeds)} numbers, "
-                f"not {len(short)}"
-            )
-        stretch = positions / made_for
-        root = math.sqrt(1 + math.log(stretch) / math.log(made_for)) if stretch > 1 else 1.0
-        given = rope.get("attention_factor")
-        speeds, factor = speeds / short, root if given is None else float(given)
-    elif kind not in ("default", "dynamic"):
-        raise InputError(
-            f"Setting 'rope_type' in {folder.config_path} must be one of default, linear, dynamic, "
-            f"llama3, yarn, longrope, not {kind!r}"
-        )
+        speeds, factor = _longrope(folder, rope, speeds)
     # The rotated columns are the first of a head, so the pairs behind stand still.
     still = np.zeros((head_dim - rotated) // 2)
     return base, np.concatenate([speeds, still]), factor
@@ -67,33 +99,58 @@ def rotary_speeds(folder: Folder, head_dim: int, positions: int) -> tuple[float,
 
 def _number(folder: Folder, rope: Mapping[str, Any], name: str) -> float:
     value = rope.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if value is None:
         raise InputError(
             f"Setting {name!r} in {folder.config_path} must be a number, not {value!r}"
         )
     return float(value)
 
 
-def _llama3(folder: Folder, rope: Mapping[str, Any], speeds: Floats, made_for: int) -> Floats:
+def _stretch(folder: Folder, rope: Mapping[str, Any]) -> float:
+    """Return by how much a model's texts are longer than those that it was first made for."""
+    if rope.get("factor") is not None:
+        return float(rope["factor"])
+    places: int = folder.config["max_position_embeddings"]
+    return places / float(rope["original_max_position_embeddings"])
+
+
+def _llama3(folder: Folder, rope: Mapping[str, Any], speeds: Floats) -> Floats:
     """Slow pairs turn slower by a factor, fast ones as they did, and those between in between."""
     factor, low, high = (
         _number(folder, rope, name) for name in ("factor", "low_freq_factor", "high_freq_factor")
     )
-    turns = made_for * speeds / (2 * math.pi)
+    if not low < high:
+        raise InputError(
+            f"Setting 'high_freq_factor' in {folder.config_path} must be more than "
+            f"'low_freq_factor', but they are {high:g} and {low:g}"
+        )
+    turns = rope["original_max_position_embeddings"] * speeds / (2 * math.pi)
     share = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return np.asarray((1 - share) * speeds / factor + share * speeds)
 
 
+def _longrope(folder: Folder, rope: Mapping[str, Any], speeds: Floats) -> tuple[Floats, float]:
+    """Return the speeds and the factor of LongRoPE up to the places that it was first made for."""
+    for name in ("short_factor", "long_factor"):
+        if len(rope.get(name, ())) != len(speeds):
+            raise InputError(
+                f"Setting {name!r} in {folder.config_path} must have {len(speeds)} numbers, "
+                f"not {len(rope.get(name, ()))}"
+            )
+    given, stretch = rope.get("attention_factor"), _stretch(folder, rope)
+    if given is None:
+        first = math.log(rope["original_max_position_embeddings"])
+        given = math.sqrt(1 + math.log(stretch) / first) if stretch > 1 else 1.0
+    return speeds / np.asarray(rope["short_factor"], np.float64), float(given)
+
+
 def _yarn(
-    folder: Folder,
-    rope: Mapping[str, Any],
-    speeds: Floats,
-    rotated: int,
-    base: float,
-    made_for: int,
+    folder: Folder, rope: Mapping[str, Any], speeds: Floats, rotated: int, base: float
 ) -> tuple[Floats, float]:
     """Return the speeds and the factor of YaRN (Peng et al. 2024)."""
-    factor = _number(folder, rope, "factor")
+    if "factor" not in rope:
+        raise InputError(f"Setting 'factor' in {folder.config_path} must be a number, not None")
+    factor, first = _stretch(folder, rope), rope["original_max_position_embeddings"]
 
     def scale(by: float) -> float:
         return 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
@@ -105,7 +162,7 @@ def _yarn(
         given = scale(float(one)) / scale(float(every)) if one and every else scale(1.0)
 
     def place(turns: float) -> float:
-        return rotated * math.log(made_for / (turns * 2 * math.pi)) / (2 * math.log(base))
+        return rotated * math.log(first / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     low = place(float(rope.get("beta_fast") or 32.0))
     high = place(float(rope.get("beta_slow") or 1.0))

@@ -44,6 +44,9 @@ class TextDescription(Description):
     """The normalization in front of attention, MLP and head."""
     position: str = "rotary"
     """Kind of positions: rotated queries and keys, or trained vectors that are added."""
+    bounded: bool = False
+    """No text has more places than ``positions``, as from there on layers attend to a window, or
+    positions are others."""
     rotary_base: float = 10000.0
     """Base of the rotary angles."""
     rotary_speeds: bool = False

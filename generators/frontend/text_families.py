@@ -32,10 +32,12 @@ class TextFamily:
     """Settings that are not supported where they have a value."""
     ignored: str = r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
     """Regular expression of the tensors that hold no weights."""
-    tied: bool = False
-    """The head is the vocabulary where the configuration does not tell."""
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    """The configuration's name of another field to take where a field is not given."""
+    partial: bool = False
+    """A share of a head's columns may be rotated."""
+    window: str = ""
+    """The configuration's name of how many tokens a layer attends to."""
+    window_layers: str = ""
+    """Its name of which layers do so; empty where all do."""
     inputs_first: bool = False
     """Matrices are [inputs, outputs]."""
     first_position: int = 0
@@ -45,7 +47,7 @@ class TextFamily:
     plain_norms: bool = False
     """Norms have no weights."""
     biased: Mapping[str, str] = field(default_factory=dict)
-    """Parts of a layer that must have biases, by the setting that asks for them; empty where none
+    """Parts of a layer that have biases, by the setting that asks for them; empty where none
     does."""
     unscaled: bool = False
     """Scores are not divided by the root of a head's width."""

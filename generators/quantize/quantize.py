@@ -23,7 +23,7 @@ from generators.quantize.nested import is_nested
 from generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
 from generators.quantize.quantizer import Quantizer
 from generators.quantize.range_steps import RangeSteps
-from generators.quantize.refusals import check_deferred, check_mixed
+from generators.quantize.refusals import check_deferred, check_mixed, check_places
 from generators.quantize.stored import trained_steps
 from generators.quantize.texts import SampledTexts, calibration_texts
 
@@ -107,6 +107,7 @@ def quantize_sampled(
             f"Bits of keys and values must be {NARROW_BITS} where source_layers is not 0, "
             f"not {options.kv_bits}"
         )
+    check_places(model, options)
     if options.activations == MIXED:
         check_mixed(model)
     if options.deferred:

@@ -23,6 +23,15 @@ def check_mixed(model: Description) -> None:
         )
 
 
+def check_places(model: TextDescription, options: Quantization) -> None:
+    """Refuse more places than a model with bounded ones has."""
+    if model.bounded and options.places > model.positions:
+        raise InputError(
+            f"Model {model.name} has at most {model.positions} places, as from there on its layers "
+            f"attend to a window or its positions are others, not {options.places}"
+        )
+
+
 def check_deferred(model: TextDescription, options: Quantization) -> None:
     """Refuse what products that multiply by their rows' factors cannot have."""
     if model.norm != "rmsnorm" or model.source_layers:

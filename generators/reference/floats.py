@@ -100,7 +100,8 @@ def check_tokens(
         raise InputError(
             f"Model {model.name} takes sources of 1 to {model.source_positions} tokens, not {total}"
         )
-    if not source and model.position == "learned" and total > model.positions:
+    bounded = model.bounded or model.position == "learned"
+    if not source and bounded and total > model.positions:
         raise InputError(f"Model {model.name} takes at most {model.positions} tokens, not {total}")
 
 

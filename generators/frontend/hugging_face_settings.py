@@ -1,0 +1,146 @@
+"""Settings of config.json: their kinds and ranges, and the values of those that are not given."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from arch.errors import InputError
+from arch.tables import read_table
+
+_TABLE = read_table(Path(__file__).parent / "families" / "settings.toml")
+_WITHOUT_EFFECT = frozenset(_TABLE.pop("without_effect")["names"])
+_REQUIRED, _SAME, _NULL, _SECTION = "!", "=", "?", "rope"
+_LONGEST = 60
+"""Characters of a value that a sentence shows."""
+_MOST = 1 << 24
+_CLASSES = (
+    "(ForCausalLM|LMHeadModel)$|^(Llama|GPT2|Mistral|Qwen2|Gemma|Phi3|Granite|SmolLM3|Olmo|"
+    "StableLm|Starcoder2|GPTNeoX|GPTNeo|OPT)Model$"
+)
+_Size = Annotated[int, Meta(ge=1, le=_MOST)]
+_Factor = Annotated[float, Meta(gt=0, le=1e12)]
+_Attention = Literal["full_attention", "sliding_attention"]
+_Range = Literal["global", "local"]
+
+
+class _Stored(msgspec.Struct):
+    """Quantized weights that are read."""
+
+    quant_method: Literal["compressed-tensors"]
+    format: Literal["int-quantized"]
+
+
+_KINDS: dict[str, tuple[Any, str]] = {
+    "free": (object, "anything"),
+    "flag": (bool, "true or false"),
+    "text": (str, "a string"),
+    "texts": (list[str], "a list of strings"),
+    "decoders": (
+        list[Annotated[str, Meta(pattern=_CLASSES)]],
+        "a list with the class of a language model, such as LlamaForCausalLM",
+    ),
+    "size": (_Size, f"an integer from 1 to {_MOST}"),
+    "count": (Annotated[int, Meta(ge=0, le=_MOST)], f"an integer from 0 to {_MOST}"),
+    "sides": (
+        _Size | Annotated[list[_Size], Meta(min_length=2, max_length=2)],
+        "one positive integer or two",
+    ),
+    "token": (Annotated[int, Meta(le=_MOST)], "a token's number"),
+    "tokens": (int | list[int], "a token's number or a list of them"),
+    "padding": (Annotated[int, Meta(ge=0, le=_MOST)], "a token's number"),
+    "epsilon": (Annotated[float, Meta(ge=0, le=1)], "a number from 0 to 1"),
+    "share": (Annotated[float, Meta(ge=0, le=1)], "a number from 0 to 1"),
+    "base": (Annotated[float, Meta(gt=1, le=1e12)], "a number above 1 and up to 1e12"),
+    "factor": (_Factor, "a number above 0 and up to 1e12"),
+    "stretch": (Annotated[float, Meta(ge=1, le=1e6)], "a number from 1 to 1e6"),
+    "scale": (Annotated[float, Meta(ge=0, le=1e6)], "a number from 0 to 1e6"),
+    "factors": (list[_Factor], "a list of numbers above 0 and up to 1e12"),
+    "switches": (list[Literal[0, 1]], "a list of 0 and 1"),
+    "layers": (list[_Attention], "a list of full_attention and sliding_attention"),
+    "ranges": (list[_Range], "a list of global and local"),
+    "periods": (
+        list[tuple[list[_Range], Annotated[int, Meta(ge=1, le=1000)]]],
+        "a list of pairs, each a list of global and local and how often it is repeated",
+    ),
+    "names": (dict[str, str | float], "names by numbers"),
+    "empty": (
+        Annotated[dict[str, object], Meta(max_length=0)],
+        "empty, as a model without some of its heads is not read",
+    ),
+    "stored": (
+        _Stored,
+        "that of int-quantized compressed-tensors, or left out; save the model in float32",
+    ),
+    _SECTION: (dict[str, object], "settings of rotary positions"),
+}
+"""The type of each kind of settings, and it in words."""
+
+
+def read_settings(model_type: str, given: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the settings of a configuration, with the defaults of its class of models.
+
+    Settings of a type of models that is not known stay as they are.
+
+    Raises :class:`InputError` where a setting is of another type than it must be, outside of its
+    range, or not given though no model of the type goes without it.
+    """
+    table = _TABLE.get(model_type, {})
+    found = dict(given)
+    for name, (kind, *_) in table.items():
+        if kind.endswith(_REQUIRED) and given.get(name) is None and not _other(name, table, given):
+            raise InputError(f"Configuration {path} must give the integer {name!r}")
+        if name not in given:
+            continue
+        other = kind.removeprefix(_SAME)
+        if other == kind:
+            _check(name, kind.removesuffix(_REQUIRED), given[name], path)
+            continue
+        _check(name, table[other][0].removesuffix(_REQUIRED), given[name], path)
+        if given.get(other, given[name]) != given[name]:
+            raise InputError(
+                f"Settings {name!r} and {other!r} in {path} mean the same and must be equal, but "
+                f"are {_text(given[name])} and {_text(given[other])}"
+            )
+        found[other] = given[name]
+    return {name: entry[1] for name, entry in table.items() if entry[1:]} | found
+
+
+def unknown_settings(model_type: str, given: Mapping[str, Any]) -> list[str]:
+    """Return the names of settings that are neither used nor known to be without effect."""
+    return sorted(given.keys() - _TABLE.get(model_type, {}).keys() - _WITHOUT_EFFECT)
+
+
+def _other(name: str, table: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Return whether a setting is given under another name."""
+    return any(entry[0] == f"{_SAME}{name}" and one in given for one, entry in table.items())
+
+
+def _check(name: str, kind: str, value: object, path: Path) -> None:
+    plain = kind.removesuffix(_NULL)
+    wanted, words = _KINDS[plain]
+    if value is None and plain != kind:
+        return
+    try:
+        msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        words += " or null" if plain != kind else ""
+        raise InputError(
+            f"Setting {name!r} in {path} must be {words}, not {_text(value)}"
+        ) from error
+    if plain == _SECTION and isinstance(value, dict):
+        for inside, one in value.items():
+            if inside not in _TABLE[_SECTION]:
+                raise InputError(
+                    f"Setting {f'{name}.{inside}'!r} in {path} is not known; if no output of the "
+                    "model depends on it, take it out of the file"
+                )
+            _check(f"{name}.{inside}", _TABLE[_SECTION][inside][0], one, path)
+
+
+def _text(value: object) -> str:
+    """Return a value as Python writes it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
