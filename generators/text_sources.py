@@ -9,6 +9,7 @@ import numpy as np
 
 from arch.errors import InputError
 from arch.files import check_links
+from generators.frontend.folder_tokenizer import read_text_tokenizer
 from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
 from generators.frontend.hugging_face_pair import PAIR_FAMILIES, load_hugging_face_pair
 from generators.frontend.hugging_face_text import load_hugging_face_text
@@ -16,6 +17,7 @@ from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 from generators.frontend.onnx.importer import ONNX_SUFFIX, is_causal
 from generators.frontend.onnx.text import load_onnx_text
 from generators.frontend.other_files import refuse_other
+from generators.frontend.processors import holds_tokenizer
 from generators.frontend.text_description import TextDescription, read_text_description
 from generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from generators.frontend.tokenizer import (
@@ -24,6 +26,7 @@ from generators.frontend.tokenizer import (
     NumberTokenizer,
     TextTokenizer,
     read_sentences,
+    read_tokenizer_file,
 )
 from generators.frontend.weights import WEIGHTS_FILE, Weights, read_weights
 from generators.graph import Decoder
@@ -36,6 +39,7 @@ from generators.sample_files import read_array
 
 LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
+GENERATION_FILE = "generation_config.json"
 DECODER_FILE = "decoder.toml"
 """Description of a decoder, with its weights beside it as an encoder's are."""
 SOURCES_FILE = "sources.txt"
@@ -50,20 +54,23 @@ class TokenizerLike(Protocol):
 
     @property
     def begin(self) -> int | None:
-        """Token that every text begins with; None where there is none."""
+        """Token that an empty text begins with; None where there is none."""
 
     @property
     def ends(self) -> frozenset[int]:
         """Tokens behind which a text has ended."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, the first of them ``begin`` if there is one."""
+        """Return the tokens of a text, at least one."""
 
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text behind the token ``before``."""
 
     def decode(self, tokens: list[int]) -> str:
         """Return the text of tokens."""
+
+    def settled(self, tokens: list[int]) -> str:
+        """Return the beginning of the text of tokens that no further token changes."""
 
 
 @dataclass(frozen=True)
@@ -207,12 +214,14 @@ def open_tokenizer(
     begin: int | None = None,
     ends: frozenset[int] = frozenset(),
     *,
-    marked: bool = False,
+    split: bool = False,
+    cleaned: bool = False,
 ) -> TokenizerLike:
     """Return the tokenizer of a file, whose kind its name tells; without one, that of numbers.
 
-    ``begin``, ``ends`` and ``marked`` are those of
-    :class:`generators.frontend.tokenizer.TextTokenizer`.
+    ``begin``, ``ends`` and ``cleaned`` are those of
+    :class:`generators.frontend.tokenizer.TextTokenizer`. With ``split`` the names of special tokens
+    in a text are no tokens.
 
     Raises :class:`InputError` where the file cannot be read, or holds other tokens.
     """
@@ -222,7 +231,9 @@ def open_tokenizer(
         return CharacterTokenizer(path, vocabulary)
     if path.suffix == LLAMA2C_SUFFIX:
         return Llama2cTokenizer(path, vocabulary)
-    return TextTokenizer(path, begin, ends, marked=marked)
+    found = read_tokenizer_file(path)
+    found.encode_special_tokens = split
+    return TextTokenizer(found, begin, ends, cleaned=cleaned)
 
 
 def _source(
@@ -233,15 +244,29 @@ def _source(
     sources: tuple[str, ...] = (),
 ) -> TextSource:
     """Return a folder's model with its tokenizer, from another file if one is given."""
+    begin, ends = _marks(folder, model)
+    own = folder if given is None else given.parent
+    whole = is_hugging_face(own) and holds_tokenizer(own)
+    if whole and (given is None or given.name == TOKENIZER_FILE):
+        known = read_text_tokenizer(own, begin, ends)
+        return TextSource(model, weights, known, own / TOKENIZER_FILE, sources)
     beside = [folder / name for name in (TOKENIZER_FILE, CHARACTERS_FILE)]
     path = given or next((one for one in beside if one.is_file()), None)
-    config = read_json(folder / CONFIG_FILE) if is_hugging_face(folder) else {}
-    begin, listed = config.get("bos_token_id"), config.get("eos_token_id")
-    marked = model.source_layers > 0
-    if marked or not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
-        begin = None
-    ends = frozenset(
-        one for one in (listed if isinstance(listed, list) else [listed]) if isinstance(one, int)
-    )
-    tokenizer = open_tokenizer(path, model.vocabulary, begin, ends, marked=marked)
+    tokenizer = open_tokenizer(path, model.vocabulary, begin, ends)
     return TextSource(model, weights, tokenizer, path, sources)
+
+
+def _marks(folder: Path, model: TextDescription) -> tuple[int | None, frozenset[int]]:
+    """Return the token that begins an empty text, if any, and those that end texts.
+
+    generation_config.json has them, and config.json where it is silent.
+    """
+    if not is_hugging_face(folder):
+        return None, frozenset()
+    path = folder / GENERATION_FILE
+    config = read_json(folder / CONFIG_FILE) | (read_json(path) if path.is_file() else {})
+    begin, listed = config.get("bos_token_id"), config.get("eos_token_id")
+    if model.source_layers or not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
+        begin = None
+    ends = listed if isinstance(listed, list) else [listed]
+    return begin, frozenset(one for one in ends if isinstance(one, int))

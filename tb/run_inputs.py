@@ -18,7 +18,7 @@ from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
 from generators.machine import Machine
 from generators.reference.floats import forward
-from generators.sample_files import input_files, read_labels, read_samples
+from generators.sample_files import count_cut, input_files, read_labels, read_samples
 from generators.sources import load_source
 from tb.digits_model import read_digits
 from tb.inference import Progress, infer, run_inferences
@@ -87,6 +87,7 @@ def run_files(
     The figures are those of :meth:`tb.inference.Inferences.figures`; the program works on all
     ``tokens`` tokens whatever an input's length. ``cosine_mean`` and ``cosine_worst`` compare
     each output of the whole model, what the host does included, with the float model's,
+    ``cut`` are the inputs that are longer than the model takes,
     ``similarities`` the first input's output, or the mean of its rows, with each of the others'.
     ``predictions`` are the largest column of each output that is one row of several, otherwise
     None; with labels ``accuracy`` and ``float_accuracy`` are the fractions of the outputs, and of
@@ -130,6 +131,7 @@ def run_files(
         "bits": [*bits],
         "tokens": description.tokens,
         "lengths": [len(each) for each in chosen],
+        "cut": _cut(source, files, count),
         **_compared(outputs, [source.finish(each) for each in exact], labels),
         "host": [step.name for step in (*source.before, *source.after)],
         "unused": list(source.unused),
@@ -183,6 +185,15 @@ def _check_count(path: Path | None, labels: Sequence[int] | NDArray[np.int64] | 
         raise InputError(
             f"File {path} must have a label for each of {count} inputs, not {len(labels)}"
         )
+
+
+def _cut(source: Source, files: Files, count: int | None) -> int:
+    """Return how many of the inputs are cut, as they are longer than the model takes."""
+    if files.sentences is not None:
+        return source.cut(read_sentences(files.sentences)[:count])
+    if files.inputs is not None and files.inputs.is_dir():
+        return count_cut(files.inputs, source, count)
+    return 0
 
 
 def _compared(

@@ -1,6 +1,5 @@
 """Goes on with a prompt on a machine, and tells what each token took."""
 
-import codecs
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -100,30 +99,26 @@ def run_text(
 
 
 class Pieces:
-    """A text that comes in bytes, of which some may be only a part of a character."""
+    """A text that grows token by token, in whole characters."""
 
     def __init__(self, tokenizer: TokenizerLike, show: Callable[[str], None] | None = None):
         self._tokenizer, self._show = tokenizer, show
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._before = -1
+        self._tokens: list[int] = []
         self.text = ""
 
     def add(self, tokens: Sequence[int]) -> None:
-        """Add tokens; those that end a text have no bytes."""
-        for token in tokens:
-            ends = token in self._tokenizer.ends
-            piece = b"" if ends else self._tokenizer.piece(token, self._before)
-            self._before = token
-            self._tell(self._decoder.decode(piece))
+        """Add tokens, of whose text the part that no further token changes."""
+        self._tokens += tokens
+        self._tell(self._tokenizer.settled(self._tokens))
 
     def end(self) -> None:
-        """Add what is left of a part of a character."""
-        self._tell(self._decoder.decode(b"", final=True))
+        """Add what is left of the text."""
+        self._tell(self._tokenizer.decode(self._tokens))
 
     def _tell(self, text: str) -> None:
-        self.text += text
-        if self._show is not None and text:
-            self._show(text)
+        new, self.text = text[len(self.text) :], text
+        if self._show is not None and new:
+            self._show(new)
 
 
 def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[str, Any]:

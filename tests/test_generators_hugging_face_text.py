@@ -237,7 +237,8 @@ def test_tensors_that_are_refused(tmp_path) -> None:
         load_hugging_face_text(tmp_path)
 
 
-def write_tokenizer(folder) -> None:
+def write_tokenizer(folder, begin: str = "") -> None:
+    """Write a tokenizer, which puts the token ``begin`` before a text if there is one."""
     words = ["<s>", "</s>", "Ġa", "b", "Ġ", "a", "c", "Ã", "©"]
     bytes_as_characters = {
         "type": "ByteLevel",
@@ -245,12 +246,22 @@ def write_tokenizer(folder) -> None:
         "trim_offsets": True,
         "use_regex": False,
     }
+    text = {"Sequence": {"id": "A", "type_id": 0}}
     content = {
         "version": "1.0",
         "added_tokens": [],
         "normalizer": None,
         "pre_tokenizer": bytes_as_characters,
-        "post_processor": None,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": begin, "type_id": 0}}, text],
+            "pair": [text, text],
+            "special_tokens": {
+                begin: {"id": begin, "ids": [words.index(begin)], "tokens": [begin]}
+            },
+        }
+        if begin
+        else None,
         "decoder": bytes_as_characters,
         "model": {
             "type": "BPE",
@@ -317,7 +328,7 @@ def test_a_window_is_all_the_places_there_are(tmp_path) -> None:
 @needs_tokenizers
 def test_a_folder_with_its_tokenizer(tmp_path) -> None:
     write_folder(tmp_path, LLAMA, llama_tensors())
-    write_tokenizer(tmp_path)
+    write_tokenizer(tmp_path, "</s>")
     source = load_text(str(tmp_path))
     assert source.description.name == tmp_path.name
     assert (source.tokenizer.begin, source.tokenizer.ends) == (1, {2, 3})

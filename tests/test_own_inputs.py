@@ -52,7 +52,9 @@ def images(path: Path) -> tuple[Path, list[str | Path]]:
     pixels = np.random.default_rng(SEED).integers(0, 256, (COUNT, 8, 8), dtype=np.uint8)
     for index, one in enumerate(pixels):
         Image.fromarray(one).save(path / "images" / f"{index}.png")
-    np.save(path / "same.npy", (pixels[:, None] / 255 - 0.5) / 0.25)
+    # As transformers does it, in 32 bits.
+    scaled = (pixels[:, None] * (1 / 255)).astype(np.float32)
+    np.save(path / "same.npy", (scaled - np.float32(0.5)) / np.float32(0.25))
     (path / "labels.txt").write_text("cat\n1\nfox\n")
     return model, ["--inputs", path / "images", "--labels", path / "labels.txt"]
 
@@ -178,8 +180,8 @@ def test_folders_that_are_refused(celosia, tmp_path) -> None:
     how = hearing.with_name("preprocessor_config.json")
     how.write_text('{"sampling_rate": 16000}')
     assert refused(celosia, hearing, tmp_path / "sounds") == (
-        f"Sound {tmp_path / 'sounds' / '0.wav'} must have samples of 16 bits and 16000 a second, "
-        "not of 16 bits and 8000\n"
+        f"Sound {tmp_path / 'sounds' / '0.wav'} must have 16000 samples a second, not 8000; "
+        "resample it, for example with: ffmpeg -i 0.wav -ar 16000 resampled.wav\n"
     )
     how.unlink()
     assert refused(celosia, hearing, tmp_path / "sounds").startswith(

@@ -120,5 +120,5 @@ def _tokenizer(folder: Path, described: dict[str, Any]) -> TokenizerLike:
     file = known["file"]
     path = None if file is None else inside(folder, file, folder / MANIFEST)
     ends = frozenset(known["ends"])
-    begin, marked = known["begin"], known["marked"]
-    return open_tokenizer(path, described["vocabulary"], begin, ends, marked=marked)
+    how = {name: bool(known[name]) for name in ("split", "cleaned")}
+    return open_tokenizer(path, described["vocabulary"], known["begin"], ends, **how)

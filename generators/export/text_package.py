@@ -12,9 +12,10 @@ from arch.formats import OPERAND_BITS
 from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
 from generators.export.package import CONFIG, IMAGE, MANIFEST, PROGRAM_HEX, register_offset
+from generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
 from generators.lower.residence import TEXT_REGISTERS
 from generators.text_host import TextHost
-from generators.text_sources import CHARACTERS_FILE, LLAMA2C_SUFFIX, TextSource
+from generators.text_sources import LLAMA2C_SUFFIX, TextSource, TokenizerLike
 
 KIND = "decoder"
 """Value of ``kind`` in the manifest."""
@@ -48,7 +49,7 @@ def text_package(
             "file": next(iter(tokenizer), None),
             "begin": source.tokenizer.begin,
             "ends": sorted(source.tokenizer.ends),
-            "marked": program.lookups > 0,
+            **_reading(source.tokenizer),
         }
     }
     found: dict[str, str | bytes] = {
@@ -67,13 +68,21 @@ def _bytes(words: list[int]) -> bytes:
     return np.array(words, "<u4").tobytes()
 
 
-def _tokenizer_file(source: TextSource) -> dict[str, bytes]:
+def _reading(tokenizer: TokenizerLike) -> dict[str, bool]:
+    """Return how a tokenizer.json is read, beside its content."""
+    if not isinstance(tokenizer, TextTokenizer):
+        return {"split": False, "cleaned": False}
+    return {"split": tokenizer.split, "cleaned": tokenizer.cleaned}
+
+
+def _tokenizer_file(source: TextSource) -> dict[str, str | bytes]:
     """Return the tokenizer's file, under the name by which it is read as what it is."""
     path = source.tokenizer_file
+    if isinstance(source.tokenizer, TextTokenizer):
+        return {TOKENIZER_FILE: source.tokenizer.to_json().encode()}
     if path is None:
         return {}
-    suffix = path.suffix if path.suffix == LLAMA2C_SUFFIX else ".json"
-    name = path.name if path.name == CHARACTERS_FILE else f"tokenizer{suffix}"
+    name = f"tokenizer{path.suffix}" if path.suffix == LLAMA2C_SUFFIX else path.name
     with reading(path, "tokenizer"):
         return {name: path.read_bytes()}
 

@@ -16,15 +16,17 @@ def lookup(
 ) -> Floats:
     """Return what a model without linear embedding works on, [count, sequence, dim].
 
-    ``inputs`` is [count, n] token numbers, or [count, n, dim] where ``embedding`` is ``none``;
-    ``n`` is ``tokens``, or less where the model takes variable lengths. A row is the sum of its
-    token's row, its type's (of ``types``, [count, n], all 0 without it) and its place's; the class
-    token stands before the others.
+    ``inputs`` is [count, n] token numbers, [count, n, 2] with their types, or [count, n, dim] where
+    ``embedding`` is ``none``; ``n`` is ``tokens``, or less where the model takes variable lengths.
+    A row is the sum of its token's row, its type's (of ``types``, [count, n], all 0 without it) and
+    its place's; the class token stands before the others.
 
     Raises :class:`InputError` where the inputs have another shape, a token or a type does not
     exist.
     """
     check_shape(model, np.asarray(inputs))
+    if model.embedding == "tokens" and np.ndim(inputs) == 3:
+        inputs, types = np.moveaxis(np.asarray(inputs), -1, 0)
     if model.embedding == "tokens":
         x = weights["words"][_numbers(model, "token", inputs, model.vocabulary)]
     else:
@@ -54,9 +56,11 @@ def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]
 def check_shape(model: ModelDescription, inputs: NDArray[np.generic]) -> None:
     """Raise :class:`InputError` where a batch of inputs has a shape that the model cannot take."""
     expected = ["count", model.tokens, model.features]
+    shape = list(inputs.shape)
     if model.embedding == "tokens":
         expected.pop()
-    shape = list(inputs.shape)
+        if model.types and shape[2:] == [2]:
+            shape.pop()
     fits = len(shape) == len(expected) and shape[2:] == expected[2:]
     if model.variable:
         fits = fits and 1 <= shape[1] <= model.tokens

@@ -1,6 +1,5 @@
 """Model folders as Hugging Face's libraries write them, of encoders like BERT."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from arch.files import inside, within
+from arch.files import within
 from arch.tables import read_table
 from generators.frontend.description import ModelDescription
+from generators.frontend.folder_tokenizer import folder_tokenizer
 from generators.frontend.host import Array, HostStep, layer_norm
-from generators.frontend.hugging_face_folder import CONFIG_FILE, TABLES, Folder, read_json
+from generators.frontend.hugging_face_folder import TABLES, Folder
 from generators.frontend.hugging_face_heads import HEADS, Head, text_head
+from generators.frontend.sentence_folder import read_sentence_folder
 from generators.frontend.source import Source
-from generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
 from generators.frontend.weights import Floats, check_weights
 
 DEFAULT_TOKENS = 128
@@ -86,7 +86,15 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     given.no_setting_left()
     given.read((f"{given.kind}.", "roberta."))
     tables = {ours: given.tensors.get(theirs) for theirs, ours in _EMBEDDINGS.items()}
+    sentences = read_sentence_folder(folder)
+    tokenizer = folder_tokenizer(folder, sentences)
     fields = _fields(given, family, tables["positions"], name or folder.name, tokens)
+    fields |= {"pooling": sentences.pooling, "unit": sentences.unit}
+    longest = fields.pop("longest")
+    if tokenizer is not None and tokenizer.longest:
+        longest = min(tokenizer.longest, longest)
+    if not tokens:
+        fields["tokens"] = min(DEFAULT_TOKENS, longest)
     words = tables["words"]
     if words is None:
         raise InputError(f"Weight 'words' is missing in {given.weights_path}")
@@ -111,11 +119,10 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     with within(given.weights_path):
         description = ModelDescription(**fields | head.fields)
         weights = check_weights(found | head.weights, description)
-    path = folder / TOKENIZER_FILE
     return Source(
         description,
         weights,
-        Tokenizer(path) if path.is_file() else None,
+        tokenizer,
         before=before,
         after=head.after,
         unused=tuple(sorted(unused)),
@@ -123,6 +130,9 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
         path=folder,
         shape=(description.tokens,) if before else None,
         vocabulary=len(words),
+        types=0 if tables["types"] is None or sentences.pooling != "none" else len(tables["types"]),
+        longest=min(tokens or longest, longest),
+        pairs=sentences.pooling == "none",
     )
 
 
@@ -183,10 +193,10 @@ def _fields(
     if tokens > longest:
         raise InputError(f"Model {name} takes at most {longest} tokens, not {tokens}")
     types = given.tensors.get("embeddings.token_type_embeddings.weight")
-    pooling, unit = _pooling(given.path)
     return {
         "name": name,
-        "tokens": tokens or min(DEFAULT_TOKENS, longest),
+        "tokens": tokens,
+        "longest": longest,
         "embedding": "tokens",
         "types": 0 if types is None else len(types),
         "embedding_norm": True,
@@ -195,8 +205,6 @@ def _fields(
         "final_norm": False,
         "epsilon": float(config.get("layer_norm_eps", _FIXED_EPSILON)),
         "activation": activation,
-        "pooling": pooling,
-        "unit": unit,
         **sizes,
     }
 
@@ -209,8 +217,7 @@ def _narrow_embedding(
 ) -> HostStep:
     """Return the step from token numbers to rows, by tables that are narrower than the model."""
     words, places = (np.asarray(found.pop(name), np.float64) for name in ("words", "positions"))
-    if "types" in found:
-        places = places + np.asarray(found.pop("types"), np.float64)[0]
+    types = np.asarray(found.pop("types", np.zeros((1, words.shape[1]))), np.float64)
     gamma, beta = (
         np.asarray(found.pop(f"embedding_norm.{part}"), np.float64) for part in ("weight", "bias")
     )
@@ -222,50 +229,18 @@ def _narrow_embedding(
         bias = given.floats(f"{family.projection}.bias")
 
     def function(numbers: Array) -> Array:
+        kinds = np.zeros(len(numbers), np.int64)
+        if numbers.ndim == 2:
+            numbers, kinds = numbers.T
         wrong = numbers[(numbers < 0) | (numbers >= len(words))]
         if numbers.dtype.kind not in "iu" or wrong.size:
             what = f"{wrong[0]}" if wrong.size else str(numbers.dtype)
             raise InputError(
                 f"Model {fields['name']} takes token numbers from 0 to {len(words) - 1}, not {what}"
             )
-        rows = norm.function(words[numbers] + places[: len(numbers)])
+        rows = norm.function(words[numbers] + places[: len(numbers)] + types[kinds])
         return np.asarray(rows @ matrix.T + bias)
 
-    sizes = (words.size, places.size, gamma.size, beta.size, matrix.size, bias.size)
+    sizes = (words.size, places.size, types.size, gamma.size, beta.size, matrix.size, bias.size)
     what = f"lookup of {words.shape[1]} columns, LayerNorm, and a linear layer to {fields['dim']}"
     return HostStep("embedding", what, function, sum(sizes), fields["tokens"] * matrix.size)
-
-
-def _pooling(folder: Path) -> tuple[str, bool]:
-    """Return how Sentence Transformers makes one vector, and whether of length 1."""
-    path = folder / "modules.json"
-    if not path.is_file():
-        return "none", False
-    try:
-        modules = json.loads(path.read_text(encoding="utf-8"))
-        kinds = [(str(module["type"]).rpartition(".")[2], module["path"]) for module in modules]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise InputError(f"File {path} is not a list of modules") from error
-    pooling, unit = "none", False
-    for kind, place in kinds:
-        if kind == "Pooling":
-            pooling = _pooling_mode(inside(folder, f"{place}/{CONFIG_FILE}", path))
-        elif kind == "Normalize":
-            unit = True
-        elif kind != "Transformer":
-            raise InputError(f"Module {kind} in {path} is not supported")
-    return pooling, unit
-
-
-def _pooling_mode(path: Path) -> str:
-    modes = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "class"}
-    given = [
-        name
-        for name, on in read_json(path).items()
-        if name.startswith("pooling_mode_") and on is True
-    ]
-    if len(given) != 1 or given[0] not in modes:
-        raise InputError(
-            f"Pooling in {path} must be one of {', '.join(modes)}, not {', '.join(given)}"
-        )
-    return modes[given[0]]

@@ -8,6 +8,7 @@ import numpy as np
 
 from arch.errors import InputError
 from arch.files import reading, within
+from generators.frontend.pieces import whole
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights, check_weights
 
@@ -168,3 +169,7 @@ class Llama2cTokenizer:
         pairs = itertools.pairwise([-1, *tokens])
         joined = b"".join(self.piece(t, before) for before, t in pairs if t not in self.ends)
         return joined.decode(errors="replace")
+
+    def settled(self, tokens: list[int]) -> str:
+        """Return the beginning of the text of tokens that no further token changes."""
+        return whole(self.decode(tokens))

@@ -1,5 +1,6 @@
 """A float model as it was imported: what the machine runs of it, and what the host does."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +10,14 @@ from numpy.typing import NDArray
 from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.embedding import check_shape, lookup
+from generators.frontend.folder_tokenizer import FolderTokenizer
 from generators.frontend.host import Array, HostStep, apply
 from generators.frontend.tokenizer import Tokenizer
 from generators.frontend.weights import Floats, Weights
 from generators.reference.floats import forward
+
+_UNCUT = 1 << 20
+"""Tokens that no text has."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Source:
 
     description: ModelDescription
     weights: Weights
-    tokenizer: Tokenizer | None = None
+    tokenizer: Tokenizer | FolderTokenizer | None = None
     """None where the model does not take texts."""
     before: tuple[HostStep, ...] = ()
     """Steps of the host before the machine's part, table lookups apart."""
@@ -33,20 +38,49 @@ class Source:
     """The names of the output's columns, where the model knows them."""
     shape: tuple[int, ...] | None = None
     """Shape of an input where ``before`` takes another one than the description tells."""
+    types: int = 0
+    """Kinds that a token of a pair of texts may be of, 0 where they are all alike."""
+    longest: int = 0
+    """Tokens at which a text is cut; 0 for as many as the description has."""
+    pairs: bool = True
+    """A text may be two, with a tab between them."""
     vocabulary: int = 0
     """Tokens that there are, where ``before`` takes their numbers."""
     path: Path | None = None
     """The folder that the model lies in, with files that say how to prepare inputs."""
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """Return the token numbers of a text, [n], cut to what the model takes.
+        """Return the token numbers of a text, [n], or a pair's with their types, [n, 2].
 
-        Raises :class:`InputError` where the model has no tokenizer, or as
-        :meth:`generators.frontend.tokenizer.Tokenizer.encode`.
+        A text is a pair where it has a tab. It is cut to ``longest`` tokens.
+
+        Raises :class:`InputError` where the model has no tokenizer, does not take pairs, or takes
+        fewer tokens, or as :meth:`generators.frontend.tokenizer.Tokenizer.encode`.
         """
+        found = self._encode(text, self.longest or self.description.tokens)
+        model = self.description
+        if len(found) > model.tokens:
+            raise InputError(
+                f"A text has {len(found)} tokens, but model {model.name} takes {model.tokens}; "
+                f"make it for more with --tokens {len(found)} (celosia host: --length)"
+            )
+        return found
+
+    def cut(self, texts: Sequence[str]) -> int:
+        """Return how many of some texts are cut."""
+        most = self.longest or self.description.tokens
+        return sum(len(self._encode(one, _UNCUT)) > most for one in texts)
+
+    def _encode(self, text: str, most: int) -> NDArray[np.int64]:
+        name = self.description.name
         if self.tokenizer is None:
-            raise InputError(f"Model {self.description.name} does not take texts")
-        return self.tokenizer.encode(text, self.description.tokens)
+            raise InputError(f"Model {name} does not take texts")
+        first, *rest = text.split("\t")
+        if len(rest) > self.pairs:
+            takes = "one tab, between two texts" if self.pairs else "no tab, as it takes no pairs"
+            raise InputError(f"A text of model {name} may have {takes}, not {text!r}")
+        found = self.tokenizer.encode(first, most, *rest)
+        return found if self.types or found.ndim == 1 else found[:, 0]
 
     def prepare(self, values: Array) -> Array:
         """Return what ``before`` makes of one input: what the description says.
@@ -62,6 +96,8 @@ class Source:
             check_shape(self.description, inputs)
             return
         given, model = inputs.shape[1:], self.description
+        if self.types and len(given) == 2 and given[1] == 2:
+            given = given[:1]
         short = model.variable and self.vocabulary and len(given) == 1
         if given != self.shape and not (short and 1 <= given[0] <= self.shape[0]):
             most = "at most " if short else ""

@@ -1,5 +1,6 @@
 """Texts as token numbers, by a tokenizer.json file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from arch.errors import InputError
 from arch.files import read_lines, read_text
 from arch.packages import library
 from generators.frontend.hugging_face_folder import read_json
+from generators.frontend.pieces import Pieces, clean, unclean, whole
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -17,68 +19,97 @@ TOKENIZER_FILE = "tokenizer.json"
 class Tokenizer:
     """A tokenizer of the format that Hugging Face's ``tokenizers`` reads, without padding."""
 
+    longest = 0
+    """Longest text by the tokenizer's own settings (tokens), which leave it open: 0."""
+
     def __init__(self, path: Path):
         """Read a tokenizer.json file.
 
         Raises :class:`InputError` where the package ``tokenizers`` is not installed, or the file
         cannot be read or is no tokenizer.
         """
-        self._tokenizer: Any = _read_tokenizer(path)
+        self._tokenizer: Any = read_tokenizer_file(path)
+        self._cut = {"direction": (self._tokenizer.truncation or {}).get("direction", "right")}
 
-    def encode(self, text: str, most: int) -> NDArray[np.int64]:
-        """Return the token numbers of a text, [n], with the marks at its ends.
+    def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
+        """Return the token numbers of a text, [n], or of a pair with their types, [n, 2].
 
-        The text is cut where it has more than ``most`` tokens with its marks. Raises
-        :class:`InputError` where the text has no token, or its marks alone are too many.
+        The marks at the ends are included. The text, or the longer one of a pair, is cut where
+        there are more than ``most`` tokens. Raises :class:`InputError` where the text has no token,
+        or its marks alone are too many.
         """
-        marks = self._tokenizer.num_special_tokens_to_add(False)
+        pair = second is not None
+        marks = self._tokenizer.num_special_tokens_to_add(pair)
         if most <= marks:
             raise InputError(f"A text takes more than {marks} tokens, but at most {most} may be")
-        self._tokenizer.enable_truncation(max_length=most)
-        numbers = np.array(self._tokenizer.encode(text).ids, np.int64)
+        self._tokenizer.enable_truncation(max_length=most, **self._cut)
+        found = self._tokenizer.encode(text, second)
+        numbers = np.array(found.ids, np.int64)
         if not len(numbers):
             raise InputError(f"Text {text!r} has no tokens")
-        return numbers
+        return with_types(numbers, found.type_ids)
 
 
 class TextTokenizer:
     """A tokenizer of that format for texts that go on, token by token."""
 
     def __init__(
-        self, path: Path, begin: int | None, ends: frozenset[int], *, marked: bool = False
+        self, tokenizer: Any, begin: int | None, ends: frozenset[int], *, cleaned: bool = False
     ):
-        """Read a tokenizer.json file; ``begin`` is the token before a text, ``ends`` those behind.
+        """Take a tokenizer of the package ``tokenizers``.
 
-        Without a token before it, None, a text begins with its own first token, or, if ``marked``,
-        has the marks at its ends that the file tells.
-
-        Raises :class:`InputError` as :class:`Tokenizer`.
+        A text begins as the tokenizer says. ``begin`` is the token that begins an empty text where
+        the tokenizer itself has none; ``ends`` are those behind a text. ``cleaned`` texts have no
+        space before punctuation.
         """
-        self._tokenizer: Any = _read_tokenizer(path)
-        self.begin, self.ends, self._marked = begin, ends, marked
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        self._tokenizer = tokenizer
+        found = tokenizer.encode("a")
+        first = next(zip(found.ids, found.special_tokens_mask, strict=True), (0, 0))
+        self.begin: int | None = int(first[0]) if first[1] else begin
+        self.ends, self.cleaned = ends, cleaned
+        self.split: bool = tokenizer.encode_special_tokens
+        self._pieces = Pieces(tokenizer)
+
+    def to_json(self) -> str:
+        """Return the content of a tokenizer.json file with this tokenizer."""
+        return str(self._tokenizer.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, the first of them ``begin`` if there is one.
+        """Return the tokens of a text, ``begin`` for one that has none.
 
         Raises :class:`InputError` where that leaves none.
         """
-        begin = [] if self.begin is None else [self.begin]
-        return some([*begin, *self._tokenizer.encode(text, add_special_tokens=self._marked).ids])
+        tokens = list(self._tokenizer.encode(text).ids)
+        return some(tokens or ([] if self.begin is None else [self.begin]))
 
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text behind the token ``before``.
 
-        Nothing is before the first, -1. Of a character whose bytes are several tokens each adds a
-        replacement character.
+        Nothing is before the first, -1. A token may have a part of a character's bytes.
         """
-        first = [before] if before >= 0 else []
-        prefix = self.decode(first)
-        return self.decode([*first, token])[len(prefix) :].encode()
+        if token == self.begin or token in self.ends:
+            return b""
+        piece = self._pieces.piece(token)
+        if self.cleaned:
+            piece = clean(piece.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        first = before < 0 or before == self.begin
+        return piece.removeprefix(b" ") if first and self._pieces.stripped else piece
 
     def decode(self, tokens: list[int]) -> str:
         """Return the text of tokens, of which ``begin`` and ``ends`` add nothing."""
         marks = {self.begin, *self.ends}
-        return str(self._tokenizer.decode([one for one in tokens if one not in marks]))
+        text = str(self._tokenizer.decode([one for one in tokens if one not in marks]))
+        return clean(text) if self.cleaned else text
+
+    def settled(self, tokens: list[int]) -> str:
+        """Return the beginning of the text of tokens that no further token changes."""
+        count = len(tokens)
+        while count and self._pieces.is_byte(tokens[count - 1]):
+            count -= 1
+        text = whole(self.decode(tokens[:count]))
+        return text[: len(text) - unclean(text)] if self.cleaned else text
 
 
 class NumberTokenizer:
@@ -109,6 +140,13 @@ class NumberTokenizer:
         """Return the numbers of tokens."""
         return " ".join(map(str, tokens))
 
+    settled = decode
+
+
+def with_types(numbers: NDArray[np.int64], types: Sequence[int]) -> NDArray[np.int64]:
+    """Return token numbers, [n], with their types, [n, 2], where these are not all 0."""
+    return np.stack([numbers, np.array(types, np.int64)], axis=1) if any(types) else numbers
+
 
 def some(tokens: list[int]) -> list[int]:
     """Return tokens; raise :class:`InputError` where there are none to begin with."""
@@ -117,10 +155,13 @@ def some(tokens: list[int]) -> list[int]:
     return tokens
 
 
-def _read_tokenizer(path: Path) -> Any:
-    """Return a tokenizer of the package ``tokenizers``, without padding."""
+def read_tokenizer_file(path: Path) -> Any:
+    """Return a tokenizer of the package ``tokenizers``, without padding.
+
+    Raises :class:`InputError` where that is not installed, or the file cannot be read or is none.
+    """
     tokenizers, content = (
-        library("tokenizers", "Texts need", "tokenizers"),
+        library("tokenizers", "Texts need", "tokenizers", "text"),
         read_text(path, "tokenizer"),
     )
     try:
@@ -132,22 +173,22 @@ def _read_tokenizer(path: Path) -> Any:
 
 
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
-    """Return the lines of a text file without space at their ends.
+    """Return the lines of a text file.
 
     Blank lines are left out at the file's end, and with ``blank`` everywhere: else each line is an
     input, to which a label may belong. Raises :class:`InputError` where the file cannot be read,
     has a blank line or no other.
     """
-    lines = [line.strip() for line in read_lines(path, "sentences")]
-    while lines and not lines[-1]:
+    lines = read_lines(path, "sentences")
+    while lines and not lines[-1].strip():
         lines.pop()
-    sentences = [line for line in lines if line]
+    sentences = [line for line in lines if line.strip()]
     if not sentences:
         raise InputError(f"File {path} has no sentences")
     if len(sentences) < len(lines) and not blank:
+        place = next(number for number, line in enumerate(lines, 1) if not line.strip())
         raise InputError(
-            f"Line {lines.index('') + 1} of {path} is blank; take it out, and what belongs to it "
-            "in other files"
+            f"Line {place} of {path} is blank; take it out, and what belongs to it in other files"
         )
     return sentences
 
@@ -194,3 +235,5 @@ class CharacterTokenizer:
     def decode(self, tokens: list[int]) -> str:
         """Return the text of tokens, without line's ends."""
         return "".join(self._characters[token] for token in tokens if token not in self.ends)
+
+    settled = decode

@@ -1,0 +1,101 @@
+"""Tokenizers of Hugging Face folders, as the models there were trained with them."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.errors import InputError
+from arch.packages import library
+from generators.frontend.processors import holds_tokenizer, read_tokenizer
+from generators.frontend.sentence_folder import SentenceFolder
+from generators.frontend.tokenizer import (
+    TOKENIZER_FILE,
+    TextTokenizer,
+    Tokenizer,
+    with_types,
+)
+
+_UNBOUNDED = 1 << 30
+"""Lengths from which on a tokenizer's longest text is none."""
+
+
+class FolderTokenizer:
+    """A tokenizer for encoders."""
+
+    def __init__(self, folder: Path, sentences: SentenceFolder):
+        """Read the tokenizer of a folder.
+
+        Raises :class:`InputError` as :func:`generators.frontend.processors.read_tokenizer`.
+        """
+        self._tokenizer = read_tokenizer(folder)
+        self._prompt = sentences.prompt
+        if sentences.lower:
+            self._lower(folder)
+        own = int(min(self._tokenizer.model_max_length, _UNBOUNDED))
+        self.longest = sentences.longest or (own if own < _UNBOUNDED else 0)
+        """Longest text by the folder's settings (tokens); 0 where these leave it open."""
+
+    def _lower(self, folder: Path) -> None:
+        """Make texts lower-case before anything else."""
+        if not self._tokenizer.is_fast:
+            raise InputError(
+                f"Setting 'do_lower_case' of the sentences of folder {folder} cannot be kept for "
+                f"the tokenizer {type(self._tokenizer).__name__}; set it in its own configuration"
+            )
+        kinds = library("tokenizers.normalizers", "Texts need", "tokenizers", "text")
+        backend = self._tokenizer.backend_tokenizer
+        own = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = kinds.Sequence([kinds.Lowercase(), *own])
+
+    def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
+        """Return the token numbers of a text or a pair of texts, [n], or with types, [n, 2].
+
+        Types are there where they are not all 0. What has more than ``most`` tokens, marks
+        included, is cut as the tokenizer's settings say; a pair at the longer text first. Raises
+        :class:`InputError` where there is no token, or the marks alone are too many.
+        """
+        marks = self._tokenizer.num_special_tokens_to_add(second is not None)
+        if most <= marks:
+            raise InputError(f"A text takes more than {marks} tokens, but at most {most} may be")
+        try:
+            found = self._tokenizer(self._prompt + text, second, truncation=True, max_length=most)
+        except Exception as error:
+            raise InputError(f"Text {text!r} has no tokens: {error}") from error
+        numbers = np.array(found["input_ids"], np.int64)
+        if not len(numbers):
+            raise InputError(f"Text {text!r} has no tokens")
+        return with_types(numbers, found.get("token_type_ids") or [])
+
+
+def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer | Tokenizer | None:
+    """Return the tokenizer of an encoder's folder, None where it has none.
+
+    Raises :class:`InputError` as :class:`FolderTokenizer` and as
+    :class:`generators.frontend.tokenizer.Tokenizer`.
+    """
+    path = folder / TOKENIZER_FILE
+    if holds_tokenizer(folder) or (path.is_file() and sentences != SentenceFolder()):
+        return FolderTokenizer(folder, sentences)
+    return Tokenizer(path) if path.is_file() else None
+
+
+def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:
+    """Return the tokenizer of a folder for texts that go on, token by token.
+
+    ``begin`` and ``ends`` are those of :class:`generators.frontend.tokenizer.TextTokenizer`.
+
+    Raises :class:`InputError` as :func:`generators.frontend.processors.read_tokenizer`, and where
+    the tokenizer is one that the package ``tokenizers`` cannot be.
+    """
+    found = read_tokenizer(folder)
+    if not found.is_fast:
+        raise InputError(
+            f"Tokenizer {type(found).__name__} of folder {folder} cannot be a tokenizer.json, as "
+            "language models need it; convert it to PreTrainedTokenizerFast and save that there"
+        )
+    backend = found.backend_tokenizer
+    plain = type(backend.model).__name__ == "BPE"
+    anyway = found.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output
+    cleaned = found.clean_up_tokenization_spaces and (anyway or not plain)
+    return TextTokenizer(backend, begin, ends, cleaned=bool(cleaned))

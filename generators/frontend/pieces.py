@@ -1,0 +1,103 @@
+"""Tokens as the pieces of a text that they add."""
+
+import functools
+import re
+from typing import Any
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_CLEANED = {
+    **{f" {mark}": mark for mark in ".?!,"},
+    " ' ": "'",
+    **{f" {ending}": ending for ending in ("n't", "'m", "'s", "'ve", "'re")},
+}
+"""Places of a text that get shorter where it is cleaned, in this order."""
+
+
+def whole(text: str) -> str:
+    """Return a text without an unfinished character at its end."""
+    return text.rstrip(REPLACEMENT)
+
+
+def clean(text: str) -> str:
+    """Return a text without spaces before punctuation and before the parts of English words."""
+    for place, shorter in _CLEANED.items():
+        text = text.replace(place, shorter)
+    return text
+
+
+def unclean(text: str) -> int:
+    """Return the characters at a text's end that cleaning may change when the text goes on."""
+    most = max(map(len, _CLEANED)) - 1
+    return next(
+        (
+            count
+            for count in range(min(most, len(text)), 0, -1)
+            if any(place.startswith(text[-count:]) for place in _CLEANED)
+        ),
+        0,
+    )
+
+
+class Pieces:
+    """The bytes of each token of a tokenizer of the package ``tokenizers``."""
+
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
+        kinds = str(tokenizer.decoder.__getstate__().decode()) if tokenizer.decoder else ""
+        self._alphabet = _byte_level() if '"ByteLevel"' in kinds else {}
+        self._fallback = '"ByteFallback"' in kinds
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = {number for number, token in added.items() if token.special}
+        self._anchor = -1
+
+    @functools.cached_property
+    def stripped(self) -> bool:
+        """A text's first piece leaves out its space."""
+        if self._alphabet:
+            return False
+        space = next((n for n in self._ordinary() if self.piece(n).startswith(b" ")), -1)
+        return space >= 0 and not self._decode(space).startswith(" ")
+
+    def is_byte(self, token: int) -> bool:
+        """Return whether a token is one byte, which the others beside it make a character of."""
+        return self._fallback and bool(_BYTE.fullmatch(self._tokenizer.id_to_token(token) or ""))
+
+    def piece(self, token: int) -> bytes:
+        """Return what a token adds behind another one; a special one adds nothing."""
+        text = self._tokenizer.id_to_token(token)
+        if text is None or token in self._special:
+            return b""
+        if self._alphabet:
+            known = all(character in self._alphabet for character in text)
+            return bytes(map(self._alphabet.__getitem__, text)) if known else text.encode()
+        if self.is_byte(token):
+            return bytes.fromhex(text[3:5])
+        if self._anchor < 0:
+            self._anchor = next((n for n in self._ordinary() if self._is_anchor(n)), token)
+        return self._decode(self._anchor, token)[len(self._decode(self._anchor)) :].encode()
+
+    def _ordinary(self) -> range:
+        return range(self._tokenizer.get_vocab_size())
+
+    def _is_anchor(self, token: int) -> bool:
+        """Return whether a token is a word that another one behind it leaves as it is."""
+        if token in self._special or self.is_byte(token):
+            return False
+        text = self._decode(token)
+        return text.isalnum() and self._decode(token, token).startswith(text)
+
+    def _decode(self, *tokens: int) -> str:
+        return str(self._tokenizer.decode([*tokens]))
+
+
+def _byte_level() -> dict[str, int]:
+    """Return the byte that each character of a byte-level vocabulary stands for.
+
+    Printable bytes stand for themselves, the others for the characters from 256 on, in order.
+    """
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {
+        chr(256 + place): byte for place, byte in enumerate(others)
+    }

@@ -1,0 +1,80 @@
+"""Processors of Hugging Face folders, as the package transformers reads them without PyTorch.
+
+No code of a folder runs, and nothing is fetched.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+from arch.packages import library
+
+TOKENIZER_FILES = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+)
+"""Files that transformers reads a tokenizer from, beside tokenizer.json, which alone is whole."""
+PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+"""Files that say how images and sounds become inputs, of which a folder has one."""
+
+
+def holds_tokenizer(folder: Path) -> bool:
+    """Return whether a folder has a tokenizer of more than a tokenizer.json."""
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of a folder.
+
+    Raises :class:`InputError` where a package is missing or the tokenizer cannot be read.
+    """
+    package = _transformers("Texts", "text")
+    return _read("tokenizer", folder, package.AutoTokenizer.from_pretrained)
+
+
+def read_image_processor(folder: Path) -> Any:
+    """Return the image processor of a folder, which works with Pillow.
+
+    Raises :class:`InputError` as :func:`read_tokenizer`.
+    """
+    library("PIL", "Images need", "pillow")
+    package = _transformers("Images", "images")
+    return _read(
+        "image processor", folder, package.AutoImageProcessor.from_pretrained, backend="pil"
+    )
+
+
+def read_extractor(folder: Path) -> Any:
+    """Return the feature extractor of a folder, for sounds.
+
+    Raises :class:`InputError` as :func:`read_tokenizer`.
+    """
+    package = _transformers("Sounds", "sounds")
+    return _read("feature extractor", folder, package.AutoFeatureExtractor.from_pretrained)
+
+
+def _transformers(what: str, extra: str) -> Any:
+    """Return the package transformers, which says nothing but errors."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    found = library("transformers", f"{what} of Hugging Face folders need", "transformers", extra)
+    found.logging.set_verbosity_error()
+    return found
+
+
+def _read(what: str, folder: Path, read: Callable[..., Any], **options: Any) -> Any:
+    try:
+        return read(str(folder), trust_remote_code=False, local_files_only=True, **options)
+    except Exception as error:
+        # transformers raises whatever its classes do; its first line has the cause.
+        cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"The {what} of folder {folder} cannot be read: {cause}") from error

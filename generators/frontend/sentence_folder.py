@@ -1,0 +1,116 @@
+"""Folders of Sentence Transformers: what their files say of texts and of the output."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+from arch.files import inside, read_text
+from generators.frontend.hugging_face_folder import CONFIG_FILE, read_json
+
+MODULES_FILE = "modules.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
+_ORDER = ("Transformer", "Pooling", "Normalize")
+_POOLINGS = {
+    "mean": "mean",
+    "cls": "class",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "class",
+}
+"""Our name of each kind of pooling, by the names of newer files and of older ones."""
+_FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+
+
+@dataclass(frozen=True)
+class SentenceFolder:
+    """Settings of a folder; without its files those of a model that they do not change."""
+
+    pooling: str = "none"
+    unit: bool = False
+    """Outputs are of length 1."""
+    longest: int = 0
+    """Longest text (tokens); 0 leaves it to the tokenizer."""
+    lower: bool = False
+    """Texts are made lower-case."""
+    prompt: str = ""
+    """Text before every text."""
+
+
+def read_sentence_folder(folder: Path) -> SentenceFolder:
+    """Return the settings of a folder.
+
+    Raises :class:`InputError` where a file cannot be read, or asks for what is not supported.
+    """
+    path = folder / MODULES_FILE
+    if not path.is_file():
+        return SentenceFolder()
+    places = _modules(path)
+    pooling, includes = "none", True
+    if "Pooling" in places:
+        place = f"{places['Pooling']}/{CONFIG_FILE}"
+        pooling, includes = _pooling(inside(folder, place, path))
+    prompt = _prompt(folder / PROMPTS_FILE)
+    if prompt and not includes:
+        raise InputError(
+            f"Pooling of folder {folder} leaves out the prompt {prompt!r}, which is not supported; "
+            f"set 'default_prompt_name' to null in {folder / PROMPTS_FILE}, and no prompt is used"
+        )
+    place = places["Transformer"] or "."
+    names = [f"{place}/sentence_{one}_config.json" for one in _FAMILIES]
+    found = next(
+        (one for one in (inside(folder, name, path) for name in names) if one.is_file()), None
+    )
+    how = read_json(found) if found else {}
+    longest, lower = how.get("max_seq_length"), how.get("do_lower_case", False)
+    if longest is not None and (type(longest) is not int or longest < 1):
+        raise InputError(f"Setting 'max_seq_length' in {found} must be positive, not {longest!r}")
+    if not isinstance(lower, bool):
+        raise InputError(f"Setting 'do_lower_case' in {found} must be true or false, not {lower!r}")
+    return SentenceFolder(pooling, "Normalize" in places, longest or 0, lower, prompt)
+
+
+def _modules(path: Path) -> dict[str, str]:
+    """Return the place of each module by its kind."""
+    try:
+        modules = json.loads(read_text(path))
+        kinds = [(str(one["type"]).rpartition(".")[2], str(one["path"])) for one in modules]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InputError(f"File {path} is not a list of modules") from error
+    for kind, _ in kinds:
+        if kind not in _ORDER:
+            raise InputError(f"Module {kind} in {path} is not supported")
+    names = [kind for kind, _ in kinds]
+    if names != [kind for kind in _ORDER if kind in names] or "Transformer" not in names:
+        raise InputError(
+            f"Modules in {path} must be each of {', '.join(_ORDER)} once at most, in this order, "
+            f"not {', '.join(names)}"
+        )
+    return dict(kinds)
+
+
+def _pooling(path: Path) -> tuple[str, bool]:
+    """Return how rows become one, and whether those of a prompt count."""
+    how = read_json(path)
+    given = [name for name, on in how.items() if name.startswith("pooling_mode_") and on is True]
+    if "pooling_mode" in how:
+        mode = how["pooling_mode"]
+        given = [str(one) for one in (mode if isinstance(mode, list) else [mode])]
+    if len(given) != 1 or given[0] not in _POOLINGS:
+        known = ", ".join(name for name in _POOLINGS if name.startswith("pooling"))
+        raise InputError(f"Pooling in {path} must be one of {known}, not {', '.join(given)}")
+    return _POOLINGS[given[0]], how.get("include_prompt", True) is not False
+
+
+def _prompt(path: Path) -> str:
+    """Return the text that a folder puts before every text, where it names none the empty one."""
+    how = read_json(path) if path.is_file() else {}
+    name, prompts = how.get("default_prompt_name"), how.get("prompts") or {}
+    if name is None:
+        return ""
+    prompt = prompts.get(name) if isinstance(prompts, Mapping) else None
+    if not isinstance(prompt, str):
+        known: Any = ", ".join(prompts) if isinstance(prompts, Mapping) else "none"
+        raise InputError(f"Prompt {name!r} in {path} is not one of its prompts: {known}")
+    return prompt
