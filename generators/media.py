@@ -127,9 +127,10 @@ def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
             found, told = opened.samplerate, opened.extra_info
     except (OSError, RuntimeError) as error:
         raise InputError(f"Cannot read sound {path}: {error}") from error
-    if re.search(r"^data : .*should be", told, re.MULTILINE) or not len(samples):
-        what = "ends before its data do" if len(samples) else "is empty"
-        raise InputError(f"Cannot read sound {path}: it {what}")
+    if re.search(r"^data : .*should be", told, re.MULTILINE):
+        raise InputError(f"Sound {path} ends before its header says; it was cut")
+    if not len(samples):
+        raise InputError(f"Sound {path} has no samples")
     if found != rate:
         raise InputError(
             f"Sound {path} must have {rate} samples a second, not {found}; resample it, for "

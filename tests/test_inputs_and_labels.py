@@ -184,12 +184,12 @@ def test_arrays_of_every_version_and_order_are_read(tmp_path: Path) -> None:
 
 def test_a_sound_that_is_cut_within_a_sample_is_refused(tmp_path, source) -> None:
     (tmp_path / "sounds").mkdir()
-    (tmp_path / "preprocessor_config.json").write_text("{}")
+    (tmp_path / "preprocessor_config.json").write_text('{"sampling_rate": 16000}')
     path = tmp_path / "sounds" / "x.wav"
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, 16000, 0, "NONE", ""))
         file.writeframes(bytes(100))
     path.write_bytes(path.read_bytes()[:-1])
     sounds = replace(source, path=tmp_path, shape=(50,))
-    with pytest.raises(InputError, match="ends within a sample; it was cut"):
+    with pytest.raises(InputError, match="ends before its header says; it was cut"):
         read_samples(tmp_path / "sounds", sounds)

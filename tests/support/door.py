@@ -214,7 +214,7 @@ def encoder_folder(kind: Kind, folder: Path, **settings: Any) -> None:
         "model_type": kind.model,
         "hidden_act": "gelu",
         "hidden_size": DIM,
-        "embedding_size": DIM,
+        **({"embedding_size": DIM} if kind.model == "electra" else {}),
         "intermediate_size": FFN,
         "num_attention_heads": HEADS,
         "num_hidden_layers": 1,
