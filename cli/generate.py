@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+from amaranth.lib.wiring import Component
 
 from arch.config import Config
 from arch.errors import InputError, check_known
@@ -10,6 +11,8 @@ from cli.bus_options import attached, attachment_options, check_module, top_opti
 from cli.options import check_unit, config_options, seed_option
 from cli.output import check_folder, say, write_files
 from cli.paths import FILE
+from fpga.part import PARTS, get_part
+from fpga.part_fit import family_needs, fit_part
 from fpga.synthesis import EXPORTED, exported
 from generators.verilog.describe import summary
 from generators.verilog.fusesoc import core_file
@@ -44,8 +47,9 @@ from tb.plain_testbench import Attachment, testbench
 @click.option(
     "--device",
     "family",
-    metavar="FAMILY",
-    help=f"Put in a family's multipliers and memories: {', '.join(EXPORTED)}.",
+    metavar="FAMILY[:PART]",
+    help=f"Put in a family's multipliers and memories: {', '.join(EXPORTED)}. With a part the "
+    f"design is brought within it, or refused (some minutes): {', '.join(PARTS)}.",
 )
 @click.option("--fusesoc", "with_core", is_flag=True, help="Add a core file for FuseSoC.")
 @seed_option
@@ -69,22 +73,36 @@ def generate(
     """
     check_module("--prefix", prefix)
     check_module("--top", top)
-    if family is not None:
-        check_known("device", family, EXPORTED)
+    part = None
+    if family is not None and ":" in family:
+        part = get_part(family)
+        family = part.family.name
+    elif family is not None:
+        check_known("device", family, (*EXPORTED, *PARTS))
     check_folder(folder)
-    if unit == "accelerator":
-        component = attached(config, attachment)
-    elif attachment.bus != "native":
+    if unit != "accelerator" and attachment.bus != "native":
         raise InputError(f"Only the accelerator can have its memory behind a bus, not {unit}")
-    elif attachment.control != "native":
+    if unit != "accelerator" and attachment.control != "native":
         raise InputError(f"Only the accelerator can have its host port behind a bus, not {unit}")
-    else:
-        component = make_unit(unit, config)
-        check_unit(unit, config)
     name = top or f"celosia_{unit}"
-    verilog = to_verilog(component, name, prefix)
+
+    def made(config: Config) -> Component:
+        return attached(config, attachment) if unit == "accelerator" else make_unit(unit, config)
+
+    def plain(config: Config) -> str:
+        return to_verilog(made(config), name, prefix)
+
+    component = made(config)
+    check_unit(unit, config)
+    if part is not None:
+        fit = fit_part(config, plain, name, part, _tell)
+        verilog, sentence = fit.verilog, fit.sentence(part)
+    else:
+        verilog = to_verilog(component, name, prefix)
+        sentence = family_needs(verilog)
+        verilog = exported(verilog, family) if family else verilog
     files = {
-        f"{name}.v": exported(verilog, family) if family else verilog,
+        f"{name}.v": verilog,
         "config.toml": config.to_toml(),
         f"{name}.json": manifest(component, name, config),
     }
@@ -99,3 +117,8 @@ def generate(
     write_files(folder, files)
     for file, content in files.items():
         say(f"{folder / file}: {len(content.splitlines()):,} lines")
+    say(sentence)
+
+
+def _tell(step: str) -> None:
+    say(step, err=True)

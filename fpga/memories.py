@@ -3,6 +3,7 @@
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fpga.devices import Device
@@ -16,12 +17,50 @@ _CELL_TABLES = 6  # of which two write
 
 
 @dataclass(frozen=True)
-class _Memory:
+class Memory:
+    """A memory of a design, and what it needs of a device, one or the other."""
+
     name: str
     blocks: int
-    """Block RAMs that it needs."""
+    """Block RAMs."""
     tables: int
-    """Tables that it needs instead."""
+    """Tables, if none of it is block RAM."""
+
+
+def memory_needs(
+    name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
+) -> Memory | None:
+    """Return what a memory of ``size`` words of ``width`` bits needs; None if it is too small.
+
+    ``parts`` of a word are written alone, none of a memory that nobody writes; ``shapes`` are the
+    widths and depths of a block RAM. Tables for 16 words of a bit are one where nobody writes, and
+    else one and a half, and half a one to choose.
+    """
+    rows = math.ceil(size / _CELL_WORDS)
+    if rows < 2:
+        return None
+    blocks = min(
+        _side_by_side(width, parts, bits) * math.ceil(size / words) for bits, words in shapes
+    )
+    tables = rows * width
+    if parts:
+        tables = rows * (_CELL_TABLES * math.ceil(width / _CELL_BITS) + width // 2)
+    return Memory(name, blocks, tables)
+
+
+def beyond(memories: Iterable[Memory], block_rams: int) -> list[Memory]:
+    """Return the memories that become tables, as there are too few block RAMs for all.
+
+    They are those that need the fewest tables for each block RAM that they leave.
+    """
+    memories = sorted(memories, key=lambda memory: (memory.tables / memory.blocks, memory.name))
+    missing = sum(memory.blocks for memory in memories) - block_rams
+    chosen = []
+    for memory in memories:
+        if missing > 0:
+            missing -= memory.blocks
+            chosen.append(memory)
+    return chosen
 
 
 def _side_by_side(width: int, parts: int, bits: int) -> int:
@@ -39,37 +78,31 @@ def _side_by_side(width: int, parts: int, bits: int) -> int:
 def share_block_rams(flat: str, device: Device) -> str:
     """Return a flat design's RTLIL in which no more memories ask for block RAM than get it.
 
-    Where there are too few, memories become tables: those first that need the fewest tables for
-    each block RAM that they leave. For 16 words of a bit that is one where nobody writes, and else
-    one and a half, and half a one to choose. A family without memory cells made of tables stays as
-    it is.
+    Where there are too few, memories become tables (:func:`beyond`). A family without memory cells
+    made of tables stays as it is.
     """
     shapes = device.family.block_ram_shapes
-    found = []
     written = Counter(name.replace("\\\\", "\\") for name in _WRITTEN.findall(flat))
-    for width, size, name in _MEMORY.findall(flat) if shapes else ():
-        blocks = min(
-            _side_by_side(int(width), written[name], bits) * math.ceil(int(size) / words)
-            for bits, words in shapes
-        )
-        rows = math.ceil(int(size) / _CELL_WORDS)
-        tables = rows * int(width)
-        if name in written:
-            tables = rows * (_CELL_TABLES * math.ceil(int(width) / _CELL_BITS) + int(width) // 2)
-        if rows > 1:
-            found.append(_Memory(name, blocks, tables))
-    missing = sum(memory.blocks for memory in found) - device.capacity["block_rams"]
-    styles = {}
-    for memory in sorted(found, key=lambda one: (one.tables / one.blocks, one.name)):
-        if missing > 0:
-            missing -= memory.blocks
-            styles[memory.name] = "distributed" if memory.name in written else "logic"
+    memories = [
+        memory_needs(name, int(width), int(size), written[name], shapes)
+        for width, size, name in _MEMORY.findall(flat)
+        if shapes
+    ]
+    styles = {
+        memory.name: table_style(written[memory.name])
+        for memory in beyond(filter(None, memories), device.capacity["block_rams"])
+    }
 
     def mark(match: re.Match[str]) -> str:
         style = styles.get(match[3])
         return f'  attribute \\ram_style "{style}"\n{match[0]}' if style else match[0]
 
     return _MEMORY.sub(mark, flat)
+
+
+def table_style(parts: int) -> str:
+    """Return the attribute ``ram_style`` of a memory that is to be made of tables."""
+    return "distributed" if parts else "logic"
 
 
 _BYTE_RAM = re.compile(

@@ -5,7 +5,7 @@ import textwrap
 from dataclasses import dataclass
 from fractions import Fraction
 
-from fpga.table_product import table_product
+from fpga.table_product import row_product, table_product
 from fpga.templates import template
 
 _MODULE = re.compile(
@@ -59,7 +59,7 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
             if max(a, b) <= _ECP5_WIDTH:
                 found[module[1]] = OwnMultiplier(
                     (a, b),
-                    _tables(module[0], module[1], a, b),
+                    with_table_product(module[0], module[1], a, b, family),
                     _ecp5(module[1], module[2], a, b),
                     _CONTROLLED if all(_controls(module[2])) else Fraction(1),
                 )
@@ -92,14 +92,19 @@ def _padded(shift: re.Match[str]) -> str:
     return f"= {{{shift[1]}, {zeros}'b0}};" if zeros else f"= {shift[1]};"
 
 
-def _tables(text: str, name: str, a_width: int, b_width: int) -> str:
-    """Return the module with its ``*`` made of tables, and what that takes."""
+def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
+    """Return a :class:`Multiplier` module with its ``*`` made of tables, and the module it needs.
+
+    For ``ecp5`` that needs ``fpga.table_product.ROWS`` as well; for other families it is the sum of
+    a shifted operand for each bit of the narrower one, as Verilog.
+    """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.
     a, b = ("left", "right") if a_width >= b_width else ("right", "left")
     tables, count = _TIMES.subn(rf"{product} tables (.a({a}), .b({b}), .p(\1));", text)
     assert count == 1, name
-    return tables + table_product(product, *sorted((a_width, b_width), reverse=True))
+    make = table_product if family == "ecp5" else row_product
+    return tables + make(product, *sorted((a_width, b_width), reverse=True))
 
 
 def _ecp5(name: str, ports: str, a_width: int, b_width: int) -> str:

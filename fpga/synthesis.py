@@ -4,16 +4,20 @@ import json
 import math
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 from arch.errors import InputError
 from fpga.devices import RESOURCES, Device, Family
+from fpga.hierarchy import Hierarchy
 from fpga.memories import place_memories, share_block_rams
 from fpga.multiplier_pairs import place_pairs
 from fpga.multipliers import OwnMultiplier, find_multipliers, own_name, with_multipliers
 from fpga.output_registers import use_output_registers
+from fpga.part import needs, surplus, within
 from fpga.registered_memories import with_output_registers
 from fpga.table_product import ROWS
 from fpga.tools import find_tool, run_tool
@@ -62,15 +66,44 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 """Families whose cells :func:`exported` puts in."""
 
 
-def exported(verilog: str, family: str) -> str:
+def exported(verilog: str, family: str, device: Device | None = None) -> str:
     """Return a design from which the family's plain synthesis makes what a build makes.
+
+    With a device no more multipliers and block RAMs than it has; the others are made of tables
+    (:mod:`fpga.part`).
 
     For ``ecp5`` it has multipliers and block RAMs with the registers behind them, as many as it
     multiplies and as its memories need; for ``ice40``
     pairs of products in SB_MAC16 and large memories that ask for SB_SPRAM256KA; for ``gowin``
     memories without contents at first, as Yosys finds multipliers itself.
     """
-    return with_multipliers(with_output_registers(_placed(verilog, family), family), family)
+    verilog = _placed(verilog, family)
+    if device is None:
+        return with_multipliers(with_output_registers(verilog, family), family)
+    made = surplus(needs(Hierarchy(verilog), device.family), device)
+    verilog = within(Hierarchy(verilog), device.family, replace(made, products={}))
+    verilog = with_output_registers(verilog, family)
+    verilog = within(Hierarchy(verilog), device.family, replace(made, memories={}))
+    return with_multipliers(verilog, family)
+
+
+def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
+    """Return what a family's plain synthesis makes of a design, by the names of ``RESOURCES``.
+
+    It is kept by the hash of the design, as :func:`synthesize` keeps its netlists.
+    """
+    script = f"read_verilog design.v\n{family.synthesis} -top {top}\n{_RESULTS}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "design.v").write_text(verilog, encoding="utf-8")
+        _yosys(folder, "synthesis", script, ["design.v"], ["statistics.json"], "Synthesis")
+        return count(family, _cells(folder))
+
+
+def _cells(folder: Path) -> dict[str, int]:
+    statistics = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
+    cells: dict[str, int] = statistics["design"]["num_cells_by_type"]
+    return cells
 
 
 def _placed(verilog: str, family: str) -> str:
@@ -120,9 +153,7 @@ def synthesize(
     if family.output_registers and use_output_registers(folder / NETLIST, top):
         script = f"read_json {NETLIST}\n{results}"
         _yosys(folder, "count", script, [NETLIST], made[1:], "Counting cells")
-    statistics = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
-    cells: dict[str, int] = statistics["design"]["num_cells_by_type"]
-    return cells
+    return _cells(folder)
 
 
 def _yosys(

@@ -1,9 +1,33 @@
-"""A signed product made of an ECP5's tables and carry chains, as Verilog."""
+"""A signed product made of tables and carry chains, as Verilog."""
+
+import math
 
 from fpga.templates import template
 
 ROWS = template("rows")
 """The module that adds two rows of partial products."""
+
+
+def product_tables(a_width: int, b_width: int) -> int:
+    """Return how many LUT4s the product of two operands takes at the least."""
+    a_width, b_width = max(a_width, b_width), min(a_width, b_width)
+    return math.ceil(b_width / 2) * a_width
+
+
+def row_product(name: str, a_width: int, b_width: int) -> str:
+    """Return a module whose ``p`` is the product of the signed ``a`` and ``b``, for any family."""
+    width = a_width + b_width
+    rows = [
+        f"{'-' if bit == b_width - 1 else '+'} (b[{bit}] ? wide << {bit} : {width}'d0)"
+        for bit in range(b_width)
+    ]
+    total = "\n    ".join(rows)
+    return (
+        f"module {name} (\n  input [{a_width - 1}:0] a, input [{b_width - 1}:0] b, "
+        f"output [{width - 1}:0] p\n);\n"
+        f"  wire [{width - 1}:0] wide = {{{{{b_width}{{a[{a_width - 1}]}}}}, a}};\n"
+        f"  assign p = {width}'d0\n    {total};\nendmodule\n"
+    )
 
 
 def table_product(name: str, a_width: int, b_width: int) -> str:

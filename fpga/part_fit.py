@@ -1,0 +1,170 @@
+"""An export for a part: brought within it, or refused with a field and a value that fit."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from arch.config import Config
+from arch.errors import InputError
+from fpga.devices import RESOURCES, Device
+from fpga.hierarchy import Hierarchy
+from fpga.part import PARTS, Needs, Surplus, needs, surplus
+from fpga.synthesis import exported, plain_needs
+
+_USABLE = {"luts": 0.95}
+"""Part of a resource that a design may take; nextpnr places hardly more tables."""
+
+_FIELDS = ("scratchpad_bytes", "weight_depth", "lanes", "cols", "rows", "acc_depth", "max_row")
+"""Fields that a machine becomes smaller by, those that change the least of it first."""
+
+_LOGIC = ("lanes", "cols", "rows")
+"""Those that make the logic smaller, beside multipliers and memories."""
+
+_HALVINGS = 4
+_SYNTHESES = 4  # of smaller machines, at the most: each takes minutes
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """An export within a part."""
+
+    verilog: str
+    wanted: Needs
+    made: Surplus
+    used: Mapping[str, int]
+    """Resources after the family's plain synthesis, by the names of ``RESOURCES``."""
+
+    def sentence(self, device: Device) -> str:
+        """Return what was done, and what the design takes of the device."""
+        products, memories = (
+            sum(part.values()) for part in (self.made.products, self.made.memories)
+        )
+        tables = [
+            f"{count:,} of {total:,} {title} made of tables"
+            for count, total, title in (
+                (products, sum(each.copies for each in self.wanted.products), "multipliers"),
+                (memories, len(self.wanted.memories), "memories"),
+            )
+            if count
+        ]
+        taken = [
+            f"{self.used[name]:,} of {device.capacity[name]:,} {title}"
+            for name, title in RESOURCES.items()
+        ]
+        return f"{device.name}: {'; '.join([*tables, ', '.join(taken)])}"
+
+
+class _OverfullError(Exception):
+    """A design needs more of a resource than may be used; the text says how much of what."""
+
+    def __init__(self, text: str, resource: str, logic: int):
+        super().__init__(text)
+        self.resource = resource
+        self.logic = logic
+        """LUT4s beside those that replace multipliers and memories; of unknown logic a guess."""
+
+
+def fit_part(
+    config: Config, make: Callable[[Config], str], top: str, device: Device, tell: Tell
+) -> Fit:
+    """Return the export of a configuration for a device; ``make`` makes its Verilog.
+
+    Multipliers and memories that the device has too few of are made of tables. The family's plain
+    synthesis counts the rest, which takes minutes; ``tell`` is called before each such step.
+
+    Raises :class:`InputError` if the design needs more than the device has; the sentence names the
+    resource and, if one was found, a field with a value that fits.
+    """
+    try:
+        return _fit(make(config), top, device, tell)
+    except _OverfullError as error:
+        refused = error
+    tell(f"{refused}. Search for a configuration that fits")
+    for field, value in _smaller(config, make, device, refused):
+        try:
+            _fit(make(config.replace(**{field: value})), top, device, tell)
+        except _OverfullError:
+            continue
+        raise InputError(f"{refused}; it fits with --set {field}={value}")
+    raise InputError(f"{refused}; take a smaller configuration, such as --config tiny")
+
+
+def family_needs(verilog: str) -> str:
+    """Return a sentence: what plain synthesis of a design needs, and the parts that have as much.
+
+    It counts multipliers and block RAMs without synthesis, for the families that can have tables in
+    place of both.
+    """
+    design = Hierarchy(verilog)
+    parts = {name: device for name, device in PARTS.items() if device.family.block_ram_shapes}
+    enough = []
+    for name, device in parts.items():
+        made = surplus(needs(design, device.family), device)
+        if not made.products and not made.memories:
+            enough.append(name)
+    wanted = needs(design, parts[enough[0] if enough else "ecp5:85k"].family)
+    multipliers = sum(product.copies for product in wanted.products)
+    where = f"{', '.join(enough)} have them" if enough else "no part has as many"
+    return (
+        f"Needs {multipliers:,} multipliers and {wanted.block_rams:,} block RAMs: {where}; "
+        f"--device FAMILY:PART brings it within a part"
+    )
+
+
+def _fit(verilog: str, top: str, device: Device, tell: Tell) -> Fit:
+    wanted = needs(Hierarchy(verilog), device.family)
+    made = surplus(wanted, device)
+    room = device.capacity["luts"]
+    if made.tables > room:
+        raise _overfull(device, "luts", made.tables, wanted, room // 2, "at least ")
+    tell(f"Multipliers and memories of {device.name}")
+    text = exported(verilog, device.family.name, device)
+    tell("Synthesis, to count what the design needs")
+    used = plain_needs(text, top, device.family)
+    for name, count in used.items():
+        if count > _USABLE.get(name, 1) * device.capacity[name]:
+            raise _overfull(device, name, count, wanted, used["luts"] - made.tables)
+    return Fit(text, wanted, made, used)
+
+
+def _overfull(
+    device: Device, name: str, count: int, wanted: Needs, logic: int, least: str = ""
+) -> _OverfullError:
+    share = f" ({_USABLE[name]:.0%} of them can be placed)" if name in _USABLE else ""
+    beside = ""
+    if name == "luts":
+        beside = (
+            f", among them what replaces multipliers and block RAMs beyond its "
+            f"{device.capacity['multipliers']:,} and {device.capacity['block_rams']:,}, "
+            f"of {wanted.multipliers:,} and {wanted.block_rams:,}"
+        )
+    text = (
+        f"{device.name} has {device.capacity[name]:,} {RESOURCES[name]}{share}, but the design "
+        f"needs {least}{count:,}{beside}"
+    )
+    return _OverfullError(text, name, logic)
+
+
+def _smaller(
+    config: Config, make: Callable[[Config], str], device: Device, refused: _OverfullError
+) -> Iterator[tuple[str, int]]:
+    """Yield fields with smaller values that may fit, at the most ``_SYNTHESES`` of them."""
+    room = math.floor(_USABLE["luts"] * device.capacity["luts"]) - refused.logic
+    surplus_decides = refused.resource == "luts" and room > 0
+    fields = _LOGIC if not surplus_decides and refused.resource != "block_rams" else _FIELDS
+    tried = 0
+    for field in fields:
+        for halving in range(1, _HALVINGS + 1):
+            value = getattr(config, field) >> halving
+            try:
+                design = Hierarchy(make(config.replace(**{field: value})))
+            except InputError:
+                break
+            wanted = needs(design, device.family)
+            if not surplus_decides or surplus(wanted, device).tables <= room:
+                yield field, value
+                tried += 1
+            if tried == _SYNTHESES:
+                return
