@@ -1,13 +1,12 @@
 """Options for a generated module's name, and what an accelerator's ports are behind."""
 
-import re
-
 import click
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.options import grouped
+from cli.options import given_options, grouped
+from generators.verilog.names import check_module_name, check_top_name
 from generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
 from tb.plain_testbench import Attachment
 
@@ -53,6 +52,11 @@ top_option = click.option(
 
 
 def _attachment(bus: str, addr_width: int, base: str, control: str) -> Attachment:
+    places = given_options(("addr_width", "base"))
+    if bus == "native" and places:
+        raise InputError(
+            f"Option {places[0]} is for a memory behind a bus: add --bus axi4, or wishbone"
+        )
     try:
         return Attachment(control, bus, addr_width, int(base, 0))
     except ValueError:
@@ -72,9 +76,13 @@ def attached(config: Config, attachment: Attachment) -> Component:
     return make_accelerator(config, it.bus, it.addr_width, it.base, it.control)
 
 
-def check_module(option: str, name: str | None) -> None:
-    """Raise :class:`InputError` where a name is given that no module of Verilog can have."""
-    if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-        raise InputError(
-            f"Option {option} must be letters, digits and underscores, no digit first, not {name!r}"
-        )
+def check_modules(component: Component | None, top: str | None, prefix: str | None = None) -> None:
+    """Raise :class:`InputError` where no module of Verilog can have a name that is given.
+
+    Without the component, whose ports are no names for it, nothing but the letters are looked at.
+    """
+    for option, name in (("--top", top), ("--prefix", prefix)):
+        if name is not None:
+            check_module_name(f"Option {option}", name)
+    if component is not None and top is not None:
+        check_top_name("Option --top", top, component)

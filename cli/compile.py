@@ -11,7 +11,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from arch.micro.config import MicroConfig
-from cli.bus_options import attached, attachment_options, check_module, top_option
+from cli.bus_options import attached, attachment_options, check_modules, top_option
 from cli.format_options import Formats, format_options
 from cli.model_options import ModelOptions, model_options, searched
 from cli.options import config_choice, equipped, given_options, json_option, memory_options
@@ -106,7 +106,7 @@ def compile_command(
     encoder must be one of the digits, and gets those. A language model is as celosia text takes it,
     which runs the folder, as celosia host run does.
     """
-    check_module("--top", top)
+    check_modules(None, top)
     check_folder(folder)
     with_verilog |= with_testbench
     if attachment != Attachment() and not with_verilog:
@@ -120,6 +120,8 @@ def compile_command(
         raise InputError(f"Option {refused[0]} is not for {model}, which is {kind}")
     compiled = _decoder if text else _encoder
     config = configured("story" if text else "small")
+    if with_verilog:
+        check_modules(attached(config, attachment), top)
     bench = (attachment, name) if with_testbench else None
     config, written, result = compiled(model, config, bench, values)
     if with_verilog:

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import Component
 
 from arch.config import Config
 from arch.errors import InputError, check_known
-from cli.bus_options import attached, attachment_options, check_module, top_option
+from cli.bus_options import attached, attachment_options, check_modules, top_option
 from cli.options import check_unit, config_options, seed_option
 from cli.output import check_folder, say, write_files
 from cli.paths import FILE
@@ -71,8 +71,7 @@ def generate(
     The description holds the ports and, for the accelerator, registers, instruction set and buses.
     With --seed the testbench has another random program.
     """
-    check_module("--prefix", prefix)
-    check_module("--top", top)
+    check_modules(None, top, prefix)
     part = None
     if family is not None and ":" in family:
         part = get_part(family)
@@ -94,6 +93,7 @@ def generate(
 
     component = made(config)
     check_unit(unit, config)
+    check_modules(component, top, prefix)
     if part is not None:
         fit = fit_part(config, plain, name, part, _tell)
         verilog, sentence = fit.verilog, fit.sentence(part)

@@ -22,8 +22,9 @@ class BusAccelerator(Component):
     """A Transformer accelerator of some configuration, with its memory behind a standard bus.
 
     ``host`` is the register bus (``arch.registers``), over which a program is written and
-    started. The signals of the bus (``axi4`` or ``wishbone``) are those of
-    :class:`Axi4Bridge` or :class:`WishboneBridge`, where their timing is.
+    started; ``irq`` is 1 where INTERRUPT has a bit that INTERRUPT_ENABLE has. The signals of the
+    bus (``axi4`` or ``wishbone``) are those of :class:`Axi4Bridge` or :class:`WishboneBridge`,
+    where their timing is.
     ``mem_error`` is 1 from the first error response of the memory on, until reset, also where the
     run that had it is over; STATUS reports that of the latest run. The bus is to be reset with
     ``rst``, and when the host writes FORGET, which resets the bridge. With the field ``trace``,

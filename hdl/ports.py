@@ -162,8 +162,8 @@ class EngineStatus(wiring.Signature):
 class HostPort(wiring.Signature):
     """The register bus, seen from the host; ``arch.registers`` lists the registers.
 
-    ``write_data`` is written to the register at ``addr`` in a cycle with ``write_en``.
-    ``read_data`` is the register at ``addr`` of the cycle before.
+    ``addr`` is a register's number. ``write_en`` is 1 in a cycle in which that register is written.
+    ``write_data`` is its new value. ``read_data`` is the register at ``addr`` of the cycle before.
     """
 
     def __init__(self) -> None:

@@ -96,10 +96,11 @@ def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> di
     """Return the files of a testbench by name: the Verilog, a program, memory and steps.
 
     The program has random instructions of every kind that the configuration has; what it leaves in
-    external memory, and how many products it counts, comes from the golden machine. The simulation
-    ends with a line that begins with PASS or FAIL.
+    external memory, and how many products it counts, comes from the golden machine. It reads
+    nothing that it has not written, whatever memories hold at first. The simulation ends with a
+    line that begins with PASS, or with FAIL and status 1.
     """
-    program = random_program(config, np.random.default_rng(seed), STEPS)
+    program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
     if len(program.words) > config.program_depth:
         raise InputError(
             f"A testbench needs {len(program.words)} words of program, but program_depth is "
@@ -157,6 +158,7 @@ def testbench_files(
     }
     source = _SOURCE.read_text(encoding="utf-8").replace(TOP, top).replace(PROGRAM_HEX, program)
     header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
+    header += "`define THROTTLE\n" if config.throttle else ""
     for name, choice in (("CONTROL", attachment.control), ("BUS", attachment.bus)):
         header += f"`define {name}_{choice.upper().replace('-', '_')}\n"
     return {

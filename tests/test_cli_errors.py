@@ -17,6 +17,7 @@ from arch.presets import PRESETS
 from generators.cache import ROOT
 from generators.verilog.units import UNITS
 from tb.toolchain import environment, missing_tools
+from tests.support.standards import NO_NETS, refused_by_icarus, refused_by_slang
 
 MODEL = ROOT / "generators" / "models" / "digits"
 FIGURES = {"cycles", "ideal_cycles", "utilization", "mismatches"}
@@ -263,6 +264,12 @@ def test_every_unit_is_generated_and_free_of_warnings(celosia, tmp_path: Path, u
         "icarus": ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-o", os.devnull, source],
         "verilator": ["verilator", "--lint-only", "-Wall", "--quiet", "--top-module", name, source],
     }
+    assert "\\" not in source.read_text("utf-8"), "no name is escaped"
+    strict = tmp_path / "strict.v"
+    strict.write_text(NO_NETS + source.read_text("utf-8"), encoding="utf-8")
+    assert not refused_by_slang(strict)
+    if not missing_tools("icarus"):
+        assert refused_by_icarus(strict) == ""
     for simulator, command in lints.items():
         if missing_tools(simulator):
             continue

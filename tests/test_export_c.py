@@ -22,7 +22,13 @@ from tb.machine import VerilatorMachine
 from tb.model_testbench import golden_outputs
 from tb.random_models import random_inputs, random_weights
 from tb.toolchain import missing_tools
-from tests.support.host_driver import FLAGS, GoldenPort, HostDriver, SimulatedPort
+from tests.support.host_driver import (
+    FLAGS,
+    GoldenPort,
+    HostDriver,
+    SimulatedPort,
+    check_languages,
+)
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="GCC is not installed"),
@@ -246,6 +252,7 @@ def test_the_files_stand_alone_in_strict_c(tmp_path: Path) -> None:
     command = ["gcc", *FLAGS, "-ffreestanding", "-c", *map(str, sorted(tmp_path.glob("*.c")))]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8")
     assert (done.returncode, done.stderr) == (0, "")
+    check_languages(tmp_path, "digits")
 
 
 def test_names_become_identifiers() -> None:

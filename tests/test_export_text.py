@@ -10,6 +10,7 @@ import pytest
 
 from tb.toolchain import missing_tools
 from tests.support.c_text import OK, ROWS, TOY, CHost, export
+from tests.support.host_driver import check_languages
 
 needs_c = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="GCC is not installed"),
@@ -36,6 +37,8 @@ class TestInC:
     def test_a_text_goes_on_beyond_its_cache(self, exported, argmax: str) -> None:
         words = ("--prompt", "1 5 9 2 2", "--steps", "8", "--context", "7", "--sinks", "2")
         folder = exported(TOY, "--c", *words, "--set", f"argmax={argmax}")
+        if argmax == "true":
+            check_languages(folder, "toy", "celosia_text")
         host = CHost(folder, "toy")
         assert (host.known["cache"]["capacity"], host.known["rows"] > 2) == (7, True)
         assert (len(host.sample), host.given) == (13, 5)

@@ -17,7 +17,7 @@ from generators.text_sources import TokenizerLike
 CALLS = {"step": "step", "words": "words", "chunk": "chunk", "logits": "scores"} | {
     name: name for name in ("lookup", "encode")
 }
-"""The driver's names of the programs, but for the one that a second text has."""
+"""The driver's names of the programs, but for the one that a second text has, in its order."""
 _WITH_BITS = ("step", "chunk", SCORES)
 _SECOND = "second"  # the driver's name of what the second text has of its own
 _LONGEST = 255  # bytes of a token
@@ -122,8 +122,10 @@ def _fields(program: TextHost, calls: Mapping[str, Call], bits: int) -> list[str
         ".setup = setup,",
         ".program = program,",
         *(
-            f".{CALLS[which]} = {_call(program, which, which, len(call), bits)},"
-            for which, call in calls.items()
+            f".{name} = {_call(program, which, which, len(calls[which]), bits)},"
+            if which in calls
+            else f".{name} = {{0, 0, NULL}},"
+            for which, name in CALLS.items()
         ),
         *(f".{field} = {value}," for field, value in numbers.items()),
         f".logits = {{{', '.join(map(str, scores))}}},",

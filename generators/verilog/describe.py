@@ -10,6 +10,7 @@ from amaranth.hdl import Shape
 from amaranth.lib import data, stream, wiring
 
 from arch.config import Config
+from generators.verilog.names import free_name
 
 _IMPLICIT = {
     "clk": "clock; everything happens at its rising edge",
@@ -50,7 +51,7 @@ def meanings(component: wiring.Component) -> dict[str, str]:
     """
     found = dict(_IMPLICIT)
     for path, text in _walk(component.signature, _own_doc(component), ()):
-        found["__".join(path)] = text
+        found[free_name("__".join(path))] = text
     return found | getattr(component, "port_meanings", {})
 
 
@@ -70,7 +71,7 @@ def ports(component: wiring.Component) -> list[dict[str, Any]]:
     texts = meanings(component)
     result = []
     for path, member, _ in component.signature.flatten(component):
-        name = "__".join(map(str, path))
+        name = free_name("__".join(map(str, path)))
         shape = Shape.cast(member.shape)
         entry: dict[str, Any] = {
             "name": name,
@@ -93,8 +94,15 @@ def _doc(thing: object) -> str:
 
 
 def _own_doc(component: wiring.Component) -> str:
-    """Return the docstrings of a component and of its signature, where this has a class."""
-    return f"{_doc(type(component))}\n\n{_signature_doc(component.signature)}"
+    """Return the docstrings of a component and of its signature, where this has a class.
+
+    Behind them are those of the accelerator inside, whose ports it may have.
+    """
+    parts = [_doc(type(component)), _signature_doc(component.signature)]
+    inner = getattr(component, "accelerator", None)
+    if isinstance(inner, wiring.Component):
+        parts.append(_own_doc(inner))
+    return "\n\n".join(parts)
 
 
 def _signature_doc(signature: wiring.Signature) -> str:

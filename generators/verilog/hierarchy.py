@@ -46,7 +46,7 @@ def distinct_modules(
     number from the second set of parameters on. With ``places`` cells have the attribute ``src``.
     """
     with _no_collection():
-        hierarchy = _Hierarchy(prefix, places)
+        hierarchy = _Hierarchy(prefix, top, places)
         hierarchy.convert(component, top)
     return hierarchy.sources[::-1]
 
@@ -63,7 +63,8 @@ class _Hierarchy:
     ``sources`` are the modules so far, children before parents.
     """
 
-    def __init__(self, prefix: str, places: bool):
+    def __init__(self, prefix: str, top: str, places: bool):
+        self._top = top
         self._places = places
         self.sources: list[ModuleSource] = []
         self._prefix = prefix
@@ -113,7 +114,8 @@ class _Hierarchy:
     def _name(self, kind: str) -> str:
         self._kinds[kind] += 1
         count = self._kinds[kind]
-        return f"{self._prefix}_{kind}" if count == 1 else f"{self._prefix}_{kind}_{count}"
+        name = f"{self._prefix}_{kind}" if count == 1 else f"{self._prefix}_{kind}_{count}"
+        return name if name != self._top else self._name(kind)
 
 
 def _key(component: Component) -> Any:

@@ -16,6 +16,7 @@ _ESCAPED = re.compile(r"\\(\S+) ")
 _PORT = re.compile(r"^  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
 _DECLARED = re.compile(r"^  (?:input|output) [^,\n]*?(\w+|\\\w+ )(,?)$", re.MULTILINE)
 _STORAGE = re.compile(r"^  (wire|reg) (?:\[\d+:0\] )?(\w+|\\\w+ )( = [^;]+)?;\n", re.MULTILINE)
+_DECLARED_VALUE = re.compile(r"^(  reg (?:\[\d+:0\] )?(\w+|\\\w+ ))( = [^;]+;\n)", re.MULTILINE)
 _ENTRIES = re.compile(r"(?:^    \S+\[\d+\] = [^;]+;\n){4,}", re.MULTILINE)
 _MEMORY = re.compile(
     r"^  reg (\[\d+:0\] )?(\w+) \[(\d+):0\];\n(?!  initial begin\n    \2\[)", re.MULTILINE
@@ -60,6 +61,8 @@ class ModuleText:
             if start:
                 initial.append(f"  initial {port}{start};\n")
             self._ports[port] = f"{direction:6} {kind:4} {width or ''}{port}"
+        # Verilator takes a value in a declaration for a mistake where a process assigns as well.
+        body = _DECLARED_VALUE.sub(r"\1;\n  initial \2\3", body)
         body = _gather_temporaries(body)
         body = _MEMORY.sub(_zeros, body)
         body = _ENTRIES.sub(lambda match: _loops(match[0]), body)

@@ -10,9 +10,11 @@ from arch.sparse import ENTRY_WIDTH
 from hdl.arithmetic.reciprocal import Reciprocal, ReciprocalSqrt
 from hdl.arithmetic.requantize import Requantizer
 from hdl.bus.axi4 import Axi4Bridge
+from hdl.bus.axi4_lite import Axi4LiteControl
 from hdl.bus.bus import BusAddress
 from hdl.bus.control import CONTROLS, ControlledAccelerator
 from hdl.bus.wishbone import WishboneBridge
+from hdl.bus.wishbone_control import WishboneControl
 from hdl.bus_accelerator import BRIDGES, BusAccelerator
 from hdl.control.dispatch import Dispatch
 from hdl.control.sequencer import Sequencer
@@ -80,6 +82,8 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "scratchpad": Scratchpad,
     "axi4_bridge": lambda config: Axi4Bridge(config, BusAddress.for_config(config)),
     "wishbone_bridge": lambda config: WishboneBridge(config, BusAddress.for_config(config)),
+    "axi4_lite_control": lambda _config: Axi4LiteControl(),
+    "wishbone_control": lambda _config: WishboneControl(),
     "load_engine": LoadEngine,
     "store_engine": StoreEngine,
     "sequencer": Sequencer,

@@ -11,6 +11,7 @@ from arch.errors import RunError
 from generators.verilog.describe import configuration, groups, meanings, summary
 from generators.verilog.hierarchy import ModuleSource, distinct_modules
 from generators.verilog.module_text import ModuleText
+from generators.verilog.names import check_module_name, check_top_name, without_keywords
 
 _SCRIPT = """\
 read_rtlil <<rtlil
@@ -34,14 +35,15 @@ WAIVERS = {
     "CMPCONST": "a parameter can decide a comparison",
     "DECLFILENAME": "one file holds every module",
     "INITIALDLY": "_start changes after every process has begun to wait",
-    "PROCASSINIT": "a register's declaration gives its value after configuration",
     "UNSIGNED": "a parameter can decide a comparison",
-    "UNUSEDSIGNAL": "a sum that wraps has upper bits without use",
+    "UNUSED": "a sum that wraps has upper bits without use",
     "VARHIDDEN": "an instance may have the name of a signal inside it",
-    "WIDTHEXPAND": "a narrower operand is extended, as the standard defines it",
-    "WIDTHTRUNC": "`!` of a vector asks whether all its bits are 0",
+    "WIDTH": "a narrower operand is extended, and `!` of a vector asks whether all its bits are 0",
 }
-"""Verilator's rules that generated text breaks on purpose, and why."""
+"""Verilator's rules that generated text breaks on purpose, and why.
+
+Their names are those that every version since 4.0 knows: a name that it does not know is an error.
+"""
 
 # Of all attributes only those that say something of the circuit are left.
 _ATTRIBUTE = re.compile(r"^ *\(\* (?!no_rw_check\b|keep\b).*? \*\)\n", re.MULTILINE)
@@ -61,11 +63,17 @@ def to_verilog(
     The top module has the given name, or the component's class name. Every other component is one
     module, however often it occurs; its name is the prefix, or the top module's name, and its
     class. The same component gives the same text, byte for byte. With ``places`` expressions have
-    the attribute ``src``: the file and the line of Python that they are made by.
+    the attribute ``src``: the file and the line of Python that they are made by. A name that is a
+    reserved word of SystemVerilog has an underscore behind it.
+
+    Raises :class:`InputError` where no module can have one of the names.
     """
     top = name or type(component).__name__
+    check_top_name("Name of a top module", top, component)
+    check_module_name("Prefix of modules", prefix or top)
     sources = distinct_modules(component, top, prefix or top, places=places)
-    modules = _through_yosys("".join(source.text for source in sources), places)
+    rtlil = without_keywords("".join(source.text for source in sources))
+    modules = _through_yosys(rtlil, places)
     waivers = "".join(
         f"/* verilator lint_off {rule:14} */ // {reason}\n" for rule, reason in WAIVERS.items()
     )

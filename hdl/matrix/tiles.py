@@ -150,6 +150,9 @@ class TileWalker(Component):
         k = Signal.like(place.k)
         n = Signal.like(place.n)
         n_last = Signal()
+        # Fields are made of no fields: some simulators take a vector that is read for a loop.
+        lines_end = Signal.like(place.end)
+        product = Signal()
         m.d.comb += [
             place.a_addr.eq(a_addr),
             place.b_addr.eq(b_addr),
@@ -161,13 +164,15 @@ class TileWalker(Component):
             place.n.eq(n),
             place.line.eq(line),
             # Where lines go on from tile to tile, the sizes left count those before the first.
-            place.end.eq(Mux(column, Mux(append, n, config.cols), k)),
+            lines_end.eq(Mux(column, Mux(append, n, config.cols), k)),
+            place.end.eq(lines_end),
             place.onward.eq(Mux(packed, ~k_last, append & (~column | k_last))),
             place.last.eq(k_last & n_last),
-            place.product.eq(cmd.opcode == Opcode.MATMUL),
-            place.loads.eq(~(place.product & cmd.flags[resident])),
+            product.eq(cmd.opcode == Opcode.MATMUL),
+            place.product.eq(product),
+            place.loads.eq(~(product & cmd.flags[resident])),
             place.column.eq(column),
-            place.single.eq(place.line + 1 == place.end),
+            place.single.eq(line + 1 == lines_end),
             place.vector.eq(vector),
         ]
         on = 1

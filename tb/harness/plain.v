@@ -3,8 +3,13 @@
 //
 // Needs the accelerator's Verilog and the files program.hex, memory.hex and steps.hex beside it:
 //   iverilog -g2005 -o test.vvp celosia_accelerator_tb.v celosia_accelerator.v && vvp -n test.vvp
+//   (verilator --binary celosia_accelerator_tb.v celosia_accelerator.v, obj_dir/Vcelosia_accelerator_tb)
+//
+// The last line begins with PASS, or with FAIL, which ends the simulation with a status that is
+// not 0. It has no `timescale`, as the accelerator has none: a delay is in whatever unit is set.
 
-`timescale 1ns / 1ps
+/* verilator lint_off WIDTH      */ // an address is counted in words of memory
+/* verilator lint_off PINMISSING */ // outputs that nothing here depends on
 
 module celosia_accelerator_tb;
   localparam MEM_BYTES = `MEM_WIDTH / 8;
@@ -15,7 +20,7 @@ module celosia_accelerator_tb;
 
   // External memory: a burst at a time in each direction, its first word LATENCY cycles later.
   reg [`MEM_WIDTH-1:0] memory [0:`MEMORY_WORDS-1];
-  reg [31:0] program [0:`PROGRAM_WORDS-1];
+  reg [31:0] words [0:`PROGRAM_WORDS-1];
 
   wire [63:0] read_at, write_at;
   wire [7:0] read_last, write_last;
@@ -234,6 +239,9 @@ module celosia_accelerator_tb;
     .wbm_dat_o(write_word), .wbm_sel_o(write_mask), .wbm_dat_i(read_data), .wbm_ack_i(wbm_ack),
     .wbm_err_i(1'b0), .mem_error(mem_error),
 `endif
+`ifdef THROTTLE
+    .thermal__temperature(8'd0), .thermal__hot(8'd255), .thermal__cool(8'd255),
+`endif
     .irq(),
     .clk(clk),
     .rst(rst)
@@ -275,8 +283,19 @@ module celosia_accelerator_tb;
     end
   endtask
 
+  // Ends the simulation with status 1, as each simulator has it.
+  task fail;
+`ifdef __ICARUS__
+    $finish_and_return(1);
+`elsif VERILATOR
+    $stop;
+`else
+    $fatal;
+`endif
+  endtask
+
   initial begin
-    $readmemh("program.hex", program);
+    $readmemh("program.hex", words);
     $readmemh("memory.hex", memory);
     $readmemh("steps.hex", steps);
     wrong = 0;
@@ -288,7 +307,7 @@ module celosia_accelerator_tb;
     @(negedge clk);
     write_register(`PROGRAM_ADDR, 0);
     for (step = 0; step < `PROGRAM_WORDS; step = step + 1)
-      write_register(`PROGRAM_DATA, program[step]);
+      write_register(`PROGRAM_DATA, words[step]);
     for (step = 0; step < `STEPS; step = step + 1) begin
       {action, place, data} = steps[step];
       case (action)
@@ -302,8 +321,10 @@ module celosia_accelerator_tb;
         end
       endcase
     end
-    if (wrong) $display("FAIL: %0d differences", wrong);
-    else $display("PASS: %0d runs, %0d cycles, all as expected", runs, cycles);
+    if (wrong != 0) begin
+      $display("FAIL: %0d differences", wrong);
+      fail;
+    end else $display("PASS: %0d runs, %0d cycles, all as expected", runs, cycles);
     $finish;
   end
 
@@ -311,7 +332,7 @@ module celosia_accelerator_tb;
     busy = busy + 1;
     if (busy == `LIMIT) begin
       $display("FAIL: still busy after %0d cycles", busy);
-      $finish;
+      fail;
     end
   end
 endmodule

@@ -1,6 +1,7 @@
 """The driver in C, compiled for this computer, on a machine whose registers it reaches by calls."""
 
 import ctypes
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +44,32 @@ void (*celosia_write32)(uintptr_t addr, uint32_t value);
 void (*celosia_write8)(uintptr_t addr, uint8_t value);
 """
 _TIMEOUT = 300.0  # seconds
+
+
+def check_languages(folder: Path, model: str, part: str = "celosia") -> None:
+    """Compile and link a folder's files as C and as C++, in C++ around C, and freestanding.
+
+    Each of ``model`` and the function that loads it, of a part of the driver, is used.
+    """
+    use = f'#include "{model}_model.h"\n'
+    use += f"int main(void) {{ celosia_t it = {{0, 0, 0, 1}}; return {part}_load(&it, "
+    use += f"&{model}_model); }}\n"
+    sources = sorted(path.name for path in folder.glob("*.c"))
+    for name in ("use.c", "use.cpp"):
+        (folder / name).write_text(use, encoding="utf-8")
+    log, warnings = folder / "languages.log", ["-Wall", "-Wextra", "-Werror"]
+    for command in (
+        ["gcc", *FLAGS, "-ffreestanding", "-c", *sources],
+        ["g++", *warnings, "-o", "mixed", "use.cpp", *(f"{Path(one).stem}.o" for one in sources)],
+        ["gcc", *FLAGS, "-o", "in_c", "use.c", *sources],
+        ["g++", *warnings, "-x", "c++", "-o", "in_cpp", "use.c", *sources],
+    ):
+        run(command, what="Driver", cwd=folder, log=log, timeout=_TIMEOUT)
+    # ARM before version 6 has no fence, and no library with one where firmware stands alone.
+    for version, fences in ((4, False), (5, False), (7, True)):
+        command = ["gcc", "-E", f"-D__ARM_ARCH={version}", "celosia.c"]
+        text = subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
+        assert (b"__sync_synchronize()" in text) == fences
 
 
 class Accelerator(ctypes.Structure):

@@ -17,8 +17,16 @@ static void celosia_write32(uintptr_t addr, uint32_t value) { *(volatile uint32_
 static void celosia_write8(uintptr_t addr, uint8_t value) { *(volatile uint8_t *)addr = value; }
 #endif
 
-#ifdef __GNUC__
-#define FENCE() __sync_synchronize() /* memory is written before a run starts, and read after */
+/* Memory is written before a run starts, and read after it; CELOSIA_FENCE() is what orders it on a
+ * processor that none of these are for. ARM before version 6, and Thumb of version 6, has no
+ * instruction for it and keeps the order by itself: the compiler must, too. */
+#ifdef CELOSIA_FENCE
+#define FENCE() CELOSIA_FENCE()
+#elif defined(__ARM_ARCH) && \
+    (__ARM_ARCH < 6 || (__ARM_ARCH == 6 && defined(__thumb__) && !defined(__ARM_ARCH_6M__)))
+#define FENCE() __asm__ volatile("" ::: "memory")
+#elif defined(__GNUC__)
+#define FENCE() __sync_synchronize()
 #else
 #define FENCE() ((void)0)
 #endif
@@ -122,7 +130,7 @@ enum celosia_result celosia_begin(const celosia_t *it, const celosia_model_t *mo
     while (request != end && request->rows != rows) request++;
     if (request == end) return CELOSIA_ROWS;
     if (celosia_busy(it)) return CELOSIA_BUSY;
-    celosia_give(it, tensor->addr, input, rows * row_bytes);
+    celosia_give(it, tensor->addr, (const uint8_t *)input, rows * row_bytes);
     /* Rows that are missing are 0. */
     for (uint32_t place = rows * row_bytes; place < tensor->rows * row_bytes; place++) {
         const uint32_t byte = place % size_of(tensor);
@@ -149,7 +157,7 @@ enum celosia_result celosia_end(const celosia_t *it, const celosia_model_t *mode
     const uint32_t status = celosia_status(it);
     if (status & CELOSIA_REGISTERS__STATUS__BUSY_bm) return CELOSIA_BUSY;
     if (status & CELOSIA_REGISTERS__STATUS__ERROR_bm) return CELOSIA_FAILED;
-    celosia_take(it, tensor->addr, output, bytes);
+    celosia_take(it, tensor->addr, (uint8_t *)output, bytes);
     return CELOSIA_OK;
 }
 

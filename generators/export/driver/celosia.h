@@ -9,6 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum celosia_result {
     CELOSIA_OK = 0,
     CELOSIA_ABSENT,  /* what is read at the place of the registers is not an accelerator's ID */
@@ -109,5 +113,9 @@ void celosia_dequantize(const celosia_tensor_t *tensor, const void *from, size_t
 
 /* The column of the largest of a row's elements, the first of several. */
 uint32_t celosia_largest(const celosia_tensor_t *tensor, const void *row);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -4,6 +4,10 @@
 
 #include "celosia.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Number from which the value of a register is made. */
 enum celosia_index {
     CELOSIA_BY_TOKEN,    /* the run's token of some row, 0 where it has fewer */
@@ -40,14 +44,13 @@ typedef struct {
 typedef struct {
     const char *name;
     const celosia_fill_t *setup;
-    uint32_t setup_count;
     const uint32_t *program;
-    uint32_t program_words;
-    uint32_t memory_bytes;           /* external memory that the model takes */
     celosia_call_t step;             /* takes one token */
     celosia_call_t words, chunk;     /* take several, up to `rows`, one after the other */
-    celosia_call_t lookup, encode;   /* take a source */
     celosia_call_t scores;           /* stores the scores behind the last token */
+    celosia_call_t lookup, encode;   /* take a source */
+    uint32_t setup_count, program_words;
+    uint32_t memory_bytes;           /* external memory that the model takes */
     uint32_t rows;                   /* tokens of a chunk, at most */
     uint32_t capacity, sinks;        /* tokens that the cache has room for, and that never leave */
     uint32_t places;                 /* tokens of a text, at most */
@@ -95,5 +98,9 @@ enum celosia_result celosia_text_choose(const celosia_t *it, const celosia_text_
  * that `logits.scale` is the step of. */
 enum celosia_result celosia_text_scores(const celosia_t *it, const celosia_text_model_t *model,
                                         int16_t *scores);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

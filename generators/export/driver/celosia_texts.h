@@ -4,6 +4,10 @@
 
 #include "celosia_text.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* A model that is compiled for two texts; celosia_text_take and celosia_text_source are not for it.
  */
 typedef struct {
@@ -28,5 +32,9 @@ enum celosia_result celosia_texts_take(const celosia_t *it, const celosia_texts_
 
 /* Makes the scores of the second text. Behind it the same two give what follows that text. */
 enum celosia_result celosia_texts_second(const celosia_t *it, const celosia_texts_model_t *model);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
