@@ -9,8 +9,11 @@ NO_NETS = "`default_nettype none\n"
 """First line of projects that declare every net."""
 
 
-def refused_by_slang(*files: Path, options: str = "-Wextra") -> bool:
-    """Return whether slang has anything to say of files as IEEE 1800; it says so on its own."""
+def refused_by_slang(*files: Path, options: str = "-Wextra -Wno-width-trunc") -> bool:
+    """Return whether slang has anything to say of files as IEEE 1800; it prints it.
+
+    A shift whose lowest bits are taken is no mistake.
+    """
     driver = Driver()
     driver.addStandardArgs()
     given = driver.parseCommandLine(" ".join(["slang", options, *map(str, files)]))
