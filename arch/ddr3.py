@@ -10,8 +10,10 @@ DELAYS = 8
 """Read delays of each byte lane."""
 SLIPS = 4
 """Places within a burst at which a byte lane's data may begin."""
-RESET_WAIT = 1 << 15
-"""Time with the chip's reset before the first step (cycles): 200 us (JEDEC) up to 163 MHz."""
+RESET_WAIT = 1 << 16
+"""Time with the chip's reset before the first step (cycles): 200 us (JEDEC) up to 327 MHz."""
+AWAKE_WAIT = 1 << 17
+"""Time from the end of the reset to CKE (cycles): 500 us (JEDEC) up to 262 MHz."""
 
 _SHORT = 32  # cycles: longer than a write or a read takes, and than tRCD, tWR and tRP
 # Two bursts of four 32-bit words, each the other's complement, which no shift and no exchange of
@@ -20,6 +22,7 @@ _WORDS = (0x3A6C_51E2, 0xC517_0F9B, 0x6E82_B4D1, 0x1D49_E736)
 _PATTERNS = (_WORDS, tuple(word ^ 0xFFFF_FFFF for word in _WORDS))
 
 _HARDWARE = 0x01
+_CKE, _RESET_N = 0x02, 0x08  # bits of the control register
 _CS, _WE, _CAS, _RAS, _WRITES, _READS = (1 << bit for bit in range(6))
 
 
@@ -131,6 +134,8 @@ def start_of(
 
     wake = [control(0, RESET_WAIT)]
     for addr, bank, command, controls, wait in sequence:
+        if controls and command & (_CKE | _RESET_N) == _RESET_N:
+            wait = max(wait, AWAKE_WAIT)
         wake += place(0, addr, bank)
         wake += [control(command, wait)] if controls else issue(0, command, wait)
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from arch.errors import InputError
 from arch.tables import own_table
 
-POSTPONED = 8
-"""Refreshes that may be late at most (JEDEC's limit for SDR SDRAM)."""
+POSTPONED = 7
+"""Refreshes that may be late at most, as makers state 8 or 9 average times between two."""
+
+URGENT = 4
+"""Late refreshes from which on one may begin within a piece."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +45,9 @@ class SdramTiming:
 class SdramChip:
     """A chip, or several side by side that share commands and addresses.
 
-    Times are in nanoseconds where nothing else is said. Of ``2**bank_bits`` banks each has
-    ``2**row_bits`` rows of ``2**col_bits`` columns of ``data_width`` bits.
+    Times are in nanoseconds where nothing else is said; where a data sheet says clocks, or both,
+    a field ``_clocks`` has the least clocks. Of ``2**bank_bits`` banks each has ``2**row_bits``
+    rows of ``2**col_bits`` columns of ``data_width`` bits.
     """
 
     name: str
@@ -59,12 +63,16 @@ class SdramChip:
     ras: float
     rc: float
     rfc: float
-    wr: float
-    rrd: float
-    mrd: int = 2
-    """Cycles."""
+    wr: float = 0.0
+    wr_clocks: int = 1
+    rrd: float = 0.0
+    rrd_clocks: int = 1
+    mrd: float = 0.0
+    mrd_clocks: int = 2
+    refreshes: int
+    """Refreshes in ``refresh_ms``; a chip may need more than one for a row's address."""
     refresh_ms: float = 64.0
-    """In which every row is refreshed once (milliseconds)."""
+    """Milliseconds."""
     init_us: float = 200.0
     """From power-on to the first command (microseconds)."""
 
@@ -78,7 +86,8 @@ class SdramChip:
         """Return the times in cycles of a clock (Hz).
 
         Raises :class:`InputError` where the chip is not made for so fast a clock, or where the
-        refreshes of a row take longer than there is time between them.
+        clock is so slow that refreshes take longer than there is time between them, or that a row
+        moves for longer than they may wait.
         """
         if not 0 < clock <= self.max_mhz * 1e6:
             raise InputError(
@@ -86,10 +95,9 @@ class SdramChip:
                 f"{clock / 1e6:g} MHz"
             )
 
-        def cycles(nanoseconds: float) -> int:
-            return max(1, math.ceil(nanoseconds * 1e-9 * clock - 1e-9))
+        def cycles(nanoseconds: float, clocks: int = 1) -> int:
+            return max(clocks, math.ceil(nanoseconds * 1e-9 * clock - 1e-9))
 
-        rows = 1 << self.row_bits
         timing = SdramTiming(
             cas=2 if clock <= self.cas_mhz * 1e6 else 3,
             rcd=cycles(self.rcd),
@@ -97,13 +105,16 @@ class SdramChip:
             ras=cycles(self.ras),
             rc=cycles(self.rc),
             rfc=cycles(self.rfc),
-            wr=cycles(self.wr),
-            rrd=cycles(self.rrd),
-            mrd=self.mrd,
-            refresh=math.floor(self.refresh_ms * 1e-3 * clock / rows),
+            wr=cycles(self.wr, self.wr_clocks),
+            rrd=cycles(self.rrd, self.rrd_clocks),
+            mrd=cycles(self.mrd, self.mrd_clocks),
+            refresh=math.floor(self.refresh_ms * 1e-3 * clock / self.refreshes),
             init=cycles(self.init_us * 1e3),
         )
-        if timing.refresh < 4 * (timing.rp + timing.rfc + timing.rcd):
+        # No refresh begins within a piece whose columns move, which is of a row at most.
+        piece = (1 << self.col_bits) + timing.ras + timing.wr + timing.rp
+        waits = (POSTPONED + 1 - URGENT) * timing.refresh < piece
+        if waits or timing.refresh < 4 * (timing.rp + timing.rfc + timing.rcd):
             raise InputError(
                 f"Clock of {self.name} must leave time between refreshes, which "
                 f"{clock / 1e6:g} MHz does not"

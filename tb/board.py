@@ -17,6 +17,7 @@ from arch.sdram import SdramChip
 from generators.cache import cached, digest, run_folder
 from generators.process import tail
 from generators.verilog.verilog import to_verilog
+from tb.devices import data_sheets
 from tb.machine import end_simulation
 from tb.toolchain import (
     COMPILER_OPTIONS,
@@ -79,8 +80,7 @@ def build_board(
     flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
     reached = ""
     if sdram is not None:
-        chip = {name: value for name, value in asdict(sdram).items() if name != "name"}
-        values = {name.upper(): value for name, value in chip.items()}
+        values = data_sheets.SDRAM[sdram.name].figures(1e9 / clock)
         values |= {"CLOCK": clock, "LAST": top.config.mem_addr_width}
         flags += ["-CFLAGS", " ".join(f"-DSDRAM_{name}={value}" for name, value in values.items())]
         reached = _WATCHED
@@ -95,7 +95,10 @@ def build_board(
         chip |= {"clock": clock}
         flags += ["-CFLAGS", " ".join(f"-DPSRAM_{name.upper()}={v}" for name, v in chip.items())]
     if flash is not None:
-        chip = {name: value for name, value in asdict(flash.chip).items() if name != "name"}
+        chip = asdict(data_sheets.FLASH[flash.chip.name])
+        chip = {
+            name: value for name, value in chip.items() if name not in ("source", "seen", "qpi")
+        }
         chip |= {"lanes": flash.lanes, "addr": flash.addr, "clock": clock, "board_ns": BOARD_NS}
         flags += ["-CFLAGS", " ".join(f"-DFLASH_{name.upper()}={v}" for name, v in chip.items())]
     runtime = Runtime("harness")

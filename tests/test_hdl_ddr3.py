@@ -6,6 +6,7 @@ from importlib import metadata
 
 import pytest
 from amaranth.sim import Simulator
+from litedram import modules
 
 from arch.ddr3 import CHIPS, Ddr3Chip, Ddr3Start, start_of
 from arch.errors import InputError, RunError
@@ -14,9 +15,11 @@ from fpga.boards import get_board, with_sdram
 from fpga.build import board_verilog
 from fpga.ddr3.around import modelled
 from fpga.ddr3.core import ClockError, Ddr3, make_core
+from fpga.ddr3.generate import timed_module
 from generators.verilog.verilog import to_verilog
 from hdl.memory.ddr3.memory import Ddr3Memory
 from hdl.memory.ddr3.starter import Starter
+from tb.devices.data_sheets import DDR3
 from tb.port_bench import PortFigures, bench_port
 from tb.toolchain import missing_tools
 
@@ -36,15 +39,37 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """Registers of two byte lanes, each of which passes in its own windows of delays and places."""
+    """Registers of two byte lanes, each of which passes in its own windows of delays and places.
 
-    def __init__(self, windows: list[dict[int, range]]):
+    ``late`` lanes pass in the last test only, as a chip that warms up might; ``wrong`` lanes bring
+    another byte there, and ``silent`` ones no strobe.
+    """
+
+    def __init__(
+        self,
+        windows: list[dict[int, range]],
+        *,
+        late: tuple[int, ...] = (),
+        wrong: tuple[int, ...] = (),
+        silent: tuple[int, ...] = (),
+    ):
         self.windows = windows
+        self.late, self.wrong, self.silent = late, wrong, silent
+        self.seen = 0  # looks at the strobes of bursts
         self.written: dict[int, int] = {}
         self.log: list[tuple[int, int]] = []
         self.delays, self.places = [0, 0], [0, 0]
 
+    @property
+    def last(self) -> bool:
+        """Whether all delays of all places have been tested, each with two patterns."""
+        return self.seen >= 2 * 8 * 4
+
     def passes(self, lane: int) -> bool:
+        if self.last and lane in self.late:
+            return True
+        if self.last and lane in self.wrong:
+            return False
         return self.delays[lane] in self.windows[lane].get(self.places[lane], ())
 
     def write(self, addr: int, data: int) -> None:
@@ -65,8 +90,12 @@ class Bus:
         if addr == REGISTERS["ddrphy_burstdet_seen"]:
             inside = [
                 any(self.delays[lane] in each for each in self.windows[lane].values())
+                or (self.last and lane in self.late)
                 for lane in range(2)
             ]
+            if self.last:
+                inside = [each and lane not in self.silent for lane, each in enumerate(inside)]
+            self.seen += 1
             return inside[0] | inside[1] << 1
         good = self.written[addr - 8]  # data were written to the registers before
         for lane in range(2):
@@ -75,12 +104,17 @@ class Bus:
         return good
 
 
-def run_start(windows: list[dict[int, range]], waits: int = 1) -> tuple[Bus, dict[str, list[int]]]:
-    """Return the bus after the start, and what the starter says that it chose."""
+def run_start(
+    windows: list[dict[int, range]], waits: int = 1, answer: int = 1, **broken: tuple[int, ...]
+) -> tuple[Bus, dict[str, list[int]]]:
+    """Return the bus after the start, and what the starter says that it chose.
+
+    The bus answers after so many cycles; ``broken`` is how the chip is, as in :class:`Bus`.
+    """
     start = start_of(CHIP, REGISTERS, SEQUENCE, (0, 1))
     quick = tuple(dataclasses.replace(step, wait=min(step.wait, waits)) for step in start.wake)
     unit = Starter(dataclasses.replace(start, wake=quick))
-    bus = Bus(windows)
+    bus = Bus(windows, **broken)
     found: dict[str, list[int]] = {}
 
     async def registers(ctx):
@@ -90,7 +124,7 @@ def run_start(windows: list[dict[int, range]], waits: int = 1) -> tuple[Bus, dic
             )
             ctx.set(unit.ack, 0)
             if stb:
-                await ctx.tick()  # an answer takes its time
+                await ctx.tick().repeat(answer)  # an answer takes its time
                 if we:
                     bus.write(4 * adr, data)
                 else:
@@ -150,9 +184,52 @@ def test_the_chip_is_started_by_litedrams_sequence() -> None:
     ]
 
 
+def test_the_chip_is_reset_and_waited_for_as_long_as_jedec_says() -> None:
+    core = make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, 80.0, model=True)
+    control = core.start.begin[0].addr
+    waits = {step.data: step.wait for step in core.start.wake if step.addr == control}
+    # RESET# alone is let go, then CKE: 200 us and 500 us at the fastest clock of a core (MHz).
+    reset, alone, enabled = waits
+    assert (reset & 0x0A, alone & 0x0A, enabled & 0x0A) == (0, 0x08, 0x0A)
+    assert waits[reset] / 200 >= 200
+    assert waits[alone] / 200 >= 500
+    # The mode registers in JEDEC's order, and the chip's termination calibrated.
+    banks = [step.data for step in core.start.wake if step.addr == control + 0x10]
+    assert banks[2:] == [2, 3, 1, 0, 0]
+
+
+@pytest.mark.parametrize(("name", "mhz"), [("MT41K64M16", 70.0), ("MT41K256M16", 100.0)])
+def test_litedrams_times_are_not_shorter_than_the_data_sheets(name: str, mhz: float) -> None:
+    chip, sheet = timed_module(getattr(modules, name)), DDR3[name]
+    timing = chip(mhz * 1e6, "1:2").timing_settings
+    period = 1e3 / mhz
+    for field in ("rp", "rcd", "wr", "rfc", "ras", "faw"):
+        assert getattr(timing, f"t{field.upper()}") * period >= getattr(sheet, field), field
+    assert timing.tREFI * period <= sheet.refi
+
+
 @pytest.mark.parametrize("windows", [[{}, {0: range(8)}], [{0: range(8)}, {}]])
 def test_a_lane_without_a_delay_that_passes_is_told(windows) -> None:
     assert run_start(windows)[1]["failed"] == [1]
+
+
+@pytest.mark.parametrize("lane", [0, 1])
+def test_a_lane_that_passes_in_the_last_test_alone_is_told(lane: int) -> None:
+    windows = [{0: range(8)}, {0: range(8)}]
+    windows[lane] = {}
+    assert run_start(windows, late=(lane,))[1]["failed"] == [1]
+
+
+@pytest.mark.parametrize("broken", [{"wrong": (0,)}, {"silent": (1,)}])
+def test_a_chip_that_fails_after_the_search_is_told(broken) -> None:
+    bus, found = run_start([{0: range(8)}, {3: range(2, 5)}], **broken)
+    assert (found["failed"], found["delays"], found["places"]) == ([1], [4, 3], [0, 3])
+    assert bus.log[-1] == (REGISTERS["sdram_dfii_control"], 1)
+
+
+def test_answers_that_come_late_are_waited_for() -> None:
+    _, found = run_start([{2: range(1, 5)}, {1: range(3)}], answer=9)
+    assert (found["failed"], found["delays"], found["places"]) == ([0], [3, 1], [2, 1])
 
 
 def bench(width: int, start: Ddr3Start | None = None, bursts: int = 3000) -> PortFigures:

@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.link import VERSION, Command, Identity, fingerprint, request
+from arch.link import (
+    ANSWER_HEADER,
+    VERSION,
+    Command,
+    Identity,
+    Status,
+    fingerprint,
+    request,
+)
 from arch.power_on import CRC_BYTES, HEADER_BYTES, REFUSALS, Op, Refusal, record, seal
 from arch.presets import PRESETS
 from arch.registers import REGISTER_MAP
@@ -24,10 +32,14 @@ RUN_CYCLES = 70
 
 
 class Host:
-    """A link whose machine takes some cycles for a run, which may end with an error."""
+    """A link whose machine takes some cycles for a run, which may end with an error.
 
-    def __init__(self, status=0):
+    ``answers`` makes another answer of that to a request of some number.
+    """
+
+    def __init__(self, status=0, answers=None):
         self.status, self.begun, self.asked = status, 0, []
+        self.answers = answers or (lambda _number, found: found)
         self.link = LinkModel(IDENTITY, 8, lambda _addr: 0, self._write)
 
     def _write(self, addr, value):
@@ -38,13 +50,16 @@ class Host:
         """Answer a request; CORRUPT where it is not whole."""
         self.asked.append(frame)
         found = b"".join(map(self.link.receive, frame))
-        return found or self.link.quiet()
+        return self.answers(len(self.asked) - 1, found or self.link.quiet())
 
 
-def play(contents, seed, status=0):
-    """Return text, refused, and the host of a circuit that powers on with a flash's contents."""
-    unit = PowerOn(IDENTITY.configuration, ADDR, SIZE)
-    host, rng, text = Host(status), np.random.default_rng(seed), b""
+def play(contents, seed, size, host, late=0):
+    """Return text, refused, and the reads of a circuit that powers on with a flash's contents.
+
+    The link answers ``late`` cycles later than it could.
+    """
+    unit = PowerOn(IDENTITY.configuration, ADDR, size)
+    rng, text = np.random.default_rng(seed), b""
     reads, gone = [], []
 
     async def flash(ctx):
@@ -76,6 +91,8 @@ def play(contents, seed, status=0):
             begun = host.begun
             answer = host.ask(frame)
             frame = b""
+            for _ in range(late):
+                await ctx.tick()
             if host.begun > begun:
                 ctx.set(unit.status, 1)
             for each in answer:
@@ -118,17 +135,17 @@ def play(contents, seed, status=0):
         simulator.add_testbench(process, background=True)
     simulator.add_testbench(bench)
     simulator.run()
-    return text, bool(refused[0]), host, reads
+    return text, bool(refused[0]), reads
 
 
-def compare(contents, seed, status=0):
+def compare(contents, seed, status=0, *, size=SIZE, answers=None, late=0):
     """Compare a power-on with the golden one, and return that and the circuit's host."""
-    contents += bytes(SIZE - ADDR - len(contents))
-    golden = Host(status)
+    contents += bytes(size - ADDR - len(contents))
+    golden, host = Host(status, answers), Host(status, answers)
     wanted = power_on(
-        contents, SIZE - ADDR, IDENTITY.configuration, golden.ask, lambda: golden.status
+        contents, size - ADDR, IDENTITY.configuration, golden.ask, lambda: golden.status
     )
-    text, refused, host, reads = play(contents, seed, status)
+    text, refused, reads = play(contents, seed, size, host, late)
     assert text == wanted.text
     assert refused == (wanted.refusal is not None)
     assert host.asked == golden.asked
@@ -200,6 +217,41 @@ def test_nothing_of_an_image_with_a_flipped_bit_is_done(place):
 def test_an_image_that_cannot_be_carried_out_is_stopped(body):
     wanted, _, _ = compare(seal(CONFIG, body), 1)
     assert wanted.refusal == Refusal.STOPPED
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status != Status.OK])
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_an_answer_with_an_error_stops_the_image(number, status):
+    def answers(at, found):
+        return found[:1] + bytes([status]) + found[2:] if at == number else found
+
+    wanted, host, _ = compare(IMAGE, 1, answers=answers)
+    assert wanted.refusal == Refusal.STOPPED
+    assert len(host.asked) == number + 1
+
+
+def test_an_answer_that_comes_late_is_waited_for():
+    wanted, _, _ = compare(IMAGE, 2, late=400)
+    assert (wanted.text, wanted.refusal) == (b"ok some words!\r\n", None)
+
+
+def test_another_answer_has_another_text():
+    def answers(at, found):
+        start = 1 + ANSWER_HEADER
+        return found[:start] + b"\1\x7f" + found[start + 2 :] if at == 2 else found
+
+    wanted, host, _ = compare(IMAGE, 3, answers=answers)
+    assert wanted.text == b"ok a!\r\n"
+    assert host.link.memory[40:43] == bytes(3)
+
+
+def test_an_image_may_fill_the_flash_and_not_more():
+    wanted, _, _ = compare(IMAGE, 1, size=ADDR + len(IMAGE))
+    assert wanted.refusal is None
+    wanted = power_on(IMAGE, len(IMAGE) - 1, IDENTITY.configuration, bytes, int)
+    assert wanted.refusal == Refusal.CORRUPT
+    text, refused, _ = play(IMAGE, 1, ADDR + len(IMAGE) - 1, Host())
+    assert (text, refused) == (wanted.text, True)
 
 
 def test_a_run_with_an_error_is_told():

@@ -10,8 +10,8 @@ from amaranth.sim import Simulator
 from arch.presets import PRESETS
 from arch.psram import CHIPS, side_by_side
 from hdl.memory.psram.controller import PsramController
+from tb.devices.psram import PsramModel
 from tests.support.bursts import random_bench, reading_in_order, receive, send
-from tests.support.psram import PsramModel
 
 TINY = PRESETS["tiny"]
 PINS = ("ck", "ck_n", "cs_n", "reset_n", "dq_o", "dq_oe", "rwds_o", "rwds_oe")

@@ -10,23 +10,59 @@ from amaranth.sim import Simulator
 from arch.presets import PRESETS
 from arch.sdram import CHIPS
 from hdl.memory.sdram.controller import SdramController
-from tests.support.bursts import random_bench, reading_in_order, receive, send
-from tests.support.sdram import SdramModel
+from tb.devices.data_sheets import SDRAM, Time
+from tb.devices.sdram import SdramModel
+from tests.support.bursts import (
+    crowded_benches,
+    random_bench,
+    reading_in_order,
+    receive,
+    send,
+)
 
 TINY = PRESETS["tiny"]
-IS42S16160G_7, W9825G6KH_6, M12L64322A_5T = CHIPS.values()
+IS42S16160G_7, W9825G6KH_6, M12L64322A_5T = (
+    CHIPS[name] for name in ("IS42S16160G-7", "W9825G6KH-6", "M12L64322A-5T")
+)
 PINS = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o", "dq_oe")
-SMALL = dataclasses.replace(
-    IS42S16160G_7, row_bits=11, col_bits=5, init_us=1.0, refresh_ms=2.0, rc=75, mrd=8
+
+
+def another(chip, **changes):
+    """Return a chip and its data sheet, both with changes: a field, ours and the sheet's value."""
+    ours = {name: value for name, (value, _) in changes.items()}
+    theirs = {}
+    for name, (_, value) in changes.items():
+        theirs |= value if isinstance(value, dict) else {_SHEET.get(name, name): value}
+    sheet = dataclasses.replace(SDRAM[chip.name], **theirs)
+    return dataclasses.replace(chip, **ours), sheet
+
+
+_SHEET = {"init_us": "power", "refresh_ms": "ref"}
+SOON = {"init_us": (1.0, 1.0)}
+"""Awake after a microsecond."""
+FEW = {"row_bits": (11, {"rows": 2048}), "refreshes": (2048, 2048)}
+"""So few rows that the bytes of a bench reach all of them."""
+SMALL = another(
+    IS42S16160G_7,
+    **FEW,
+    **SOON,
+    col_bits=(5, {"columns": 32}),
+    refresh_ms=(2.0, 2.0),
+    rc=(75, Time(ns=75)),
+    mrd_clocks=(8, {"mrd": Time(clocks=8)}),
 )
 """Short rows, so that bursts cross them often."""
 
 
-def simulate(config, chip, clock, *benches, **timing):
-    """Run benches on a controller, with times of its own, and a model of its chip; return that."""
+def simulate(config, device, clock, *benches, model=None, **timing):
+    """Run benches on a controller, with times of its own, and a model of its chip; return that.
+
+    ``device`` is the chip and its data sheet.
+    """
+    chip, sheet = device
     unit = SdramController(config, chip, clock)
     unit.timing = dataclasses.replace(unit.timing, **timing)
-    model = SdramModel(chip, clock)
+    model = model or SdramModel(sheet, clock)
     rng = np.random.default_rng(1)
 
     async def pins(ctx):
@@ -53,25 +89,32 @@ def simulate(config, chip, clock, *benches, **timing):
 CASES = [
     (SMALL, 100e6, 64),
     (SMALL, 143e6, 16),
-    (dataclasses.replace(M12L64322A_5T, row_bits=11, col_bits=4, init_us=1.0), 90e6, 128),
+    (another(M12L64322A_5T, **SOON, col_bits=(4, {"columns": 16})), 90e6, 128),
     (
-        dataclasses.replace(W9825G6KH_6, row_bits=11, col_bits=6, init_us=1.0, rp=40, rrd=31),
+        another(
+            W9825G6KH_6,
+            **FEW,
+            **SOON,
+            col_bits=(6, {"columns": 64}),
+            rp=(40, Time(ns=40)),
+            rrd=(31, Time(ns=31)),
+        ),
         60e6,
         32,
     ),
 ]
 
 
-def random_bursts(chip, clock, width, **timing):
+def random_bursts(device, clock, width, **timing):
     """Compare random bursts with bytes in an array; return the model and the bytes."""
     config = TINY.replace(mem_width=width, mem_addr_width=16)
     bench, memory = random_bench(config, np.random.default_rng(width))
-    return simulate(config, chip, clock, bench, **timing), memory
+    return simulate(config, device, clock, bench, **timing), memory
 
 
-@pytest.mark.parametrize(("chip", "clock", "width"), CASES)
-def test_random_bursts_keep_every_time_of_the_chip(chip, clock, width):
-    model, memory = random_bursts(chip, clock, width)
+@pytest.mark.parametrize(("device", "clock", "width"), CASES)
+def test_random_bursts_keep_every_time_of_the_chip(device, clock, width):
+    model, memory = random_bursts(device, clock, width)
     assert all(model.memory[place] == value for place, value in memory.items())
     assert model.counts[1] > 8, "there were refreshes between the bursts"
 
@@ -114,17 +157,90 @@ def test_a_burst_that_stops_is_refreshed_within():
 )
 def test_a_controller_that_hurries_is_found_out(timing, rule):
     # A row is accessed three cycles behind the command that opens it, or later.
-    chip = dataclasses.replace(SMALL, rcd=25) if rule == "tRCD" else SMALL
+    slow = {**FEW, **SOON, "col_bits": (5, {"columns": 32}), "rcd": (25, Time(ns=25))}
+    device = another(IS42S16160G_7, **slow) if rule == "tRCD" else SMALL
     with pytest.raises(AssertionError, match=rule):
-        random_bursts(chip, 143e6, 16, **timing)
+        random_bursts(device, 143e6, 16, **timing)
+
+
+SLOW = another(
+    W9825G6KH_6,
+    **FEW,
+    **SOON,
+    col_bits=(4, {"columns": 16}),
+    rrd_clocks=(9, {"rrd": Time(clocks=9)}),
+)
+"""Banks are opened so seldom that a row is waited for."""
+ONE_BANK = [row << 11 | col for row in range(64) for col in (0, 512)]
+"""Bytes of a bank of ``IS42S16160G_7``, in two places of each of 64 rows."""
+
+
+@pytest.mark.parametrize(
+    ("device", "clock", "width", "addrs", "lengths"),
+    [
+        (another(IS42S16160G_7, **SOON), 100e6, 16, ONE_BANK, (1, 2, 5)),
+        (another(IS42S16160G_7, **SOON), 143e6, 32, range(0, 1 << 14, 252), (1, 3)),
+        (SLOW, 100e6, 16, range(0, 1 << 12, 32), (1, 2, 3)),
+    ],
+    ids=["one bank", "turns", "rare rows"],
+)
+def test_bursts_that_wait_for_each_other_keep_every_time(device, clock, width, addrs, lengths):
+    config = TINY.replace(mem_width=width, mem_addr_width=17)
+    rng = np.random.default_rng(width)
+    benches, memory = crowded_benches(config, rng, addrs, 60, lengths)
+    model = simulate(config, device, clock, *benches)
+    assert {place: model.memory[place] for place in memory} == memory
+
+
+def test_a_refresh_that_is_urgent_waits_for_columns_that_move():
+    device = another(IS42S16160G_7, **SOON, refresh_ms=(12.0, 12.0))
+    config = TINY.replace(mem_width=64, mem_addr_width=16)
+    model = SdramModel(device[1], 143e6)
+    refreshes = []
+
+    async def bench(ctx, unit):
+        # A row of 128 words, whose columns stop, but not so long that a refresh is urgent.
+        rng, rests = np.random.default_rng(3), 5 * unit.timing.refresh // 2
+        await send(ctx, unit.read.request, {"addr": 0, "last": 127}, rng, 0)
+        for place in range(128):
+            if place == 3:
+                await ctx.tick().repeat(rests)
+            await receive(ctx, unit.read.data, rng, 0)
+            refreshes.append(model.counts[1])
+        await ctx.tick().repeat(unit.timing.refresh // 2)
+        refreshes.append(model.counts[1])
+
+    simulate(config, device, 143e6, bench, model=model)
+    assert refreshes[:121] == [refreshes[0]] * 121
+    assert refreshes[-1] >= refreshes[0] + 4
+
+
+@pytest.mark.parametrize("broken", [{"late": 1}, {"wrong": 0x40}])
+def test_a_chip_that_answers_late_or_wrong_is_found_out(broken):
+    config = TINY.replace(mem_width=16, mem_addr_width=16)
+    bench, _ = random_bench(config, np.random.default_rng(5), bursts=6)
+    with pytest.raises(AssertionError, match="0x"):
+        simulate(config, SMALL, 100e6, bench, model=SdramModel(SMALL[1], 100e6, **broken))
+
+
+def test_a_chip_with_more_refreshes_than_rows_gets_them():
+    device = another(M12L64322A_5T, **SOON)
+    assert device[0].refreshes == 4096
+    config = TINY.replace(mem_width=32, mem_addr_width=20)
+
+    async def bench(ctx, _unit):
+        await ctx.tick().repeat(6_000)
+
+    model = simulate(config, device, 50e6, bench)
+    assert 8 + 120 // 15.625 - 1 <= model.counts[1] <= 8 + 120 // 15.625 + 1
 
 
 def test_reading_in_order_is_a_column_a_cycle_but_for_refreshes_and_rows():
-    chip = dataclasses.replace(IS42S16160G_7, init_us=1.0)
+    device = another(IS42S16160G_7, **SOON)
     config = TINY.replace(mem_width=64, mem_addr_width=24)
     words, bursts = 256, 12
     benches, taken = reading_in_order(config, words, bursts)
-    simulate(config, chip, 100e6, *benches)
+    simulate(config, device, 100e6, *benches)
     columns = words * bursts * 4
     assert taken[-1] - taken[0] == 12_516
     assert columns / (taken[-1] - taken[0]) > 0.97

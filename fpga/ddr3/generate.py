@@ -39,11 +39,19 @@ def _sequence(core) -> list[tuple[int, int, int, bool, int]]:
     return found
 
 
-def _in_nanoseconds(module):
-    """Return a chip's class whose time of a refresh is in nanoseconds.
+_LONGEST = 50.0
+"""Longest period of a core's clock (ns)."""
 
-    LiteDRAM has it in cycles of the fastest clock of a speed grade, which here are several times
-    as long: refreshes would take an eighth of all time.
+_WR = 15.0
+"""tWR of DDR3 of any speed (JEDEC, ns), of which LiteDRAM has less for some chips."""
+
+
+def timed_module(module):
+    """Return a chip's class whose time of a refresh is in nanoseconds, and its tWR JEDEC's.
+
+    LiteDRAM has the former in cycles of the fastest clock of a speed grade, which here are several
+    times as long: refreshes would take an eighth of all time. It counts the time between two
+    refreshes up to a whole cycle, so that it gets one of the slowest clock's less.
     """
     times = dict(module.speedgrade_timings)
     usual = times["default"]
@@ -51,16 +59,19 @@ def _in_nanoseconds(module):
     cycles, least = usual.tRFC
     longest = max(cycles * 2000 / int(grade), least or 0)
     times["default"] = type(usual)(
-        usual.tRP, usual.tRCD, usual.tWR, (None, longest), usual.tFAW, usual.tRAS
+        usual.tRP, usual.tRCD, max(usual.tWR, _WR), (None, longest), usual.tFAW, usual.tRAS
     )
-    return type(module.__name__, (module,), {"speedgrade_timings": times})
+    technology = copy.copy(module.technology_timings)
+    technology.tREFI -= _LONGEST
+    changed = {"speedgrade_timings": times, "technology_timings": technology}
+    return type(module.__name__, (module,), changed)
 
 
 def main(folder: Path) -> None:
     """Write the core's files."""
     wanted = json.loads((folder / "core.json").read_text(encoding="utf-8"))
     config = wanted["config"]
-    config["sdram_module"] = _in_nanoseconds(getattr(modules, config["sdram_module"]))
+    config["sdram_module"] = timed_module(getattr(modules, config["sdram_module"]))
     if wanted["model"]:
         # The generator knows classes of PHYs by identity; all else of the core stays as it is.
         phy.ECP5DDRPHY = model.ModelPhy.of(phy.ECP5DDRPHY, config, wanted["watched"])

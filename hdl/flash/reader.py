@@ -1,11 +1,13 @@
 """Bytes out of an SPI flash."""
 
-from amaranth.hdl import Cat, Const, Module, Signal, unsigned
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.errors import InputError
-from arch.flash import ADDR_WIDTH, READS, WAITED, WAKE, FlashChip
+from arch.flash import ADDR_WIDTH, READS, WAITED, FlashChip, FlashStep, start_up
 from hdl.component import Component
 
 READ = data.StructLayout({"addr": unsigned(ADDR_WIDTH), "last": unsigned(ADDR_WIDTH)})
@@ -34,6 +36,18 @@ class FlashPins(wiring.Signature):
         )
 
 
+def _of(stage: Signal, values: Sequence[int], width: int) -> Value:
+    """Return the value that belongs to the bit of ``stage`` that is 1."""
+
+    def bit(place: int) -> Value:
+        found = [bool(value >> place & 1) for value in values]
+        few = sum(found) <= len(found) // 2
+        chosen = Cat(stage[at] for at, each in enumerate(found) if each == few).any()
+        return chosen if few else ~chosen
+
+    return Cat(bit(place) for place in range(width))
+
+
 class FlashReader(Component):
     """Reads bytes out of a flash in mode 0 (idle clock low, sampled as it rises).
 
@@ -41,8 +55,9 @@ class FlashReader(Component):
     clock stands still. A byte takes ``16 * half / lanes`` cycles, one more where ``half`` is 1, the
     first some ``80 * half`` more; ``half`` is that of :class:`arch.flash.FlashTiming` at ``clock``
     Hz.
-    The next request is taken after the last byte and the chip's rest. At first the flash is woken,
-    as an iCE40 leaves it in power-down.
+    The next request is taken after the last byte and the chip's rest. At first come the commands
+    of :func:`arch.flash.start_up`: an iCE40 leaves the flash in power-down, and whoever used it
+    before may have left it in another mode.
 
     Commands are those of the data sheets of W25Q128JV and IS25LP128F: Fast Read with one lane, Fast
     Read Quad Output with four, for which the chip's bit QE must be set. A data line is looked at
@@ -59,6 +74,7 @@ class FlashReader(Component):
         if lanes not in READS:
             raise InputError(f"Lanes of a flash must be 1 or 4, not {lanes!r}")
         self.timing = chip.at(clock)
+        self.steps = start_up(chip, lanes)
         self.lanes = lanes
         super().__init__(
             {
@@ -71,41 +87,50 @@ class FlashReader(Component):
     def elaborate(self, _platform):
         m = Module()
         times, pins = self.timing, self.pins
-        longest = max(times.half, times.deselect, times.wake, times.power)
+        # Two bits of a long time are enough, and take fewer tables.
+        top = 1 << times.wake.bit_length() - 1
+        waits = top + (1 << (times.wake - top - 1).bit_length() if times.wake - top > 1 else 1)
+        longest = max(times.half, times.deselect, waits + 1, times.power)
         timer = Signal(range(longest), init=times.power - 1)
         over = Signal()
         # The lines change as the clock falls: what is left to send, and clocks of what is sent.
-        rest = Signal(_COMMAND + ADDR_WIDTH)
+        # Levels stay: the first bit of what follows is 1, or there is one for each of them.
+        levels = [len(each.line) == 1 for each in self.steps]
+        sent = "".join(each.line for each in self.steps[sum(levels) :])
+        moves = sent[0] == "0"
+        sent = "1" * sum(levels) * moves + sent
+        width = max(_COMMAND + ADDR_WIDTH, len(sent))
+        rest = Signal(width, init=int(sent.ljust(width, "1"), 2))
+        others = Signal(3, init=0b111)
         clocks = Signal(range(_COMMAND + ADDR_WIDTH + WAITED))
         last = Signal(ADDR_WIDTH)
-        reads, wakes = Signal(), Signal()
+        reads, starts, level = Signal(), Signal(), Signal()
+        # The steps of the start-up, and last the command that reads: one of them is 1.
+        stage = Signal(len(self.steps) + 1, init=1)
+        steps = (*self.steps, FlashStep("", _COMMAND + ADDR_WIDTH + WAITED))
         byte = Signal(8)
         m.d.comb += [
             over.eq(timer == 0),
-            pins.dq_o.eq(Cat(rest[-1], Const(0b110, 3))),
+            starts.eq(~stage[-1]),
+            level.eq(_of(stage, [*levels, False], 1)),
+            pins.dq_o.eq(Cat(rest[-1], others)),
             self.o.payload.eq(byte),
         ]
         with m.If(~over):
             m.d.sync += timer.eq(timer - 1)
         with m.FSM():
-            with m.State("POWER"), m.If(over):
-                m.d.sync += [
-                    rest.eq(WAKE << ADDR_WIDTH),
-                    clocks.eq(_COMMAND - 1),
-                    wakes.eq(1),
-                    pins.cs_n.eq(0),
-                    timer.eq(times.half - 1),
-                ]
-                m.next = "LOW"
             with m.State("IDLE"):
-                m.d.comb += self.i.ready.eq(over)
-                with m.If(over & self.i.valid):
+                m.d.comb += self.i.ready.eq(over & ~starts)
+                with m.If(over & (starts | self.i.valid)):
+                    with m.If(~starts):
+                        command = Cat(self.i.payload.addr, Const(READS[self.lanes], _COMMAND))
+                        m.d.sync += rest.eq(command << (width - _COMMAND - ADDR_WIDTH))
                     m.d.sync += [
-                        rest.eq(Cat(self.i.payload.addr, Const(READS[self.lanes], _COMMAND))),
-                        clocks.eq(_COMMAND + ADDR_WIDTH + WAITED - 1),
+                        others.eq(_of(stage, [each.others for each in steps], 3)),
+                        clocks.eq(_of(stage, [each.clocks - 1 for each in steps], len(clocks))),
                         last.eq(self.i.payload.last),
                         pins.cs_n.eq(0),
-                        pins.dq_oe.eq(0b1101),
+                        pins.dq_oe.eq(0b1101 | _of(stage, [each.quad for each in steps], 1) << 1),
                         timer.eq(times.half - 1),
                     ]
                     m.next = "LOW"
@@ -117,17 +142,18 @@ class FlashReader(Component):
                 m.d.sync += [
                     pins.sck.eq(0),
                     timer.eq(times.half - 1),
-                    rest.eq(rest << 1),
                     byte.eq(Cat(come, byte)),
                     clocks.eq(clocks - 1),
                 ]
+                with m.If(~level | (clocks == 0) if moves else ~level):
+                    m.d.sync += rest.eq(rest << 1)
                 if self.lanes == 4:
-                    with m.If(~wakes & ~reads & (clocks == WAITED)):
+                    with m.If(~starts & ~reads & (clocks == WAITED)):
                         m.d.sync += pins.dq_oe.eq(0)
                 m.next = "LOW"
                 with m.If(clocks == 0):
                     m.d.sync += [clocks.eq(8 // self.lanes - 1), reads.eq(1)]
-                    with m.If(wakes):
+                    with m.If(starts):
                         m.next = "END"
                     with m.Elif(reads):
                         m.next = "GIVE"
@@ -139,13 +165,8 @@ class FlashReader(Component):
                     with m.If(last == 0):
                         m.next = "END"
             with m.State("END"), m.If(over):
-                m.d.sync += [
-                    pins.cs_n.eq(1),
-                    timer.eq(times.deselect - 1),
-                    reads.eq(0),
-                    wakes.eq(0),
-                ]
-                with m.If(wakes):
-                    m.d.sync += timer.eq(times.wake - 1)
+                m.d.sync += [pins.cs_n.eq(1), timer.eq(times.deselect - 1), reads.eq(0)]
+                with m.If(starts):
+                    m.d.sync += [timer.eq(waits), stage.eq(stage << 1)]
                 m.next = "IDLE"
         return m

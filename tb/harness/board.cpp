@@ -21,7 +21,7 @@
 #include <cstring>
 
 #include "Vtop.h"
-#ifdef SDRAM_DATA_WIDTH
+#ifdef SDRAM_BITS
 #include "sdram.h"
 #include "traffic.h"
 #endif
@@ -222,7 +222,7 @@ int main(int argc, char** argv) {
     uint64_t time = 0, active = 0;
     line.start(top);
     top.rst = 1;
-#ifdef SDRAM_DATA_WIDTH
+#ifdef SDRAM_BITS
     Sdram sdram;
     Traffic traffic;
     if (*argv[3]) sdram.fill(argv[3]);
@@ -242,7 +242,7 @@ int main(int argc, char** argv) {
         if (line.before(top, terminal, time)) active = time;
         top.clk = 0;
         top.eval();
-#ifdef SDRAM_DATA_WIDTH
+#ifdef SDRAM_BITS
         sdram.step(top);
         traffic.step(top);
 #endif

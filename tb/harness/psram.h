@@ -1,5 +1,5 @@
 // PSRAM with HyperBus on the pins of a board's top level, which ends the program where one of its data sheet's
-// times is broken: the rules of tests/support/psram.py. The macros PSRAM_NAME are the fields of
+// times is broken: the rules of tb/devices/psram.py. The macros PSRAM_NAME are the fields of
 // arch.psram.PsramChip (nanoseconds, but for those in _US), PSRAM_CLOCK is the machine's clock (Hz).
 
 #include <cmath>

@@ -1,7 +1,9 @@
 // A chip of SDR SDRAM on the pins of a board's top level, which ends the program where one of its data
-// sheet's times is broken: the rules of tests/support/sdram.py. The macros SDRAM_NAME are the fields of
-// arch.sdram.SdramChip (nanoseconds, but for SDRAM_MRD in cycles) and SDRAM_CLOCK (Hz).
+// sheet's times is broken: the rules of tb/devices/sdram.py. The macros SDRAM_NAME are the fields of
+// tb.devices.data_sheets.SdramSheet (nanoseconds at SDRAM_CLOCK, in Hz, SDRAM_REF in milliseconds and
+// SDRAM_POWER in microseconds), and the fastest clocks SDRAM_CL2 and SDRAM_CL3 (MHz).
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +15,7 @@ class Sdram {
    public:
     Sdram() {
         for (Bank& bank : banks_) bank.row = -1;
-        memory_.resize(size_t{1} << (SDRAM_ROW_BITS + SDRAM_BANK_BITS + SDRAM_COL_BITS));
+        memory_.resize(size_t{SDRAM_ROWS} * SDRAM_BANKS * SDRAM_COLUMNS);
         for (size_t place = 0; place < memory_.size(); ++place) memory_[place] = place * 2654435761u;
     }
 
@@ -23,8 +25,8 @@ class Sdram {
         check(file != nullptr, "its contents cannot be read");
         size_t byte = 0;
         for (int value; (value = std::fgetc(file)) != EOF; ++byte) {
-            const int lane = byte % (SDRAM_DATA_WIDTH / 8) * 8;
-            uint32_t& word = memory_.at(byte / (SDRAM_DATA_WIDTH / 8));
+            const int lane = byte % (SDRAM_BITS / 8) * 8;
+            uint32_t& word = memory_.at(byte / (SDRAM_BITS / 8));
             word = (word & ~(0xffu << lane)) | uint32_t(value) << lane;
         }
         std::fclose(file);
@@ -43,9 +45,11 @@ class Sdram {
             if (command != 7) run(command, top);
         }
         if (cas_) {
-            const double rows = 1 << SDRAM_ROW_BITS;
-            const double due = (now_ - mode_) * kPeriod / (SDRAM_REFRESH_MS * 1e6 / rows);
-            check(due - refreshes_ < 9, "more than eight refreshes are late");
+            const double average = SDRAM_REF * 1e6 / SDRAM_REFRESHES / kPeriod;
+            check((now_ - mode_) / average - refreshes_ < 9, "more than eight refreshes are late");
+            check(now_ - std::max(mode_, refreshed_) <= SDRAM_APART * average, "refreshes are far apart");
+            for (const Bank& each : banks_)
+                check(each.row < 0 || (now_ - each.activated) * kPeriod <= SDRAM_RAS_MAX, "tRAS(max)");
         }
         ++now_;
     }
@@ -72,12 +76,12 @@ class Sdram {
 
     void run(int command, Vtop& top) {
         if (!started_) {
-            since(0, SDRAM_INIT_US * 1e3, "a command before the chip is awake");
+            since(0, SDRAM_POWER * 1e3, "a command before the chip is awake");
             check(command == kPrecharge, "the first command closes all rows");
             started_ = true;
         }
         since(refreshed_, SDRAM_RFC, "tRFC");
-        since(moded_, SDRAM_MRD * kPeriod, "tMRD");
+        since(moded_, SDRAM_MRD, "tMRD");
         Bank& bank = banks_[top.sdram_ba];
         if (command == kPrecharge) {
             for (Bank& each : banks_) {
@@ -95,6 +99,7 @@ class Sdram {
             since(bank.precharged, SDRAM_RP, "tRP");
             since(bank.activated, SDRAM_RC, "tRC");
             for (Bank& each : banks_) since(each.activated, SDRAM_RRD, "tRRD");
+            check(top.sdram_a < SDRAM_ROWS, "a row that the chip has not");
             bank.row = top.sdram_a;
             bank.activated = now_;
         } else if (command == kRead || command == kWrite) {
@@ -111,7 +116,8 @@ class Sdram {
                 check(refreshes_ >= 2, "too few refreshes before the mode register is set");
                 check((top.sdram_a & 7) == 0, "bursts are of one column");
                 cas_ = top.sdram_a >> 4 & 7;
-                check(cas_ == 3 || (cas_ == 2 && SDRAM_CLOCK <= SDRAM_CAS_MHZ * 1e6), "CAS latency");
+                check((cas_ == 3 && SDRAM_CLOCK <= SDRAM_CL3 * 1e6) || (cas_ == 2 && SDRAM_CLOCK <= SDRAM_CL2 * 1e6),
+                      "CAS latency");
                 moded_ = mode_ = now_;
                 refreshes_ = 0;
             }
@@ -121,10 +127,9 @@ class Sdram {
     void access(bool reads, Bank& bank, Vtop& top) {
         check(bank.row >= 0, "the bank has no row open");
         check(!(top.sdram_a >> 10 & 1), "the row would be closed behind the access");
+        check(top.sdram_a < SDRAM_COLUMNS, "a column that the chip has not");
         since(bank.activated, SDRAM_RCD, "tRCD");
-        const uint64_t col = top.sdram_a & ((1 << SDRAM_COL_BITS) - 1);
-        const uint64_t place =
-            (static_cast<uint64_t>(bank.row) << SDRAM_BANK_BITS | top.sdram_ba) << SDRAM_COL_BITS | col;
+        const uint64_t place = (static_cast<uint64_t>(bank.row) * SDRAM_BANKS + top.sdram_ba) * SDRAM_COLUMNS + top.sdram_a;
         if (reads) {
             check(!top.sdram_dqm, "a column that is read is masked");
             due_.emplace_back(now_ + cas_, memory_[place]);
@@ -132,14 +137,14 @@ class Sdram {
         }
         check(top.sdram_dq_oe, "nobody drives what is written");
         uint32_t mask = 0;
-        for (int lane = 0; lane < SDRAM_DATA_WIDTH / 8; ++lane)
+        for (int lane = 0; lane < SDRAM_BITS / 8; ++lane)
             if (!(top.sdram_dqm >> lane & 1)) mask |= 0xffu << 8 * lane;
         uint32_t& word = memory_[place];
         word = (word & ~mask) | (top.sdram_dq_o & mask);
         bank.written = now_;
     }
 
-    Bank banks_[1 << SDRAM_BANK_BITS];
+    Bank banks_[SDRAM_BANKS];
     std::vector<uint32_t> memory_;
     std::deque<std::pair<int64_t, uint32_t>> due_;
     int64_t now_ = 0, driven_ = kNever, refreshed_ = kNever, moded_ = kNever, mode_ = 0, refreshes_ = 0;

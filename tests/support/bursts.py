@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.support.sdram import untouched
+from tb.devices.sdram import untouched
 
 
 async def send(ctx, stream, payload, rng, stall):
@@ -69,6 +69,64 @@ def random_bench(config, rng, bursts=40, lengths=(1, 2, 4, 21), near=1 << 9):
                 assert found >> 8 * byte & 0xFF == expected, hex(place)
 
     return bench, memory
+
+
+def crowded_benches(config, rng, addrs, bursts=60, lengths=(1, 2, 5), stall=0.0):
+    """Return benches that read and write at once, each burst asked for behind the one before.
+
+    ``addrs`` are the first bytes of bursts; reads are of those below the half of all, which keep
+    their contents, writes of the others. With them come the bytes that were written.
+    """
+    size = config.mem_bytes
+    places = sorted(int(addr) for addr in addrs)
+    wholes = [len(places) // 2, len(places)]
+    asked = {
+        half: [
+            (places[int(rng.integers(low, high))], int(rng.choice(lengths)) - 1)
+            for _ in range(bursts)
+        ]
+        for half, low, high in (("read", 0, wholes[0]), ("write", wholes[0], wholes[1]))
+    }
+    words = [
+        [(rng.bytes(size), int(rng.integers(1 << size))) for _ in range(last + 1)]
+        for _, last in asked["write"]
+    ]
+    memory = {
+        addr + word * size + byte: value[byte]
+        for (addr, _), burst in zip(asked["write"], words, strict=True)
+        for word, (value, mask) in enumerate(burst)
+        for byte in range(size)
+        if mask >> byte & 1
+    }
+
+    def ask(half):
+        async def bench(ctx, unit):
+            for addr, last in asked[half]:
+                request = getattr(unit, half).request
+                await send(ctx, request, {"addr": addr, "last": last}, rng, stall)
+
+        return bench
+
+    async def take(ctx, unit):
+        for addr, last in asked["read"]:
+            for place in range(addr, addr + (last + 1) * size, size):
+                found = await receive(ctx, unit.read.data, rng, stall)
+                wanted = bytes(untouched(place + byte) for byte in range(size))
+                assert found == int.from_bytes(wanted, "little"), hex(place)
+
+    async def give(ctx, unit):
+        for burst in words:
+            for value, mask in burst:
+                payload = {"data": int.from_bytes(value, "little"), "mask": mask}
+                await send(ctx, unit.write.data, payload, rng, stall)
+
+    async def written(ctx, unit):
+        for _ in words:
+            while not (await ctx.tick().sample(unit.write.written))[2]:
+                pass
+        await ctx.tick().repeat(4)  # until the last data are at the pins
+
+    return (ask("read"), ask("write"), take, give, written), memory
 
 
 def reading_in_order(config, words, bursts):

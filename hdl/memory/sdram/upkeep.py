@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.sdram import POSTPONED, SdramTiming
+from arch.sdram import POSTPONED, URGENT, SdramTiming
 from hdl.component import Component
 from hdl.memory.sdram.pins import Command
 
@@ -17,7 +17,7 @@ class Upkeep(Component):
     From power-on or reset on it waits ``timing.init`` cycles, closes all rows, refreshes eight
     times and sets the mode register; then ``ready`` is 1. ``wanted``: a refresh is due; it begins
     in a cycle with ``quiet`` (no column moves, all rows may be closed), and until it is over
-    ``working`` is 1. ``urgent``: half of those that may be owed are. ``command`` is the chip's in
+    ``working`` is 1. ``urgent``: ``URGENT`` of them are owed. ``command`` is the chip's in
     cycles with ``working``; a PRECHARGE is of all banks. At most ``POSTPONED`` refreshes are
     owed.
     """
@@ -51,7 +51,7 @@ class Upkeep(Component):
         m.d.comb += [
             due.eq(self.ready & (since == timing.refresh - 1)),
             self.wanted.eq(owed != 0),
-            self.urgent.eq(owed >= POSTPONED // 2),
+            self.urgent.eq(owed >= URGENT),
         ]
         m.d.sync += [
             since.eq(Mux(due | ~self.ready, 0, since + 1)),

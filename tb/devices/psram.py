@@ -3,7 +3,7 @@
 import numpy as np
 
 from arch.psram import COMMAND, PsramChip, begin
-from tests.support.sdram import untouched
+from tb.devices.sdram import untouched
 
 _SLACK = 1e-6  # nanoseconds
 _NEVER = 1 << 30  # edges

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from arch.sdram import POSTPONED, SdramChip
+from tb.devices.data_sheets import SdramSheet
 
 _MODE, _REFRESH, _PRECHARGE, _ACTIVATE, _WRITE, _READ, _NOTHING = 0, 1, 2, 3, 4, 5, 7
 _SLACK = 1e-6  # nanoseconds
@@ -13,14 +13,17 @@ class SdramModel:
 
     Times are looked at in nanoseconds, of a clock of ``clock`` Hz. Contents are bytes, those that
     were never written a hash of their address. ``counts`` says how often each command came.
+    A broken chip has ``late`` more cycles from READ to its data, and turns the bits ``wrong`` of
+    what it drives.
     """
 
-    def __init__(self, chip: SdramChip, clock: float):
-        self.chip = chip
+    def __init__(self, sheet: SdramSheet, clock: float, *, late: int = 0, wrong: int = 0):
+        self.sheet = sheet
         self.period = 1e9 / clock
         self.memory: dict[int, int] = {}
         self.counts = dict.fromkeys(range(8), 0)
         self.cas: int | None = None
+        self._late, self._wrong = late, wrong
         self._now = 0
         self._open: dict[int, int] = {}
         self._last: dict[tuple[str, int], int] = {}
@@ -28,6 +31,7 @@ class SdramModel:
         self._driven = -9
         self._refreshes = 0
         self._refreshed = 0
+        self._last_refresh = 0
         self._started = 0
 
     def peek(self, addr: int) -> int:
@@ -38,10 +42,12 @@ class SdramModel:
         """Take the pins of one cycle; return what the chip drives in it, if anything."""
         answer = None
         if self._due and self._due[0][0] == self._now:
-            answer = self._due.popleft()[1]
+            answer = self._due.popleft()[1] ^ self._wrong
             self._driven = self._now
         if pins["dq_oe"]:
+            # A cycle stays free between both, in which neither side drives.
             assert self._now > self._driven + 1, "the data pins are driven from both sides"
+            assert not self._due or self._due[0][0] > self._now, "a READ's data are written over"
         if pins["cke"] and not pins["cs_n"]:
             command = pins["ras_n"] << 2 | pins["cas_n"] << 1 | pins["we_n"]
             self.counts[command] += 1
@@ -55,69 +61,80 @@ class SdramModel:
         before = self._last.get((what, bank))
         return float("inf") if before is None else (self._now - before) * self.period
 
-    def _check(self, what: str, bank: int, least: float, rule: str) -> None:
-        found = self._since(what, bank)
-        assert found + _SLACK >= least, f"{rule}: {found:g} ns in bank {bank}, at least {least:g}"
+    def _check(self, what: str, bank: int, rule: str) -> None:
+        """Check the time since a command to a bank against the data sheet's ``rule``."""
+        found, least = self._since(what, bank), getattr(self.sheet, rule[1:].lower())
+        assert found + _SLACK >= least.at(self.period), (
+            f"{rule}: {found:g} ns in bank {bank}, at least {least.at(self.period):g}"
+        )
 
     def _command(self, command: int, pins: dict[str, int]) -> None:
-        chip, bank = self.chip, pins["ba"]
+        sheet, bank = self.sheet, pins["ba"]
         if self._started == 0:
-            least = chip.init_us * 1e3
-            assert self._now * self.period >= least, "a command before the chip is awake"
+            least = sheet.power * 1e3
+            assert self._now * self.period + _SLACK >= least, "a command before the chip is awake"
             assert command == _PRECHARGE, "the first command closes all rows"
+            assert pins["a"] >> 10 & 1, "the first command closes all rows"
             self._started = 1
-        self._check("refresh", 0, chip.rfc, "tRFC")
-        self._check("mode", 0, chip.mrd * self.period, "tMRD")
+        self._check("refresh", 0, "tRFC")
+        self._check("mode", 0, "tMRD")
         if command in (_ACTIVATE, _WRITE, _READ):
             assert self.cas is not None, "an access before the mode register is set"
         if command == _PRECHARGE:
-            closed = range(1 << chip.bank_bits) if pins["a"] >> 10 & 1 else (bank,)
+            closed = range(sheet.banks) if pins["a"] >> 10 & 1 else (bank,)
             for each in closed:
                 if each in self._open:
-                    self._check("activate", each, chip.ras, "tRAS")
-                    self._check("write", each, chip.wr, "tWR")
+                    self._check("activate", each, "tRAS")
+                    self._check("write", each, "tWR")
                     del self._open[each]
                 self._last["precharge", each] = self._now
         elif command == _ACTIVATE:
             assert bank not in self._open, f"bank {bank} has a row open"
-            self._check("precharge", bank, chip.rp, "tRP")
-            self._check("activate", bank, chip.rc, "tRC")
-            for each in range(1 << chip.bank_bits):
-                self._check("activate", each, chip.rrd, "tRRD")
+            assert pins["a"] < sheet.rows, "a row that the chip has not"
+            self._check("precharge", bank, "tRP")
+            self._check("activate", bank, "tRC")
+            for each in range(sheet.banks):
+                self._check("activate", each, "tRRD")
             self._open[bank] = pins["a"]
             self._last["activate", bank] = self._now
         elif command in (_READ, _WRITE):
             self._access(command, pins)
         else:
             assert not self._open, "rows are open"
-            for each in range(1 << chip.bank_bits):
-                self._check("precharge", each, chip.rp, "tRP")
+            for each in range(sheet.banks):
+                self._check("precharge", each, "tRP")
             if command == _REFRESH:
                 self._refreshes += 1
-                self._last["refresh", 0] = self._now
+                self._last["refresh", 0] = self._last_refresh = self._now
             else:
-                assert self._refreshes >= 2, "too few refreshes before the mode register is set"
-                assert pins["a"] & 0b111 == 0, "bursts are of one column"
-                self.cas = pins["a"] >> 4 & 7
-                clock = 1e3 / self.period
-                slow = clock <= chip.cas_mhz + _SLACK
-                assert self.cas == 3 or (self.cas == 2 and slow), "CAS latency"
-                self._last["mode", 0] = self._now
-                self._refreshed, self._refreshes = self._now, 0
+                self._set_mode(pins)
+
+    def _set_mode(self, pins: dict[str, int]) -> None:
+        assert self._refreshes >= 2, "too few refreshes before the mode register is set"
+        assert pins["a"] & 0b111 == 0, "bursts are of one column"
+        assert not pins["ba"], "another mode register"
+        assert not pins["a"] & ~0b111_0000, "bits of the mode register that are reserved"
+        self.cas = pins["a"] >> 4 & 7
+        fastest = self.sheet.frequency.get(f"CL{self.cas}", 0.0)
+        assert 1e3 / self.period <= fastest + _SLACK, "CAS latency"
+        self._last["mode", 0] = self._now
+        self._refreshed, self._refreshes = self._now, 0
 
     def _access(self, command: int, pins: dict[str, int]) -> None:
-        chip, bank, col = self.chip, pins["ba"], pins["a"] & (1 << self.chip.col_bits) - 1
+        sheet, bank, col = self.sheet, pins["ba"], pins["a"]
         assert bank in self._open, f"bank {bank} has no row open"
         assert not pins["a"] >> 10 & 1, "the row would be closed behind the access"
-        self._check("activate", bank, chip.rcd, "tRCD")
-        lanes = chip.data_width // 8
-        place = (self._open[bank] << chip.bank_bits | bank) << chip.col_bits | col
+        assert col < sheet.columns, "a column that the chip has not"
+        self._check("activate", bank, "tRCD")
+        lanes = sheet.bits // 8
+        place = (self._open[bank] * sheet.banks + bank) * sheet.columns + col
         addrs = [place * lanes + lane for lane in range(lanes)]
         if command == _READ:
             assert not pins["dqm"], "a column that is read is masked"
+            assert not pins["dq_oe"], "the data pins are driven while a column is read"
             value = sum(self.peek(addr) << 8 * lane for lane, addr in enumerate(addrs))
             assert self.cas is not None
-            self._due.append((self._now + self.cas, value))
+            self._due.append((self._now + self.cas + self._late, value))
             return
         assert pins["dq_oe"], "nobody drives what is written"
         for lane, addr in enumerate(addrs):
@@ -126,12 +143,15 @@ class SdramModel:
         self._last["write", bank] = self._now
 
     def _check_refresh(self) -> None:
+        for bank in self._open:
+            opened = self._since("activate", bank)
+            assert opened <= self.sheet.ras_max.at(self.period), "tRAS_max: a row is open for long"
         if self.cas is not None:
-            rows = 1 << self.chip.row_bits
-            passed = (self._now - self._refreshed) * self.period
-            due = passed / (self.chip.refresh_ms * 1e6 / rows)
-            late = due - self._refreshes
-            assert late < POSTPONED + 1, f"{late:.1f} refreshes are late"
+            refi = self.sheet.refi
+            late = (self._now - self._refreshed) * self.period / refi - self._refreshes
+            assert late < 9, f"{late:.1f} refreshes are late"
+            apart = (self._now - max(self._last_refresh, self._refreshed)) * self.period / refi
+            assert apart <= self.sheet.apart, f"refreshes are late: {apart:.1f} apart"
 
 
 def untouched(addr: int) -> int:

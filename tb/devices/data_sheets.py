@@ -1,0 +1,150 @@
+"""Figures of memory chips as their makers' data sheets state them, apart from ours in ``arch``."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Time:
+    """A time of a data sheet: nanoseconds, clocks, or the longer of both."""
+
+    ns: float = 0.0
+    clocks: int = 0
+
+    def at(self, period: float) -> float:
+        """Return the time in nanoseconds, of a clock of a period (ns)."""
+        return max(self.ns, self.clocks * period)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SdramSheet:
+    """A chip of SDR SDRAM; times have the sheets' names without their ``t``."""
+
+    source: str
+    seen: bool
+    bits: int
+    banks: int
+    rows: int
+    columns: int
+    frequency: dict[str, float]
+    rcd: Time
+    rp: Time
+    ras: Time
+    ras_max: Time
+    rc: Time
+    rfc: Time
+    wr: Time
+    rrd: Time
+    mrd: Time
+    ref: float
+    """Time of ``refreshes`` refreshes (ms)."""
+    refreshes: int
+    apart: int = 9
+    """Longest time between two refreshes, in average ones."""
+    power: float
+    """From power-on to the first command (microseconds)."""
+
+    @property
+    def refi(self) -> float:
+        """Average time between two refreshes (ns)."""
+        return self.ref * 1e6 / self.refreshes
+
+    def figures(self, period: float) -> dict[str, float]:
+        """Return all figures by their fields' names, times in nanoseconds for a clock's period."""
+        found: dict[str, float] = {f"CL{cas}": self.frequency[f"CL{cas}"] for cas in (2, 3)}
+        for name, value in vars(self).items():
+            if isinstance(value, Time):
+                found[name.upper()] = value.at(period)
+            elif not isinstance(value, str | bool | dict):
+                found[name.upper()] = value
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PsramSheet:
+    """A die with HyperBus; times have the sheets' names without their ``t``, in nanoseconds."""
+
+    source: str
+    seen: bool
+    rows: int
+    columns: int
+    latency: dict[str, list[float]]
+    """By each latency's code in configuration register 0: its periods, its highest clock (MHz)."""
+    rp: float
+    vcs: float
+    csm: float
+    css: float
+    csh: float
+    cshi: float
+    rwr: float
+    acc: float
+    ckd: float
+    dsv: float
+    setup: float
+    hold: float
+    ck_max: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashSheet:
+    """A chip of SPI flash; times have the sheets' names, in nanoseconds or microseconds."""
+
+    source: str
+    seen: bool
+    size: int
+    frequency: float
+    slch: float
+    chsh: float
+    shsl: float
+    clqv: float
+    res1: float
+    rst: float
+    vsl: float
+    exit_4byte: int = 0
+    """Command that ends addresses of four bytes, 0 where the chip has none."""
+    qpi: bool = False
+    """The chip has a mode in which commands come on four lines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ddr3Sheet:
+    """A chip of DDR3 SDRAM; times in nanoseconds."""
+
+    source: str
+    seen: bool
+    bits: int
+    banks: int
+    rows: int
+    columns: int
+    rp: float
+    rcd: float
+    wr: float
+    ras: float
+    faw: float
+    rfc: float
+    refi: float
+
+
+def _read(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a sheet's fields by our names: times without their ``t``, pairs as :class:`Time`."""
+    found = {}
+    for name, value in values.items():
+        timed = isinstance(value, dict) and value.keys() <= {"ns", "clocks"}
+        key = name[1:].lower() if name[0] == "t" and name[1].isupper() else name
+        found[key] = Time(**value) if timed else value
+    return found
+
+
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+def _sheets(kind: str, of: type) -> dict[str, Any]:
+    return {name: of(**_read(values)) for name, values in _TABLES[kind].items()}
+
+
+SDRAM: dict[str, SdramSheet] = _sheets("sdram", SdramSheet)
+PSRAM: dict[str, PsramSheet] = _sheets("psram", PsramSheet)
+FLASH: dict[str, FlashSheet] = _sheets("flash", FlashSheet)
+DDR3: dict[str, Ddr3Sheet] = _sheets("ddr3", Ddr3Sheet)
