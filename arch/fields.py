@@ -185,8 +185,8 @@ class Fields:
 
     @property
     def high_rows(self) -> int:
-        """Rows of a slot above those that may be ``low_rows``, a power of two."""
-        return next_power_of_two(self.rows) // 2
+        """Rows of a slot above those that may be ``low_rows``, a power of two, at least one."""
+        return max(1, next_power_of_two(self.rows) // 2)
 
     @property
     def slot_scales(self) -> int:

@@ -234,6 +234,18 @@ def test_a_single_element_is_a_machine():
             "Field low_rows must be at most 4, the rows of 8 behind the first 4, not 5",
         ),
         (
+            {
+                "rows": 1,
+                "packed_cache": True,
+                "low_rows": 1,
+                "array": "tree",
+                "zero_points": False,
+                "operand_gating": False,
+            },
+            ValueError,
+            "Field low_rows must be at most 0, the rows of 1 behind the first 1, not 1",
+        ),
+        (
             {"block_exponents": True},
             ValueError,
             "Field block_exponents needs packed_cache and pass_width 8, but block_exponents is "

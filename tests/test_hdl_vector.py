@@ -99,6 +99,11 @@ def test_softmaxes_that_are_followed(registered, wide, factors):
     run_case(config, "icarus", seed=5, steps=100)
 
 
+def test_softmaxes_of_more_lanes_that_read_no_accumulators():
+    config = PRESETS["odd"].replace(cols=6, lanes=3, softmax_lanes=6, fused=False, norm=False)
+    run_case(config.replace(program_depth=8192, activation=False), "icarus", seed=9, steps=60)
+
+
 def test_polynomials():
     # Without most units every third DRAIN is one.
     absent = dict.fromkeys(("norm", "softmax", "fused"), False)

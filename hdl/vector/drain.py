@@ -28,6 +28,7 @@ class DrainReader(Component):
 
     def __init__(self, config: Config):
         self.config = config
+        self.wider = config.fused and config.beat_lanes > config.lanes
         members = {
             "start": In(1),
             "acc_addr": In(config.acc_addr_width),
@@ -40,8 +41,8 @@ class DrainReader(Component):
         }
         if config.fused:
             members["by_row"] = In(1)
-            if config.beat_lanes > config.lanes:
-                members["softmax"] = In(1)
+        if self.wider:
+            members["softmax"] = In(1)
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -81,7 +82,7 @@ class DrainReader(Component):
         for group in range(config.lane_groups):
             with m.If(walker.o.p.count > group * config.lanes):
                 m.d.comb += groups.eq(group)
-        if config.beat_lanes > config.lanes:
+        if self.wider:
             with m.If(self.softmax):
                 m.d.comb += groups.eq((walker.o.p.count - 1) // config.beat_lanes)
 
@@ -96,7 +97,7 @@ class DrainReader(Component):
         ]
         m.d.sync += group.eq(Mux(answers.o.valid & answers.o.ready, 0, group + step))
         self._choose(m, group, head.row, config.lanes)
-        if config.beat_lanes > config.lanes:
+        if self.wider:
             with m.If(self.softmax):
                 self._choose(m, group, head.row, config.beat_lanes)
         return m
