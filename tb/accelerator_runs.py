@@ -15,6 +15,7 @@ from arch.registers import (
     INTERRUPT_DONE,
     REGISTER_MAP,
 )
+from generators.program.timing import parts
 from hdl.control.host import counter_names
 from sim.flow import Step
 from sim.interpreter import Interpreter
@@ -44,20 +45,19 @@ class Counts:
             return
         rows, m, k = machine.config.rows, step["m"], step["k"]
         kt, nt = ceil_div(k, rows), ceil_div(step["n"], machine.config.cols)
-        wide, parts = "a_wide" in step.flags, 1
+        wide, count = "a_wide" in step.flags, parts(step, machine.config)
         cells = Region("sp", step["a_addr"], step["a_stride"], m, k << wide).cells()
         stored = machine.sp[cells]
         if wide:
             # High bytes come in front of low ones, which alone count, and alone with "b_low".
-            parts = 1 if "b_low" in step.flags else 2
             low = parts_of_wide(stored.view("<i2").astype(np.int64))[1]
-            zeros = (low == 0) & (parts == 2)
+            zeros = (low == 0) & (count == 2)
         else:
             # The array sees the low bits of each byte.
             differs = stored.astype(np.int64) - step["a_zero"]
             zeros = differs % (1 << machine.config.operand_width) == 0
         self.gated += nt * int(zeros.sum())
-        self.vectors += kt * nt * m * parts
+        self.vectors += kt * nt * m * count
 
 
 class Runs:

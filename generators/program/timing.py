@@ -61,6 +61,19 @@ def _reads(step: Step) -> bool:
     return "i_addr" in step.operands and "drain" not in step.flags
 
 
+def parts(step: Step, config: Config) -> int:
+    """Return how often each vector of a product meets its weights."""
+    index = index_of(step.flags)
+    if "a_wide" in step.flags:
+        return 1 if "b_low" in step.flags else 2
+    wide = "grouped" in step.flags and "resident" not in step.flags
+    if "pair" in step.flags:
+        return 1
+    if step.opcode != Opcode.MATMUL or wide or not index:
+        return config.passes if step.opcode == Opcode.MATMUL else 1
+    return config.formats[index - 1].passes(config.pass_width)
+
+
 class VectorTiming:
     """Cycles of the vector engine's commands, as ``hdl.vector.vector.VectorEngine`` states them."""
 
@@ -256,7 +269,7 @@ class MatrixTiming:
         tiles = self._tiles(step)
         inner_tiles = -(-step["k"] // config.rows)
         first = -1
-        parts = self._parts(step)
+        count = parts(step, config)
         # Of rows in pairs the tile columns begin with one parity and the other by turns.
         turns = config.beat_lanes >= config.cols and m % 2 == 0 and step["acc_stride"] & 1
         loaded = max(loaded, taken + 1 + config.registered)
@@ -269,15 +282,15 @@ class MatrixTiming:
             begin = loaded if late and lines else line + (lines > 0)
             # A group's scales come in front of the first line.
             begin = max(end, begin + decoded + (grouped and lines > inner and not late))
-            before, end = end, begin + m * parts
+            before, end = end, begin + m * count
             if shared and tile < len(tiles) - 1:
                 end += stored[tile]
             if first < 0:
                 first = begin
             if (m == 1 or turns) and product and b_bank is None:
                 row = step["acc_addr"] + tile // inner_tiles * step["acc_stride"]
-                for cycle in range(m * parts):
-                    self._add(begin + cycle + self._added, (row + cycle // parts) & 1)
+                for cycle in range(m * count):
+                    self._add(begin + cycle + self._added, (row + cycle // count) & 1)
         resident = product and b_bank is None
         if resident and config.beat_lanes >= config.cols and not (m | step["acc_stride"]) & 1:
             # Rows have one parity and the other by turns; what leaves in several beats waits for
@@ -289,7 +302,7 @@ class MatrixTiming:
         # A command's last tile leaves the walker as its lines are asked for.
         self._accept = max(self._accept_next, taken + len(tiles), loaded - 1 - config.registered)
         self._accept_next = loaded
-        cycles = max(m * parts, *(lines for lines, _ in tiles))
+        cycles = max(m * count, *(lines for lines, _ in tiles))
         self.reads.append(Reads(first, end, (a_bank, b_bank), max(stored), cycles))
         return first, taken, end + self._settle
 
@@ -311,18 +324,6 @@ class MatrixTiming:
         banks = step["a_addr"] // config.bank_bytes, step["b_addr"] // config.bank_bytes
         self.reads.append(Reads(taken, done, banks, 1, 1))
         return taken, taken, done
-
-    def _parts(self, step: Step) -> int:
-        """Return how often each vector of a product meets its weights."""
-        config, index = self._config, index_of(step.flags)
-        if "a_wide" in step.flags:
-            return 1 if "b_low" in step.flags else 2
-        wide = "grouped" in step.flags and "resident" not in step.flags
-        if "pair" in step.flags:
-            return 1
-        if step.opcode != Opcode.MATMUL or wide or not index:
-            return config.passes if step.opcode == Opcode.MATMUL else 1
-        return config.formats[index - 1].passes(config.pass_width)
 
     def _stored(self, step: Step, tiles: Iterable[tuple[int, int]]) -> list[int]:
         """Return how many lines each tile reads from the scratchpad; codes share them."""

@@ -1,0 +1,40 @@
+"""Random configurations: every field has every kind of value."""
+
+from collections import defaultdict
+from dataclasses import fields
+
+import numpy as np
+
+from arch.config import Config
+from arch.protection import UNITS as PROTECTED
+from arch.rules import ARRAYS, MULTIPLIER_WIDTHS, PASS_WIDTHS
+from tb.configurations import UNITS, random_config
+
+DRAWN = 700
+
+
+def test_every_field_is_drawn() -> None:
+    found = defaultdict(set)
+    for seed in range(DRAWN):
+        for name, value in random_config(np.random.default_rng(seed)).fields().items():
+            found[name].add(value)
+    same = {field.name for field in fields(Config) if field.init and len(found[field.name]) < 2}
+    assert same == {"name"}
+    flags = {name for name, values in found.items() if values <= {False, True}}
+    assert {*UNITS, "sleep", "counters", "packed_slots", "packed_cache", "block_exponents"} <= flags
+    for name, values in (
+        ("array", set(ARRAYS)),
+        ("pass_width", set(PASS_WIDTHS)),
+        ("multiplier_width", set(MULTIPLIER_WIDTHS)),
+        ("mem_width", {8 << place for place in range(7)}),
+        ("scratchpad_banks", {1 << place for place in range(5)}),
+        ("operand_width", set(range(2, 9))),
+    ):
+        assert found[name] == values
+    assert max(found["rows"]) > 12
+    assert max(found["cols"]) > 12
+    for name in ("low_rows", "row_factors", "sparse_lanes", "weight_group", "pre_depth"):
+        assert max(found[name]) > 3, name
+    assert {0, 65536} < found["watchdog"]
+    drawn = {part.partition("=")[0] for text in found["protect"] for part in text.split(",")}
+    assert drawn == {"none", "detect", "correct", *PROTECTED}
