@@ -59,7 +59,7 @@ def fuzz(
     A case that fails is reported by a name that `celosia replay` runs again.
 
     \b
-    model    a random model on a random machine: golden machine and integer reference
+    model    a random model on a random machine: integer reference, golden machine, some circuits
     onnx     a random ONNX graph: its import, and as model
     program  a random program, every second one broken: circuit and golden machine
     trace    a run that is reset, aborted, refused, or whose memory fails

@@ -69,6 +69,34 @@ def random_inputs(
     return [rng.normal(0, 1, (n, model.features)) for n in rows]
 
 
+def random_text_model(rng: np.random.Generator) -> TextDescription:
+    """Return a small decoder, any of the kinds that there are, at times with a source."""
+    while True:
+        fields: dict[str, Any] = {
+            name: str(rng.choice(choices)) for name, choices in TextDescription.CHOICES.items()
+        }
+        fields |= {name: bool(rng.integers(2)) for name in ("gated", "bias", "tied")}
+        kv_heads, head_dim = int(rng.integers(1, 4)), int(rng.integers(1, 9))
+        source = int(rng.random() < 0.2)
+        try:
+            return TextDescription(
+                name="random",
+                vocabulary=int(rng.integers(2, 40)),
+                positions=int(rng.integers(4, 24)),
+                dim=int(rng.integers(2, 40)),
+                layers=int(rng.integers(1, 3)),
+                heads=kv_heads * int(rng.integers(1, 4)),
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                ffn=int(rng.integers(1, 50)),
+                source_layers=source,
+                source_positions=source * int(rng.integers(2, 12)),
+                **fields,
+            )
+        except InputError:
+            continue
+
+
 def random_text_weights(model: TextDescription) -> Weights:
     """Return weights of a decoder, all of one spread, and the same every time."""
     rng = np.random.default_rng(0)

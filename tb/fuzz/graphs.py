@@ -12,7 +12,8 @@ from arch.errors import InputError
 from generators.campaign.case import Case
 from generators.compiler import Options, compile_model
 from generators.frontend.onnx.importer import load_onnx
-from tb.fuzz.models import differs, random_machine
+from tb.fuzz.machines import random_machine
+from tb.fuzz.models import differs
 
 _OPSET = 17
 _TRIES = 200  # of machines for a graph that is understood

@@ -1,4 +1,4 @@
-"""Random models compiled for random machines: the golden machine against the integer reference."""
+"""Random models compiled for random machines: circuit, golden machine, integer reference."""
 
 import itertools
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
 from arch.errors import InputError, ProgramError
 from arch.isa import REGISTERS
 from generators.campaign.case import Case
@@ -19,46 +18,62 @@ from generators.nested import BITS, is_nested
 from generators.quantize.options import INT8, MIXED
 from generators.reference.integers import evaluate, taken_in
 from sim.checker import check
-from tb.configurations import random_config
+from tb.fuzz import texts
+from tb.fuzz.machines import circuit, random_format, random_machine, simulated
+from tb.inference import infer
 from tb.random_models import random_inputs, random_model, random_weights
 from tb.whole_model import in_use
 
-_TRIES = 1000  # of pairs of a machine and a model; about one in six is refused
-
-
-def random_machine(rng: np.random.Generator) -> Config:
-    """Return a random configuration with room for the program and for small tensors."""
-    config = random_config(rng)
-    return config.replace(
-        program_depth=1 << 16,
-        scratchpad_bytes=config.scratchpad_bytes << int(rng.integers(1, 6)),
-        param_depth=config.param_depth + int(rng.integers(40, 200)),
-        acc_depth=config.acc_depth + int(rng.integers(0, 100)),
-        mem_addr_width=int(rng.integers(18, 25)),
-    )
+_TRIES = 1000  # of pairs of a machine and a model; about one in five is not refused
+_TURN = 16  # cases, of which four are decoders, one of them and of the encoders with its circuit
+_DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 
 
 def run(case: Case) -> dict[str, Any]:
     """Compile a random model for a random machine, and compare every tensor of an inference.
 
-    Pairs that are refused by a sentence are counted, and others drawn in their place.
+    One case in four is a decoder's, which takes a random text. One in eight runs on the circuit as
+    well (:func:`tb.fuzz.machines.circuit`): unless the machine may be hot it gives ``cycles`` and
+    those that were ``predicted``. Pairs that are refused by a sentence are counted, and others
+    drawn in their place.
     """
     rng = case.rng()
+    place = case.index % _TURN
+    trial = texts.trial if place in _DECODERS else _trial
     for refused in range(_TRIES):
-        config, model = random_machine(rng), random_model(rng)
-        weights, inputs = random_weights(rng, model), random_inputs(rng, model)
-        mixed = config.wide_operands and rng.random() < 0.5
-        options = Options(search=False, activations=MIXED if mixed else INT8)
         try:
-            compiled = compile_model(model, weights, inputs, config, options)
+            return {**trial(rng, on_circuit=place in _CIRCUITS), "refused": refused}
         except InputError:
             continue
-        return {
-            "mismatch": differs(compiled, weights, inputs[:1]),
-            "refused": refused,
-            "words": len(compiled.words),
-        }
     return {"mismatch": f"{_TRIES} pairs of a machine and a model were refused", "refused": _TRIES}
+
+
+def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
+    """Return the outcome of an encoder; raise :class:`InputError` where the pair is refused."""
+    config, model = random_machine(rng), random_model(rng)
+    weights, inputs = random_weights(rng, model), random_inputs(rng, model)
+    config = simulated(config) if on_circuit else config
+    mixed = config.wide_operands and rng.random() < 0.5
+    options = Options(
+        search=False,
+        activations=MIXED if mixed else INT8,
+        sparse=config.sparse_lanes > 0,
+        wide_functions=config.wide_functions and bool(rng.integers(2)),
+        **random_format(rng, config),
+    )
+    compiled = compile_model(model, weights, inputs, config, options)
+    found = {"mismatch": differs(compiled, weights, inputs[:1]), "words": len(compiled.words)}
+    if found["mismatch"] or not on_circuit:
+        return found
+    with circuit(rng, compiled.config, compiled.memory_bytes) as (machine, timing):
+        values = [given(model, weights, sample[None])[0] for sample in inputs[:2]]
+        figures = infer(machine, compiled, values, timing).figures()
+    if figures["mismatches"]:
+        found["mismatch"] = f"{figures['mismatches']} tensors of the circuit differ"
+    counted = figures["cycles_per_inference"]
+    if config.throttle:
+        return found  # it may be hot, which no prediction knows
+    return found | {"cycles": counted, "predicted": figures["predicted_cycles"]}
 
 
 def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
