@@ -55,14 +55,14 @@ def simulate(
     simulator: str,
     seed: int,
     parameters: Mapping[str, Any] | None = None,
-    testcase: str | None = None,
+    testcase: str | Sequence[str] | None = None,
     waves: Path | None = None,
     timeout: float = 300.0,
     verilog: str | None = None,
     mutants: Path | None = None,
     coverage: Path | None = None,
 ) -> Ran:
-    """Run every cocotb test of a bench module, or one of them, on a component.
+    """Run every cocotb test of a bench module, or those of ``testcase``, on a component.
 
     ``simulator`` is ``verilator`` or ``icarus``; ``parameters`` (anything that JSON carries) are
     what ``tb.bench.parameters`` returns in the bench, ``seed`` is what ``tb.bench.rng`` starts

@@ -3,24 +3,28 @@
 import numpy as np
 import pytest
 
-from hdl.link.uart import UartReceiver, UartTransmitter
+from hdl.link.uart import UartReceiver, UartTransmitter, tolerance
 from sim.uart import line_bytes, line_levels
 from tb.simulate import simulate
 
 
 @pytest.mark.parametrize(
-    ("simulator", "divisor"), [("icarus", 4), ("verilator", 16), ("icarus", 9)]
+    ("simulator", "divisor"),
+    [("icarus", 4), ("icarus", 6), ("icarus", 9), ("verilator", 16)],
 )
 def test_receiver(simulator, divisor):
-    for case in ("bytes_are_received", "bytes_of_another_clock_are_received"):
-        simulate(
-            UartReceiver(divisor),
-            bench="tests.support.bench_uart",
-            testcase=case,
-            simulator=simulator,
-            seed=divisor,
-            parameters={"divisor": divisor, "count": 25},
-        )
+    simulate(
+        UartReceiver(divisor),
+        bench="tests.support.bench_uart",
+        testcase=(
+            "bytes_are_received",
+            "bytes_of_another_clock_are_received",
+            "short_start_bits_and_breaks_bring_no_bytes",
+        ),
+        simulator=simulator,
+        seed=divisor,
+        parameters={"divisor": divisor, "count": 25},
+    )
 
 
 @pytest.mark.parametrize(("simulator", "divisor"), [("icarus", 5), ("verilator", 16)])
@@ -28,7 +32,7 @@ def test_transmitter(simulator, divisor):
     simulate(
         UartTransmitter(divisor),
         bench="tests.support.bench_uart",
-        testcase="bytes_are_sent",
+        testcase=("bytes_are_sent", "bytes_are_heard_by_another_clock"),
         simulator=simulator,
         seed=divisor,
         parameters={"divisor": divisor, "count": 20},
@@ -39,6 +43,14 @@ def test_transmitter(simulator, divisor):
 def test_bits_have_a_middle(unit):
     with pytest.raises(ValueError, match=r"^UART divisor must be at least 4 cycles a bit, not 3$"):
         unit(3)
+
+
+def test_a_sender_may_differ_by_more_where_bits_are_longer():
+    assert [round(100 * tolerance(divisor), 2) for divisor in (4, 5, 6, 7, 8, 16, 100)] == [
+        *(2.5, 4.0, 3.33, 4.29, 3.75, 4.38, 4.9)
+    ]
+    with pytest.raises(ValueError, match=r"^UART divisor must be at least 4 cycles a bit, not 2$"):
+        tolerance(2)
 
 
 @pytest.mark.parametrize("divisor", [4, 7, 100])

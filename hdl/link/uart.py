@@ -23,14 +23,27 @@ def check_divisor(divisor: int) -> None:
         )
 
 
+def tolerance(divisor: int) -> float:
+    """Return the part by which a sender's bits may be shorter or longer than ``divisor`` cycles.
+
+    The middle of the stop bit is looked at up to a cycle late, as an edge is seen in the next
+    cycle, and the next start bit must not have begun by then. It is (divisor / 2 - 1) / (10 *
+    divisor) of an even divisor: 2.5 % with 4, 3.3 % with 6, 4.4 % with 16. Slower senders have
+    almost twice as much. Raises :class:`InputError` where the divisor is less than 4.
+    """
+    check_divisor(divisor)
+    return (divisor - divisor // 2 - 1) / (10 * divisor)
+
+
 class UartReceiver(Component):
     """Turns the line ``rx`` into bytes; a bit takes ``divisor`` cycles.
 
     ``rx`` may change at any time: it passes two synchronizing registers, and every bit is the
     majority of three samples around its middle, so that a disturbance of one cycle does nothing.
-    A start bit that is over by its middle is none. The sender's clock may differ by 3 % where
-    ``divisor`` is at least 16. ``o`` brings a byte in the cycle after the middle of its stop bit;
-    after a ``broken`` one nothing is received until the line has been 1 again.
+    A start bit that is over by its middle is none. Bytes may follow each other without a pause from
+    a sender whose bits differ by :func:`tolerance`. ``o`` brings a byte in the cycle after the
+    middle of its stop bit, from which on the next start bit is awaited; after a ``broken`` one
+    nothing is received until the line has been 1 again.
 
     Raises :class:`InputError` where the divisor is less than 4.
     """
@@ -71,12 +84,15 @@ class UartReceiver(Component):
                             self.o.payload.byte.eq(bits),
                             self.o.payload.broken.eq(~level),
                         ]
-                        m.next = "REST"
+                        # The stop bit's other half is time for a sender that is faster.
+                        m.next = "IDLE"
+                        with m.If(~level):
+                            m.next = "BROKEN"
                     with m.Else():
                         m.d.sync += bits.eq(Cat(bits[1:], level))
                     with m.If((place == 0) & level):
                         m.next = "IDLE"
-            with m.State("REST"), m.If(level):
+            with m.State("BROKEN"), m.If(level):
                 m.next = "IDLE"
         return m
 
