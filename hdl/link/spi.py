@@ -11,8 +11,12 @@ from hdl.stream.flow import Flow
 FILL = 0x00
 """The byte sent while there is none to send."""
 
-CYCLES = 8
-"""Least cycles of a period of ``sck``, half of them at each level."""
+LATE = 3
+"""Most cycles from a falling edge of ``sck`` to the bit of ``cipo`` that follows it."""
+
+CYCLES = 12
+"""Least cycles of a period of ``sck``, half of them at each level: ``LATE`` of such a half are the
+peripheral's, the others are for pads and wires both ways and for the host's setup."""
 
 
 class SpiPeripheral(Component):
@@ -20,7 +24,7 @@ class SpiPeripheral(Component):
 
     ``sck``, ``cs_n`` and ``copi`` may change at any time; they pass two synchronizing registers. A
     period of ``sck`` takes at least ``CYCLES`` cycles, and ``cs_n`` is low for half of one
-    before it begins. ``cipo`` changes at most four cycles after ``sck`` falls, and is
+    before it begins. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls, and is
     driven also where ``cs_n`` is high, so that the peripheral must be alone on its line.
 
     Every eight bits bring a byte on ``o`` and take one of ``i``, or ``FILL`` where ``i`` has none

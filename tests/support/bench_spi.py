@@ -1,25 +1,63 @@
 """Benches of SPI: a host with a clock of its own, transfers of any length, some cut.
 
 Parameters of the peripheral's: ``transfers``, how many; ``stall`` of what is to be sent;
-``half_ns``, the least half period of the host's clock.
+``half_ns``, the least half period of the host's clock; ``wire_ns``, from a pad to the other end's;
+``setup_ns`` in which the host's input must be still before it is sampled.
 """
 
 from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.triggers import FallingEdge, RisingEdge, Timer
+from cocotb.triggers import FallingEdge, RisingEdge, Timer, ValueChange
+from cocotb.utils import get_sim_time
 
 from arch.link import ANSWER_HEADER, CRC_BYTES, Command, Status, answer, request
 from tb.bench import PERIOD_NS, StreamDriver, parameters, rng, start_clock
 
 
 class Host:
-    """A host in mode 0 whose edges come at any time, each half period as long as it likes."""
+    """A host in mode 0 whose edges come at any time, each half period as long as it likes.
 
-    def __init__(self, dut: Any, random: np.random.Generator, half_ns: int):
+    All lines bring a level ``wire_ns`` later. What is sampled as the clock rises must not have
+    changed for ``setup_ns``.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        random: np.random.Generator,
+        half_ns: int,
+        wire_ns: int = 0,
+        setup_ns: int = 0,
+    ):
         self._dut, self._random, self._half = dut, random, half_ns
+        self._wire, self._setup = wire_ns, setup_ns
+        self._cipo, self._changed = 0, 0.0
         dut.cs_n.value, dut.sck.value, dut.copi.value = 1, 0, 0
+        cocotb.start_soon(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await ValueChange(self._dut.cipo)
+            cocotb.start_soon(self._change(int(self._dut.cipo.value)))
+
+    async def _change(self, level: int) -> None:
+        if self._wire:
+            await Timer(self._wire, "ns")
+        self._cipo, self._changed = level, get_sim_time("ns")
+
+    def _drive(self, name: str, level: int) -> None:
+        async def later() -> None:
+            if self._wire:
+                await Timer(self._wire, "ns")
+            getattr(self._dut, name).value = level
+
+        cocotb.start_soon(later())
+
+    def _sample(self) -> int:
+        assert get_sim_time("ns") - self._changed >= self._setup, "the input changes too late"
+        return self._cipo
 
     async def _pause(self) -> None:
         longer = int(self._random.integers(self._half)) if self._random.random() < 0.2 else 0
@@ -27,26 +65,25 @@ class Host:
 
     async def transfer(self, bits: list[int]) -> list[int]:
         """Select the peripheral, send bits, and return the ones that came meanwhile."""
-        dut = self._dut
-        dut.cs_n.value = 0
+        self._drive("cs_n", 0)
         found = []
         for bit in bits:
-            dut.sck.value = 0
-            dut.copi.value = bit
+            self._drive("sck", 0)
+            self._drive("copi", bit)
             await self._pause()
-            dut.sck.value = 1
-            found.append(int(dut.cipo.value))
+            self._drive("sck", 1)
+            found.append(self._sample())
             await self._pause()
         if self._random.random() < 0.7:
-            dut.sck.value = 0
+            self._drive("sck", 0)
             await self._pause()
-        dut.cs_n.value = 1
+        self._drive("cs_n", 1)
         await self._pause()
-        dut.sck.value = 0
+        self._drive("sck", 0)
         # On a line that others use, too, the clock goes on.
         for level in (1, 0) * int(self._random.integers(3)):
             await self._pause()
-            dut.sck.value = level
+            self._drive("sck", level)
         await self._pause()
         return found
 
@@ -72,7 +109,7 @@ async def bytes_pass_both_ways(dut: Any) -> None:
     """Every whole byte is brought, and what is sent is each byte of the stream, or filling."""
     given, random = parameters(), rng()
     await start_clock(dut)
-    host = Host(dut, random, given["half_ns"])
+    host = Host(dut, random, given["half_ns"], given["wire_ns"], given["setup_ns"])
     await Timer(int(random.integers(4 * PERIOD_NS)) + 10 * PERIOD_NS, "ns")
     await RisingEdge(dut.clk)
     # The upper bit tells a byte from filling.
@@ -141,7 +178,7 @@ async def a_link_answers(dut: Any) -> None:
     """
     given, random = parameters(), rng()
     await start_clock(dut)
-    host = Host(dut, random, given["half_ns"])
+    host = Host(dut, random, given["half_ns"], given["wire_ns"], given["setup_ns"])
     await Timer(20 * PERIOD_NS, "ns")
     words = b"".join(word.to_bytes(4, "little") for word in given["identity"])
     data = random.bytes(20)
