@@ -9,12 +9,13 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.link import fingerprint
 from cli.board_options import board_options, flash_option, flashed
 from cli.paths import FILE, read_bytes
 from fpga.boards import Board
 from fpga.ddr3.around import modelled
 from fpga.ddr3.core import Core, make_core
-from fpga.device import Device
+from fpga.device import Device, known_config
 from fpga.flash import check_image
 from fpga.top import BoardTop
 from tb.board import ModelledDdr3, SimulatedBoard
@@ -106,7 +107,8 @@ def board(
 
     The first line of output is the path of its port, for celosia host --port. With --link spi the
     port is one of celosia host --link spi: for each byte that is written, the one received
-    can be read. With --flash the board does at first what the image says.
+    can be read. Where the machine is neither a preset nor a board's own, its configuration is in a
+    file that celosia host needs. With --flash the board does at first what the image says.
     """
     found, config = target
     if (flash is None) != (image is None):
@@ -122,6 +124,14 @@ def board(
                 f"File {contents} has more than the {found.memory_bytes} bytes of memory"
             )
     click.echo("Building the simulation, unless it is kept from before", err=True)
-    with simulated(found, config, contents=contents, image=image) as running:
+    with (
+        simulated(found, config, contents=contents, image=image) as running,
+        tempfile.TemporaryDirectory(prefix="celosia.") as folder,
+    ):
+        machine = config.replace(trace=False)
+        if known_config(fingerprint(machine)) is None:
+            path = Path(folder) / "config.toml"
+            path.write_text(machine.to_toml(), encoding="utf-8")
+            click.echo(f"celosia host needs --config {path} while this board runs", err=True)
         click.echo(running.port)
         running.wait()

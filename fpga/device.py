@@ -57,6 +57,12 @@ SIMULATED_SECONDS = 10.0
 REST_SECONDS = 0.1
 """Longest time of the rest of a damaged answer (seconds); what comes later is no answer."""
 
+FIRST_SECONDS = 4.0
+"""Longest wait for the first answer of a machine that has not answered yet (seconds)."""
+
+FIRST_TRIES = 3
+"""Requests without any answer before such a machine is given up."""
+
 PATIENCE = 8
 """Factor on the wait for a machine that has answered before."""
 
@@ -71,7 +77,9 @@ class Device:
     that the bitstream names.
     ``identity`` is what the board says of itself, ``repeated`` how often a request was sent again.
     An answer may take ``answer_seconds``, from a machine that has answered before twice as long
-    each time that it is silent, or stops within an answer; a run may take ``run_seconds``.
+    each time that it is silent, or stops within an answer; a run may take ``run_seconds``. A port
+    on which nothing answers is given up after ``FIRST_TRIES`` times as long, each at most
+    ``FIRST_SECONDS``.
 
     Raises :class:`RunError` where nothing answers, or what answers is another version or
     configuration.
@@ -95,12 +103,13 @@ class Device:
         self._port = port
         self._run_seconds = run_seconds
         self._tag = secrets.randbelow(256)
-        self._answer_seconds = answer_seconds
-        self._patience = 1
+        self._answer_seconds = min(answer_seconds, FIRST_SECONDS)
+        self._tries, self._patience = FIRST_TRIES, 1
         try:
             port.reset_input_buffer()
             self.identity = self._hello()
-            self._patience = PATIENCE
+            self._answer_seconds = answer_seconds
+            self._tries, self._patience = RETRIES + 1, PATIENCE
             self.config = self._identify(config)
         except BaseException:
             port.close()
@@ -238,13 +247,13 @@ class Device:
     def _identify(self, config: Config | None) -> Config:
         found = self.identity.configuration
         if config is None:
-            boards = board_configs()
-            for known in (*PRESETS.values(), *boards):
-                if fingerprint(known) == found:
-                    return known
+            known = known_config(found)
+            if known is not None:
+                return known
             raise RunError(
                 f"The bitstream on {self.name} has a configuration ({found:08x}) that is neither "
-                "a preset nor a board's; name its TOML file with --config"
+                "a preset nor a board's; name its TOML file with --config: celosia build writes "
+                "config.toml beside the bitstream, and celosia board says where it is"
             )
         config = config.replace(trace=False)
         if fingerprint(config) != found:
@@ -276,6 +285,8 @@ class Device:
                 ) from error
             if found is None:
                 silent += 1
+                if silent == self._tries:
+                    break
                 continue
             answered = True
             status, data, whole = found
@@ -332,6 +343,14 @@ class Device:
         """Wait until the rest of a damaged answer has come; no answer is longer."""
         self._port.timeout = REST_SECONDS
         self._port.read(_LONGEST)
+
+
+def known_config(found: int) -> Config | None:
+    """Return the preset or board's own machine that has a fingerprint; None where none has it."""
+    for known in (*PRESETS.values(), *board_configs()):
+        if fingerprint(known) == found:
+            return known
+    return None
 
 
 def _words(data: bytes) -> list[int]:

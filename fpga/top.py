@@ -16,7 +16,7 @@ from hdl.flash.power_on import PowerOn
 from hdl.flash.reader import FlashPins, FlashReader
 from hdl.link.link import Link
 from hdl.link.spi import SpiPeripheral
-from hdl.link.uart import UartReceiver, UartTransmitter
+from hdl.link.uart import UartReceiver, UartTransmitter, tolerance
 from hdl.machine import machine_component
 from hdl.memory.ddr3.memory import Ddr3Memory
 from hdl.memory.ddr3.pins import CorePorts
@@ -35,6 +35,9 @@ PAYLOAD_BYTES = 512
 
 BAUD_ERROR = 0.02
 """Largest part by which a whole number of cycles a bit may miss the bit."""
+
+HOST_ERROR = 0.01
+"""Part by which the bits of a host's converter may differ, besides."""
 
 _HIGH = ("rx", "tx", "cs_n")  # lines that are 1 where nothing goes on
 
@@ -57,7 +60,7 @@ class BoardTop(Component):
 
     ``link`` is one of ``fpga.boards.LINKS``. With ``uart`` the line ``rx`` and ``tx`` runs at
     ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles; with ``spi`` the
-    host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most an eighth of the
+    host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most a twelfth of the
     machine's. A request that stops for ``timeout`` cycles, without it for 20 ms, is given up.
     ``heartbeat`` changes about twice a second; ``busy`` is 1 during a run, and ``error`` where
     STATUS of the last one tells of an error.
@@ -213,10 +216,12 @@ class BoardTop(Component):
 def baud_divisor(clock: int, baud: int) -> int:
     """Return the cycles of a bit.
 
-    Raises :class:`InputError` where they miss it by more than ``BAUD_ERROR``.
+    Raises :class:`InputError` where they are too few, or miss it by more than ``BAUD_ERROR`` or
+    than the receiver takes where a host's bits differ by ``HOST_ERROR``.
     """
     divisor = max(1, round(clock / baud))
-    if abs(clock / divisor / baud - 1) > BAUD_ERROR:
+    most = min(BAUD_ERROR, tolerance(divisor) - HOST_ERROR)
+    if abs(clock / divisor / baud - 1) > most:
         raise InputError(
             f"A clock of {clock} Hz cannot make {baud} baud: {divisor} cycles a bit are "
             f"{clock / divisor:.0f}"

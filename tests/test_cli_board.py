@@ -6,17 +6,20 @@ Faults are injected between the host and the board's serial port.
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 import tty
 from collections.abc import Callable
 
+import click
 import numpy as np
 import pytest
 import serial
 
-from arch.link import Command, request
-from arch.presets import PRESETS
+from arch.config import Config
+from arch.link import Command, fingerprint, request
+from arch.presets import PRESETS, load
 from arch.registers import IDENTITY
 from fpga.boards import get_board, with_sdram
 from fpga.device import Device
@@ -105,6 +108,40 @@ def test_info_and_selftest(celosia, port: str) -> None:
     assert found["mismatches"] == 0
     assert {"core", "softmax", "norm", "all"} <= set(found["units"])
     assert {unit["result"] for unit in found["units"].values()} == {"pass"}
+
+
+def test_a_machine_that_is_no_preset_has_a_file_for_its_host(celosia, monkeypatch) -> None:
+    """A simulated board without a simulation, whose file is read while it runs."""
+    seen = []
+
+    class Running:
+        port = "PORT"
+
+        def __init__(self, config: Config):
+            self.config = config
+
+        def wait(self) -> None:
+            found = re.search(r"--config (\S+)", told[0]) if told else None
+            seen.append(found is not None and fingerprint(load(found[1])))
+
+    @contextlib.contextmanager
+    def simulated(_board, config, **_given):
+        yield Running(config)
+
+    told: list[str] = []
+    monkeypatch.setattr("cli.board.simulated", simulated)
+    echo = click.echo
+    monkeypatch.setattr(
+        "cli.board.click.echo",
+        lambda text, **given: (
+            told.append(text) if "--config" in text else None,
+            echo(text, **given),
+        ),
+    )
+    words = ("board", "--board", "icebreaker", "--config", "tiny", "--memory", "16384")
+    assert celosia(*words, "--set", "rows=3")[:2] == (0, "PORT\n")
+    other = PRESETS["tiny"].replace(rows=3, registered=get_board("icebreaker").config.registered)
+    assert seen[-1] == fingerprint(other)
 
 
 @pytest.mark.parametrize("words", [("info",), ("run", "digits"), ("selftest",)])

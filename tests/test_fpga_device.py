@@ -244,7 +244,8 @@ def test_what_answers_must_be_this_version_and_configuration() -> None:
     check_refusal(
         RuntimeError,
         "The bitstream on PORT has a configuration (0000004d) that is neither a preset nor a "
-        "board's; name its TOML file with --config",
+        "board's; name its TOML file with --config: celosia build writes config.toml beside the "
+        "bitstream, and celosia board says where it is",
         lambda: connected(configuration=77),
     )
     port = FakePort(GoldenBoard(TINY, ME))
@@ -260,6 +261,20 @@ def test_what_answers_must_be_this_version_and_configuration() -> None:
     config = get_board("ulx3s_85f").config
     device, _ = connected(config, configuration=fingerprint(config))
     assert device.config == config
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(1.0, [1, 1, 1]), (10.0, [4, 4, 4])])
+def test_a_port_without_a_machine_is_given_up_in_seconds(seconds, waits) -> None:
+    port, waited = FakePort(GoldenBoard(TINY, ME)), []
+    port.to_board = lambda _data: (waited.append(port.timeout), b"")[1]
+    check_refusal(
+        RuntimeError,
+        "Nothing on PORT answers HELLO; check that the board is powered and flashed, and that "
+        "--baud is the bitstream's",
+        lambda: Device(port, "PORT", answer_seconds=seconds),
+    )
+    assert waited == waits
+    assert port.closed
 
 
 def test_a_line_that_carries_nothing_is_told() -> None:
@@ -378,6 +393,18 @@ def test_ports_that_cannot_be_opened_are_told() -> None:
 
 def test_bits_are_whole_numbers_of_cycles() -> None:
     assert baud_divisor(25_000_000, 1_000_000) == 25
+    # Of 2.5 % the receiver takes, 1 % is the host's.
+    assert baud_divisor(4_050_000, 1_000_000) == 4
+    check_refusal(
+        ValueError,
+        "A clock of 4070000 Hz cannot make 1000000 baud: 4 cycles a bit are 1017500",
+        lambda: baud_divisor(4_070_000, 1_000_000),
+    )
+    check_refusal(
+        ValueError,
+        "UART divisor must be at least 4 cycles a bit, not 3",
+        lambda: baud_divisor(3_000_000, 1_000_000),
+    )
     assert baud_divisor(84_375_000, 1_000_000) == 84
     check_refusal(
         ValueError,
