@@ -127,17 +127,29 @@ def text_image(
     """Return the image that goes on with a prompt by so many tokens, the likeliest each time.
 
     Its line of text is the model's name and the text. The machine's own result chooses each next
-    token: an entry for each token of the vocabulary lies in the image at every step.
+    token: an entry for each token of the vocabulary lies in the image at every step. Bytes of zero
+    are left out.
 
     Raises :class:`InputError` where the vocabulary has more tokens than an image's tables, or one
-    of them more bytes or a zero.
+    of them more bytes.
     """
     script, words = Script(payload), range(program.vocabulary)
-    names = [b"" if each in tokenizer.ends else tokenizer.piece(each, -1) for each in words]
-    if len(names) > ENTRIES or any(len(name) > ENTRY_BYTES or 0 in name for name in names):
+    tokens = tokenizer.encode(prompt)
+
+    def names_behind(before: int | None) -> list[bytes]:
+        """Return the bytes that each token adds behind one, or behind any but a first one."""
+        return [
+            b""
+            if each in tokenizer.ends
+            else tokenizer.piece(each, each if before is None else before).replace(b"\0", b"")
+            for each in words
+        ]
+
+    names = names_behind(None)
+    if len(names) > ENTRIES or any(len(name) > ENTRY_BYTES for name in names):
         raise InputError(
             f"The tokens of model {program.name} must be at most {ENTRIES} of at most "
-            f"{ENTRY_BYTES} bytes, none of them zero, for a board to tell them by itself"
+            f"{ENTRY_BYTES} bytes for a board to print them by itself"
         )
     for fill in program.setup:
         script.write_memory(0, fill.image)
@@ -145,7 +157,6 @@ def text_image(
         script.start()
     script.load_program(program.words)
     script.say(f"celosia: {program.name[:_LONGEST_NAME]}, image ok: {prompt}")
-    tokens = tokenizer.encode(prompt)
 
     def step(position: int) -> None:
         for number, value in program.registers(position, 1).items():
@@ -158,7 +169,7 @@ def text_image(
     for place in range(steps):
         script.start(program.entries["logits"].pc)
         script.compare(program.logits.addr, 2 * program.vocabulary)
-        script.name(names)
+        script.name(names if place else names_behind(tokens[-1]))
         if place < steps - 1:
             script.choose_register(Register.WORD, [program.word(each) for each in words])
             step(len(tokens) + place)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from arch.errors import InputError
 from arch.formats import OPERAND_BITS
 from generators.export.c_samples import Sample, Samples, one_sample, several_samples
 from generators.export.c_source import WIDTH, array, comment, driver, identifier, string
@@ -34,7 +35,8 @@ def text_c_files(
     The model is ``NAME_model`` in ``NAME_model.c``, NAME the model's. There is a sample for each
     text of the program. Nested weights are read at so many ``bits``.
 
-    Raises :class:`InputError` where a package that makes the header is missing.
+    Raises :class:`InputError` where a package that makes the header is missing, or a token has too
+    many bytes.
     """
     name = identifier(program.name)
     if program.texts > 1:
@@ -70,9 +72,10 @@ extern const {part}_model_t {name}_model;
 def _model(program: TextHost, tokenizer: TokenizerLike, name: str, part: str, bits: int) -> str:
     """Return the source of a model, which a part of the driver runs."""
     pieces = [_piece(tokenizer, token) for token in range(program.vocabulary)]
+    stripped = _is_stripped(tokenizer, program.vocabulary)
     texts = (f"(const uint8_t *){string(piece)}" for piece in pieces)
     calls = {which: call for which, call in program.calls.items() if which in CALLS}
-    fields = _fields(program, calls, bits)
+    fields = [*_fields(program, calls, bits), f".stripped = {int(stripped)},"]
     if program.texts > 1:
         calls[_SECOND] = {of_text(register, 1): value for register, value in calls["step"].items()}
         own = _call(program, SCORES, _SECOND, len(calls[_SECOND]), bits)
@@ -134,9 +137,21 @@ def _fields(program: TextHost, calls: Mapping[str, Call], bits: int) -> list[str
 
 
 def _piece(tokenizer: TokenizerLike, token: int) -> bytes:
-    """Return the bytes of a token as a text, none of an end, behind their number."""
-    data = b"" if token in tokenizer.ends else tokenizer.piece(token, -1)[:_LONGEST]
+    """Return the bytes that a token adds to a text, none of an end, behind their number."""
+    data = b"" if token in tokenizer.ends else tokenizer.piece(token, token)
+    if len(data) > _LONGEST:
+        raise InputError(f"Token {token} has {len(data)} bytes, but at most {_LONGEST} may be")
     return bytes([len(data)]) + data
+
+
+def _is_stripped(tokenizer: TokenizerLike, vocabulary: int) -> bool:
+    """Return whether the first piece of a text leaves out its space."""
+    first = -1 if tokenizer.begin is None else tokenizer.begin
+    return any(
+        tokenizer.piece(token, first) != tokenizer.piece(token, token)
+        for token in range(vocabulary)
+        if token not in tokenizer.ends
+    )
 
 
 def _fill(number: int, fill: Fill) -> list[str]:

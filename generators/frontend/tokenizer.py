@@ -87,13 +87,12 @@ class TextTokenizer:
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text behind the token ``before``.
 
-        Nothing is before the first, -1. A token may have a part of a character's bytes.
+        Nothing is before the first, -1. A token may have a part of a character's bytes. Pieces are
+        not ``cleaned``, as what is behind them decides.
         """
         if token == self.begin or token in self.ends:
             return b""
         piece = self._pieces.piece(token)
-        if self.cleaned:
-            piece = clean(piece.decode(errors="surrogateescape")).encode(errors="surrogateescape")
         first = before < 0 or before == self.begin
         return piece.removeprefix(b" ") if first and self._pieces.stripped else piece
 

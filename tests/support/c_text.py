@@ -48,6 +48,16 @@ class Text(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint32), ("source", ctypes.c_uint32))
 
 
+class Printed(ctypes.Structure):
+    """The driver's ``celosia_printed_t``."""
+
+    _fields_ = (
+        ("begun", ctypes.c_uint32),
+        ("held", ctypes.c_uint8 * 3),
+        ("count", ctypes.c_uint32),
+    )
+
+
 class Texts(ctypes.Structure):
     """The driver's ``celosia_texts_t``."""
 
@@ -72,6 +82,17 @@ class CModel:
         call = self.library.celosia_text_choose
         assert call(self.machine, self.model, ctypes.byref(token)) == OK
         return token.value
+
+    def printed(self, tokens: list[int]) -> bytes:
+        """Return what tokens let print, whole characters at a time."""
+        printed, found = Printed(), b""
+        for token in tokens:
+            buffer = (ctypes.c_uint8 * 258)()
+            call = self.library.celosia_text_print
+            count = call(self.model, ctypes.byref(printed), token, buffer)
+            found += bytes(buffer[:count])
+            found.decode()
+        return found
 
     def scores(self) -> list[int]:
         """Return the scores of all tokens."""

@@ -119,3 +119,37 @@ enum celosia_result celosia_text_scores(const celosia_t *it, const celosia_text_
         celosia_take(it, model->logits.addr, (uint8_t *)scores, 2 * model->vocabulary);
     return found;
 }
+
+/* Returns how many bytes at the end are the beginning of a longer character. */
+static uint32_t unfinished(const uint8_t *bytes, uint32_t count) {
+    for (uint32_t back = 1; back <= least(count, 3); back++) {
+        const uint8_t byte = bytes[count - back];
+        if ((byte & 0xC0) == 0x80) continue;
+        const uint32_t size = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+        return size > back ? back : 0;
+    }
+    return 0;
+}
+
+uint32_t celosia_text_print(const celosia_text_model_t *model, celosia_printed_t *printed,
+                            uint32_t token, uint8_t bytes[CELOSIA_PIECE]) {
+    const uint8_t *piece = model->pieces[token] + 1;
+    uint32_t size = piece[-1], count = 0;
+    if (size && !printed->begun) {
+        printed->begun = 1;
+        if (model->stripped && *piece == ' ') {
+            piece++;
+            size--;
+        }
+    }
+    while (count < printed->count) {
+        bytes[count] = printed->held[count];
+        count++;
+    }
+    while (size--) bytes[count++] = *piece++;
+    printed->count = unfinished(bytes, count);
+    count -= printed->count;
+    for (uint32_t index = 0; index < printed->count; index++)
+        printed->held[index] = bytes[count + index];
+    return count;
+}

@@ -59,8 +59,18 @@ typedef struct {
     uint32_t lookups, sources;       /* tokens of a source: of one lookup, and at most */
     uint32_t argmax;                 /* 1: the machine itself tells the likeliest token */
     celosia_tensor_t logits;         /* the scores, one row of INT16 */
-    const uint8_t *const *pieces;    /* bytes of each token as a text, their number before them */
+    const uint8_t *const *pieces;    /* bytes that each token adds, their number before them */
+    uint32_t stripped;               /* 1: the space ahead of a text's first piece is left out */
 } celosia_text_model_t;
+
+/* A text that is printed: begin with {0, {0}, 0}. */
+typedef struct {
+    uint32_t begun;  /* 1: there are characters */
+    uint8_t held[3]; /* bytes of a character that further tokens finish */
+    uint32_t count;
+} celosia_printed_t;
+
+enum { CELOSIA_PIECE = 258 /* bytes that a token lets print, at most */ };
 
 /* A text that grows; nothing else may run on the accelerator meanwhile. */
 typedef struct {
@@ -93,6 +103,11 @@ enum celosia_result celosia_text_take(const celosia_t *it, const celosia_text_mo
 /* Gives the likeliest token behind the last one, the first of equals. */
 enum celosia_result celosia_text_choose(const celosia_t *it, const celosia_text_model_t *model,
                                         uint32_t *token);
+
+/* Adds a token to a text that is printed; gives the bytes, whole characters of UTF-8, that can be
+ * printed now, and returns their number. */
+uint32_t celosia_text_print(const celosia_text_model_t *model, celosia_printed_t *printed,
+                            uint32_t token, uint8_t bytes[CELOSIA_PIECE]);
 
 /* Stores the scores of all tokens behind the last one, for a host that draws: of each token one
  * that `logits.scale` is the step of. */
