@@ -22,6 +22,7 @@ from cli.text_options import DecoderOptions, decoder_options
 from generators.compiler import compile_model
 from generators.export.c_model import c_files
 from generators.export.c_text import text_c_files
+from generators.export.folder import outdated, with_digests
 from generators.export.package import MANIFEST, package
 from generators.export.text_package import text_package
 from generators.sources import load_source
@@ -104,7 +105,8 @@ def compile_command(
     The program, the memory image, and model.json with addresses, shapes, scales and cycles. What
     is expected of the inputs are the golden machine's integers. Where no inputs are given an
     encoder must be one of the digits, and gets those. A language model is as celosia text takes it,
-    which runs the folder, as celosia host run does.
+    which runs the folder, as celosia host run does. What an earlier call left in the folder is
+    removed, if nobody has changed it since.
     """
     check_modules(None, top)
     check_folder(folder)
@@ -128,7 +130,8 @@ def compile_command(
         component = attached(config, attachment)
         written[f"{name}.v"] = to_verilog(component, name)
         written[f"{name}.json"] = manifest(component, name, config)
-    write_files(folder, written)
+    written = with_digests(written)
+    write_files(folder, written, outdated(folder, written))
     result |= {
         "folder": str(folder),
         "files": {name: len(content) for name, content in written.items()},

@@ -255,10 +255,13 @@ def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
             raise InputError(f"Cannot write {folder / name}: it is a folder")
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+def write_files(
+    folder: Path, files: Mapping[str, str | bytes], outdated: Sequence[Path] = ()
+) -> None:
     """Write files into a folder, which is made where it does not exist: all of them, or none.
 
-    They are written to a folder inside it first and then moved, one by one. Raises
+    They are written to a folder inside it first and then moved, one by one; those that are
+    ``outdated`` are removed then. Raises
     :class:`InputError` where that cannot be done.
     """
     check_folder(folder, files)
@@ -270,5 +273,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
                 (Path(inside) / name).write_bytes(data)
             for name in files:
                 os.replace(Path(inside) / name, folder / name)
+        for path in outdated:
+            path.unlink()
     except OSError as error:
         raise InputError(f"Cannot write to {folder}: {error.strerror}") from error

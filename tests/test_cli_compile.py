@@ -1,5 +1,6 @@
 """celosia compile: the files of a model, used as others would use them."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -82,6 +83,26 @@ def test_the_files_are_all_that_a_host_needs(celosia, tmp_path: Path) -> None:
     for image in digits.patches(digits.load()[1].images[:3]):
         data = golden_outputs(compiled, [image])[0][: compiled.output_count]
         np.testing.assert_array_equal(classify(out, image), compiled.read_output(data))
+
+
+def test_a_folder_has_the_files_of_one_model_and_the_users(celosia, mine: Path) -> None:
+    out = mine / "out"
+    words = ("--config", "tiny", "--out", out)
+    given = ("--inputs", mine / "inputs.npy", "--count", "1", "--c")
+    assert celosia("compile", mine, *given, *words)[0] == 0
+    first = {path.name for path in out.iterdir()}
+    (own,) = out.glob("*_samples.c")
+    own.write_text("/* changed by the user */")
+    (out / "notes.txt").write_text("mine")
+    # A file that a manifest names is removed from no other folder.
+    manifest = json.loads((out / "model.json").read_text())
+    outside = hashlib.sha256((mine / "names.txt").read_bytes()).hexdigest()
+    manifest["files"]["../names.txt"] = outside
+    (out / "model.json").write_text(json.dumps(manifest))
+    assert celosia("compile", "digits", *words)[0] == 0
+    assert {path.name for path in out.iterdir()} == ON_DISK | {own.name, "notes.txt"}
+    assert len(first) > len(ON_DISK) + 5
+    assert (mine / "names.txt").is_file()
 
 
 def test_a_batch_is_one_run(celosia, tmp_path: Path) -> None:

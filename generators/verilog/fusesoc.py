@@ -46,4 +46,4 @@ def core_file(config: Config, module: str, meaning: str, testbench: Sequence[str
         "filesets": filesets,
         "targets": targets,
     }
-    return "CAPI=2:\n" + yaml.safe_dump(core, sort_keys=False)
+    return f"CAPI=2:\n{yaml.safe_dump(core, sort_keys=False)}"
