@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from arch.isa import REGISTERS, Engine
+from arch.isa import IMMEDIATE_WIDTH, REGISTERS, Engine
 from arch.tables import own_table
 from arch.templates import rendered
 
@@ -133,16 +133,47 @@ NAME = "celosia_registers"
 """Name of the address map."""
 
 
-def systemrdl() -> str:
+_BEHAVIOUR = {
+    "ID": f"sw = r; hw = na; reset = 32'h{IDENTITY:08x};",
+    "CONTROL": "sw = w; hw = r; singlepulse; reset = 0;",
+    "PC": "sw = rw; hw = r; reset = 0;",
+    "PROGRAM_ADDR": "sw = w; hw = rw;",
+    "INTERRUPT": "sw = rw; woclr; hw = w; hwset; reset = 0;",
+    "INTERRUPT_ENABLE": "sw = rw; hw = r; reset = 0;",
+}
+"""What software and the circuit do to the fields of a register, in SystemRDL."""
+
+_BY_ACCESS = {"read": "sw = r; hw = w;", "write": "sw = w; hw = r;"}
+"""The same of any other register; what software reads there, the circuit changes at any time."""
+
+MAX_PROGRAM_DEPTH = 1 << 16
+"""Most words of a program memory."""
+
+
+def value_width(register: Register, program_depth: int) -> int:
+    """Return the width of a register without fields (bits); those above read as 0."""
+    if register.name in ("PC", "PROGRAM_ADDR"):
+        return (program_depth - 1).bit_length()
+    if register.name.endswith("_HIGH"):
+        return COUNTER_WIDTH - 32
+    return IMMEDIATE_WIDTH if 16 < register.addr < 16 + REGISTERS else 32
+
+
+def systemrdl(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
     """Return the SystemRDL text of every register, at byte addresses.
 
-    A register without fields of its own has one, ``VALUE``, of all 32 bits.
+    A register without fields of its own has one, ``VALUE``, of all its bits: an address of the
+    program has those of a memory of ``program_depth`` words.
     """
+
+    def whole(register: Register) -> Field:
+        return Field("VALUE", 0, value_width(register, program_depth), register.meaning)
+
     return rendered(
         Path(__file__).with_suffix(".rdl"),
         NAME=NAME,
-        IDENTITY=IDENTITY,
         registers=REGISTER_MAP.values(),
-        whole=lambda register: Field("VALUE", 0, 32, register.meaning),
+        whole=whole,
+        behaviour=lambda one: _BEHAVIOUR.get(one.name) or _BY_ACCESS[one.access],
         text=lambda meaning: meaning.replace("\\", "\\\\").replace('"', '\\"'),
     )

@@ -30,7 +30,7 @@ def c_files(
     """
     name = identifier(compiled.quantized.description.name)
     return {
-        **driver("celosia"),
+        **driver(compiled.config, "celosia"),
         f"{name}_model.h": _header(compiled, name, len(inputs)),
         f"{name}_model.c": _model(compiled, name, names, bits),
         f"{name}_samples.c": _samples(compiled, name, inputs, outputs),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from arch.config import Config
 from arch.registers import systemrdl
 from generators.export.registers import HEADER, SOURCE, header
 
@@ -15,14 +16,15 @@ _PLAIN = re.compile(r"[^ -~]|[\\?]|\*/|/\*")
 _LONGEST = 64  # characters of an identifier, which names files, too
 
 
-def driver(*names: str) -> dict[str, str | bytes]:
-    """Return the parts of the driver of some names, and the registers that they need, as files.
+def driver(config: Config, *names: str) -> dict[str, str | bytes]:
+    """Return the parts of the driver of some names, and a machine's registers, as files.
 
     Raises :class:`InputError` where a package that makes the registers' header is missing.
     """
     files = [_DRIVER / f"{name}{ending}" for name in names for ending in (".c", ".h")]
     sources = {path.name: path.read_text(encoding="utf-8") for path in files}
-    return {HEADER: header(), SOURCE: systemrdl(), **sources}
+    depth = config.program_depth
+    return {HEADER: header(depth), SOURCE: systemrdl(depth), **sources}
 
 
 def identifier(name: str) -> str:

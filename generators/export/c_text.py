@@ -44,7 +44,7 @@ def text_c_files(
     else:
         parts, given = ["celosia_text"], one_sample(name, *samples)
     return {
-        **driver("celosia", *parts),
+        **driver(program.config, "celosia", *parts),
         f"{name}_model.h": _header(program, name, parts[-1], given),
         f"{name}_model.c": _model(program, tokenizer, name, parts[-1], bits),
         f"{name}_samples.c": "\n".join([f'#include "{name}_model.h"\n', *given.defined]),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.packages import library
-from arch.registers import NAME, systemrdl
+from arch.registers import MAX_PROGRAM_DEPTH, NAME, systemrdl
 
 HEADER = f"{NAME}.h"
 """Name of the header."""
@@ -23,7 +23,7 @@ PACKAGES = {
 _TITLE = "Celosia registers"
 
 
-def header() -> str:
+def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
     """Return the C header of the registers: masks of fields, and a struct of the whole map.
 
     The struct gives offsets; what it is packed with makes compilers read it byte by byte.
@@ -34,7 +34,8 @@ def header() -> str:
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         path = Path(folder) / HEADER
         # C11's assertions need a C library, which firmware may not have.
-        exporter.export(_compiled(Path(folder)), str(path), std=standards.gnu99)
+        root = compiled(Path(folder), program_depth)
+        exporter.export(root, str(path), std=standards.gnu99)
         return path.read_text(encoding="utf-8")
 
 
@@ -46,15 +47,15 @@ def pages() -> dict[str, bytes]:
     exporter = _module("peakrdl_html").HTMLExporter()
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         place = Path(folder) / "html"
-        exporter.export(_compiled(Path(folder)), str(place), title=_TITLE)
+        exporter.export(compiled(Path(folder)), str(place), title=_TITLE)
         found = [path for path in sorted(place.rglob("*")) if path.is_file()]
         return {path.relative_to(place).as_posix(): path.read_bytes() for path in found}
 
 
-def _compiled(folder: Path) -> Any:
+def compiled(folder: Path, program_depth: int = MAX_PROGRAM_DEPTH) -> Any:
     """Return the registers as PeakRDL takes them; the source is left in the folder."""
     path = folder / SOURCE
-    path.write_text(systemrdl(), encoding="utf-8")
+    path.write_text(systemrdl(program_depth), encoding="utf-8")
     compiler = _module("systemrdl").RDLCompiler()
     compiler.compile_file(str(path))
     return compiler.elaborate()
