@@ -1,6 +1,7 @@
 """Runs of ONNX graphs, whole or in parts: by ONNX Runtime, by ONNX's evaluator what that lacks."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,13 @@ class Runner:
 
 
 def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rpartition(" : ")[2]
+    line = str(error).strip().partition("\n")[0].rpartition(" : ")[2]
+    # Of ONNX Runtime's own sources, the text behind their place and the condition there.
+    found = re.search(r"Name:'(.*?)' Status Message: (.*)", line)
+    if not found:
+        return line
+    text = re.sub(r"^/\S+ .*?\) (.* was false\. )?", "", found[2])
+    return f"node {found[1]}: {text}"
 
 
 def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:

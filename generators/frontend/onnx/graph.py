@@ -322,10 +322,11 @@ class Graph:
         made = [one for node in self.needed({self.output}, set()) for one in node.output if one]
         wanted = [name for name in made if self._inferred.get(name, (0, None))[1] is None]
         feeds = self.feeds(self.random(), self.places[0].count)
-        found = self._run(self.part(wanted, []), feeds)
+        found = self.run_part(self.part(wanted, []), feeds)
         return {name: value.shape for name, value in zip(wanted, found, strict=True)}
 
-    def _run(self, runner: Runner, feeds: dict[str, Array]) -> list[Array]:
+    def run_part(self, runner: Runner, feeds: dict[str, Array]) -> list[Array]:
+        """Return the outputs of a part; raise :class:`InputError` where it cannot be run."""
         try:
             return runner.run(feeds)
         except RunError as error:
@@ -396,6 +397,6 @@ class Graph:
             feeds = {name: np.repeat(one, self.batch, axis=0) for name, one in feeds.items()}
         if self._whole is None:
             self._whole = self._runner(self.whole)
-        found = self._run(self._whole, feeds)
+        found = self.run_part(self._whole, feeds)
         first = np.asarray(found[0], np.float64)
         return first[:1] if self.batch > 1 else first

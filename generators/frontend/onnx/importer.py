@@ -221,7 +221,7 @@ def _prologue(encoder: Encoder, graph: Graph) -> HostStep:
     def function(values: Array) -> Array:
         length = len(values) if graph.places[0].kind == "tokens" else graph.places[0].count
         feeds = {key: one for key, one in graph.feeds(values, length).items() if key in used}
-        rows = np.asarray(part.run(feeds)[0], np.float64)
+        rows = np.asarray(graph.run_part(part, feeds)[0], np.float64)
         rows = rows.reshape(tensor.rows, tensor.columns)
         return np.asarray(rows[:length] if graph.places[0].kind == "tokens" else rows)
 
@@ -247,7 +247,7 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
         for place in graph.places[1:]:
             if place.name in used:
                 feeds[place.name] = place.given(len(rows))
-        found: Array = np.asarray(part.run(feeds)[0], np.float64)
+        found: Array = np.asarray(graph.run_part(part, feeds)[0], np.float64)
         found = found[0] if graph.batched else found
         by_token = found.ndim > 1 and rows.size < size and len(found) == shape[-2]
         return found[: len(rows)] if by_token else found

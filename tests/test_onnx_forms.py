@@ -1,0 +1,222 @@
+"""ONNX graphs in the forms that published models have: what the machine's blocks can be made of."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from generators.frontend.onnx.importer import load_onnx
+from generators.frontend.onnx.text import load_onnx_text
+from generators.reference.floats import forward
+from tb.try_model import try_model
+from tests.test_onnx_opsets import FLOAT, Opset, agrees, helper, onnx, runtime
+
+INT = onnx.TensorProto.INT64
+
+
+class Form(Opset):
+    """Parts of models of opset 17, of width 6 on 4 tokens."""
+
+    def __init__(self):
+        super().__init__(17)
+
+    def attention(self, x: str, mask: str = "") -> str:
+        """Add an attention with two heads; ``mask`` is added to its scores."""
+        heads = [
+            self.add(
+                "Transpose", self.add("Reshape", self.linear(x, 6), np.array([1, 4, 2, 3])), perm=p
+            )
+            for p in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
+        ]
+        scores = self.add("Mul", self.add("MatMul", *heads[:2]), np.float32(0.5))
+        if mask:
+            scores = self.add("Add", scores, mask)
+        context = self.add("MatMul", self.add("Softmax", scores, axis=-1), heads[2])
+        context = self.add("Transpose", context, perm=[0, 2, 1, 3])
+        return self.linear(self.add("Reshape", context, np.array([1, 4, 6])), 6)
+
+    def mlp(self, x: str) -> str:
+        """Add an MLP."""
+        return self.linear(self.add("Relu", self.linear(x, 9)), 6, 9)
+
+    def batch_norm(self, x: str) -> str:
+        """Add a batch normalization of the columns, as PyTorch's takes them: as channels."""
+        x = self.add("Transpose", x, perm=[0, 2, 1])
+        scale, variance = (self.rng.uniform(0.5, 2, 6).astype(np.float32) for _ in range(2))
+        shift, mean = (self.rng.normal(0, 1, 6).astype(np.float32) for _ in range(2))
+        x = self.add("BatchNormalization", x, scale, shift, mean, variance, epsilon=1e-3)
+        return self.add("Transpose", x, perm=[0, 2, 1])
+
+    def block(self, x: str, mask: str = "", norm=lambda x: x) -> str:
+        """Add a block whose norms are in front of its parts."""
+        x = self.add("Add", x, self.attention(norm(x), mask))
+        return self.add("Add", x, self.mlp(norm(x)))
+
+    def write(self, path: Path, output: str, inputs, axes: int = 3) -> Path:
+        """Write the graph with inputs as [name, kind, shape]."""
+        self.save(path, output, axes)
+        model = onnx.load(str(path))
+        del model.graph.input[:]
+        model.graph.input.extend(helper.make_tensor_value_info(*one) for one in inputs)
+        onnx.save(model, str(path))
+        return path
+
+
+def runs(path: Path) -> None:
+    """Run the model on the golden machine, against the integer and the float reference."""
+    result = try_model(path)
+    assert (result["refused"], result["mismatches"]) == (None, 0)
+    assert result["cosine"] > 0.98
+
+
+@pytest.mark.parametrize("placement", ["pre", "post", "bare"])
+def test_batch_norms_fold_into_the_layers_around_them(placement, tmp_path) -> None:
+    form = Form()
+    if placement == "pre":
+        x = form.block(form.batch_norm("x"), norm=form.batch_norm)
+    else:
+        x = form.linear("x", 6)
+        for part in (form.attention, form.mlp):
+            x = form.batch_norm(form.add("Add", x, part(x)))
+    x = x if placement == "bare" else form.add("ReduceMean", x, axes=[1], keepdims=0)
+    path = form.save(tmp_path / "model.onnx", x, 3 if placement == "bare" else 2)
+    agrees(path)
+    model = load_onnx(path).description
+    assert (model.norm, model.classes) == ("none", 0 if placement == "none" else 6)
+    runs(path)
+
+
+@pytest.mark.parametrize("shape", [(24,), (4, 6), (4, 1, 6), (1, 2, 2, 2, 3), (1, 1, 2, 2, 2, 3)])
+def test_inputs_of_any_rank(shape, tmp_path) -> None:
+    form = Form()
+    x = form.block(form.linear(form.add("Reshape", "x", np.array([1, 4, 6])), 6))
+    x = form.add("Squeeze", x, np.array([0])) if len(shape) < 3 else x
+    path = tmp_path / "model.onnx"
+    form.write(path, x, [("x", FLOAT, shape)], 2 if len(shape) < 3 else 3)
+    source = load_onnx(path)
+    values = source.random(np.random.default_rng(1))
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": values.reshape(shape).astype(np.float32)})
+    found = np.asarray(source.floats(source.prepare(values)))
+    np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_first_token_that_is_no_class_token(tmp_path) -> None:
+    form = Form()
+    x = form.add("Gather", form.block(form.linear("x", 6)), np.array(0), axis=1)
+    path = form.save(tmp_path / "model.onnx", form.linear(x, 3), 2)
+    agrees(path)
+    source = load_onnx(path)
+    assert source.description.pooling == "none"
+    assert [step.what for step in source.after] == ["Gather, MatMul, Add"]
+
+
+def embedded(form: Form) -> str:
+    """Add an embedding of tokens, with token types that are chosen out of a longer row of them."""
+    table = form.rng.normal(0, 1, (20, 6)).astype(np.float32)
+    types = form.rng.normal(0, 1, (2, 6)).astype(np.float32)
+    chosen = form.add("GatherElements", np.zeros((1, 16), np.int64), np.arange(4)[None], axis=1)
+    return form.add("Add", form.add("Gather", table, "ids"), form.add("Gather", types, chosen))
+
+
+def test_token_types_that_the_graph_makes(tmp_path) -> None:
+    form = Form()
+    path = tmp_path / "model.onnx"
+    form.write(path, form.block(embedded(form)), [("ids", INT, [1, 4])])
+    source = load_onnx(path)
+    ids = np.array([3, 1, 19, 7])
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"ids": ids[None]})
+    np.testing.assert_allclose(source.floats(source.prepare(ids)), expected[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [FLOAT, INT, onnx.TensorProto.BOOL])
+def test_a_sequence_and_its_mask(kind, tmp_path) -> None:
+    form = Form()
+    there = form.add("Cast", "mask", to=FLOAT)
+    hidden = form.add("Mul", form.add("Sub", np.float32(1), there), np.float32(-1e9))
+    x = form.block(form.linear("x", 6), form.add("Unsqueeze", hidden, np.array([1, 2])))
+    rows = form.add("Unsqueeze", there, np.array([2]))
+    total = form.add("ReduceSum", form.add("Mul", x, rows), np.array([1]), keepdims=0)
+    count = form.add("ReduceSum", rows, np.array([1]), keepdims=0)
+    mean = form.add("Div", total, form.add("Clip", count, np.float32(1e-9)))
+    path = tmp_path / "model.onnx"
+    form.write(path, mean, [("x", FLOAT, [1, 4, 6]), ("mask", kind, [1, 4])], 2)
+    source = load_onnx(path)
+    assert (source.description.variable, source.description.pooling) == (True, "mean")
+    values = source.random(np.random.default_rng(1))
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    known = helper.tensor_dtype_to_np_dtype(kind)
+    for length in (4, 2):
+        mask = (np.arange(4) < length)[None].astype(known)
+        given = {"x": values[None].astype(np.float32), "mask": mask}
+        (expected,) = session.run(None, given)
+        found = source.floats(source.prepare(values[:length]))
+        np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
+
+
+def test_other_inputs_are_never_taken_for_a_mask(tmp_path) -> None:
+    path = tmp_path / "model.onnx"
+    form = Form()
+    mean = form.add("ReduceMean", form.block(form.linear("x", 6)), axes=[1], keepdims=0)
+    both = form.add("Add", mean, form.linear("table", 6, 4))
+    form.write(path, both, [("x", FLOAT, [1, 4, 6]), ("table", FLOAT, [1, 4])], 2)
+    message = (
+        f"Model {path} is not run: it takes table [1, 4] beside x; export a model that takes x "
+        "alone, with all others fixed in it but a mask, token types or positions [batch, tokens], "
+        "which have these words in their names"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        load_onnx(path)
+    # As the sentence says: the other input fixed in the model.
+    model = onnx.load(str(path))
+    del model.graph.input[1]
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.ones((1, 4), np.float32), "table")
+    )
+    onnx.save(model, str(path))
+    agrees(path)
+
+    form = Form()
+    kept = form.add("Mul", form.block(form.linear("x", 6)), form.add("Cast", "mask", to=FLOAT))
+    form.write(path, kept, [("x", FLOAT, [1, 4, 6]), ("mask", INT, [1, 4, 1])])
+    with pytest.raises(ValueError, match=r"it takes mask \[1, 4, 1\] beside x; export a model"):
+        load_onnx(path)
+
+
+def test_outputs_and_tensors_that_do_not_matter_are_named(tmp_path) -> None:
+    form = Form()
+    x = form.block(form.linear("x", 6))
+    first, second = (form.add("Identity", form.linear(x, 3)) for _ in range(2))
+    path = form.save(tmp_path / "model.onnx", first)
+    model = onnx.load(str(path))
+    model.graph.output.append(helper.make_tensor_value_info(second, FLOAT, [None] * 3))
+    onnx.save(model, str(path))
+    names = list(form.known)
+    assert load_onnx(path).unused == (*names[-2:], f"output {second}")
+
+
+@pytest.mark.parametrize("words", [5, 20])
+def test_a_bias_in_the_head_of_a_language_model(words, tmp_path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    gains = form.rng.uniform(0.5, 2, (3, 6)).astype(np.float32)
+    norms = iter(gains)
+
+    def norm(x: str) -> str:
+        return form.add("LayerNormalization", x, next(norms), epsilon=1e-5)
+
+    table = form.rng.normal(0, 1, (words, 6)).astype(np.float32)
+    places = form.rng.normal(0, 1, (4, 6)).astype(np.float32)
+    later = np.triu(np.full((4, 4), -np.inf, np.float32), 1)
+    form.known["later"] = later
+    x = form.block(form.add("Add", form.add("Gather", table, "ids"), places), "later", norm)
+    form.write(path, form.linear(norm(x), words), [("ids", INT, [1, 4])])
+    model, weights = load_onnx_text(path)
+    assert model.head_bias
+    ids = form.rng.integers(0, words, (1, 4))
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"ids": ids})
+    found = forward(model, weights, ids)["logits"]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    runs(path)
