@@ -44,6 +44,7 @@ def inspect(
     if overrides and config_name is None:
         raise InputError("Option --set needs --config")
     config = resolve(config_name, overrides) if config_name is not None else None
+    say(f"reading {model}", err=True)
     source = _load(model, tokens, tokenizer)
     result = look(source)
     if config is not None:
@@ -59,6 +60,8 @@ def inspect(
     )
     if result["labels"]:
         say(f"classes: {', '.join(result['labels'])}")
+    if not result["compared"]:
+        say("not compared with the graph's own run, which takes long; celosia run compares")
     for name in result["unused"]:
         say(f"not used: {name}")
     if config is not None:
@@ -75,4 +78,4 @@ def _fit(found: Mapping[str, Any]) -> str:
 
 
 def _load(model: str, tokens: int, tokenizer: Path | None):
-    return load_text(model, tokenizer) if is_text(model) else load_source(model, tokens)
+    return load_text(model, tokenizer) if is_text(model) else load_source(model, tokens, quick=True)

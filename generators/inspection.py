@@ -48,7 +48,8 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 
     ``parts`` are rows as of :class:`Part`, blocks that are alike as one row with their count; the
     sums of parameters and products are of all parts, ``host_products`` of those on the host.
-    ``unused`` are the tensors of the file that the output does not depend on.
+    ``unused`` are the tensors of the file that the output does not depend on. ``compared`` is
+    False where the import of a graph was not compared with its own run, which takes long.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description
@@ -62,6 +63,7 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
         "unused": [] if isinstance(source, TextSource) else list(source.unused),
         "labels": [] if isinstance(source, TextSource) else list(source.labels),
         "input": _input(source),
+        "compared": isinstance(source, TextSource) or source.compared,
     }
 
 

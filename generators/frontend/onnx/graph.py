@@ -103,6 +103,8 @@ class Graph:
         self._check_sizes()
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._whole: Runner | None = None
+        self.blocks: Any = None
+        """The blocks that were found in the graph, with its values, or why there are none."""
         self.names: dict[int, str] = {}
         """The name of the value that is a whole tensor, by the tensor's identity."""
 

@@ -9,6 +9,7 @@ implementation. The result is run beside the graph before it is given out.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.files import reading
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, cut
 from generators.frontend.onnx.explain import explain
@@ -38,27 +40,30 @@ from generators.reference.floats import FUNCTION_NAMES
 
 Used = TypeVar("Used")
 ONNX_SUFFIX = ".onnx"
+_MANY_SCORES = 1 << 25
+"""Scores of all attention of an input, of which a comparison with the graph takes seconds."""
 TOLERANCE = 1e-3
 """Tolerance of the imported model against the graph, relative to the largest output."""
 NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
 """Our name of each function."""
 
 
-def load_onnx(path: Path, tokens: int = 0) -> Source:
+def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the encoder in an ONNX file.
 
     Its first input is [batch, tokens, features], [batch, channels, height, width], or token
     numbers [batch, tokens]; others may be the mask of tokens that are there, token types and
     positions. ``tokens`` is the number of tokens where the graph does not fix it. The first output
-    is what counts.
+    is what counts. With ``quick`` a graph of many scores is not compared with its own run, and the
+    source says so.
 
     Raises :class:`InputError` where the package ``onnx`` is not installed, the file cannot be read
     or holds what a description cannot say: then the error names that, and a remedy.
     """
-    return read_graph(path, tokens, _load)
+    return read_graph(path, tokens, lambda graph: _load(graph, quick=quick))
 
 
-def _load(graph: Graph) -> Source:
+def _load(graph: Graph, *, quick: bool) -> Source:
     path = graph.path
     encoder, values = read_encoder(graph)
     if encoder.blocks[0].causal:
@@ -73,6 +78,9 @@ def _load(graph: Graph) -> Source:
                 f"that takes {graph.places[0].name} alone, with {place.name} fixed in it"
             )
     source = _source(encoder, graph, values)
+    scores = len(encoder.blocks) * encoder.blocks[0].heads * encoder.rows**2
+    if quick and scores > _MANY_SCORES:
+        return replace(source, compared=False)
     _verify(path, graph, source)
     return source
 
@@ -82,17 +90,26 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
 
     Raises :class:`InputError` where the file cannot be read, or ``use`` raises it.
     """
-    model = read_model(path)
+    with reading(path, "ONNX file"):
+        stat = path.stat()
+    stamp = stat.st_mtime_ns, stat.st_size
     try:
-        return use(Graph(path, model, tokens))
+        return use(_graph(path, tokens, True, stamp))
     except InputError as error:
-        sizes = [one.dim_value for one in model.graph.input[0].type.tensor_type.shape.dim]
+        first = read_model(path).graph.input[:1]
+        sizes = [one.dim_value for value in first for one in value.type.tensor_type.shape.dim]
         if len(sizes) != 1 and (not sizes or sizes[0] < 2):
             raise
         try:
-            return use(Graph(path, model, tokens, batched=False))
+            return use(_graph(path, tokens, False, stamp))
         except InputError:
             raise error from None
+
+
+@lru_cache(maxsize=2)
+def _graph(path: Path, tokens: int, batched: bool, _stamp: tuple[int, int]) -> Graph:
+    """Return the graph in a file; ``_stamp`` is another one where the file was written again."""
+    return Graph(path, read_model(path), tokens, batched=batched)
 
 
 def is_causal(path: Path) -> bool:
@@ -108,6 +125,17 @@ def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
 
     Raises :class:`InputError` that names what has no place in them.
     """
+    if graph.blocks is None:
+        try:
+            graph.blocks = _read_encoder(graph)
+        except InputError as error:
+            graph.blocks = error
+    if isinstance(graph.blocks, InputError):
+        raise graph.blocks
+    return graph.blocks
+
+
+def _read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
     values, reasons = graph.follow()
     if graph.others():
         raise InputError(f"Model {graph.path} is not run: {explain(graph, reasons, None)}")
