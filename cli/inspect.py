@@ -44,7 +44,8 @@ def inspect(
     if overrides and config_name is None:
         raise InputError("Option --set needs --config")
     config = resolve(config_name, overrides) if config_name is not None else None
-    say(f"reading {model}", err=True)
+    if not as_json:
+        say(f"reading {model}", err=True)
     source = _load(model, tokens, tokenizer)
     result = look(source)
     if config is not None:

@@ -83,12 +83,13 @@ def test_files_of_tensors(tmp_path) -> None:
     (folder / "linked").symlink_to(tmp_path / "secret")
     for name in ("../secret", "linked", str(tmp_path / "secret"), "/dev/zero"):
         outside(path, name)
-        message = f"{start}{name}, which is not in the model's folder; export the model again"
+        message = f"File {path} names {name!r}, which is not in its folder; copy it into {folder}"
         refused(message, path)
     os.mkfifo(folder / "pipe")
     outside(path, "pipe")
-    refused(f"{start}pipe, which is not a regular file; export the model again", path)
-    refused(f"Cannot read ONNX file {folder / 'pipe'}: it is not a regular file", folder / "pipe")
+    message = f"{folder / 'pipe'}: it is a pipe; save its content to a file"
+    refused(f"Cannot read {message}", path)
+    refused(f"Cannot read ONNX file {message}", folder / "pipe")
     (folder / "model.onnx.data").write_bytes(bytes(20))
     outside(path, "model.onnx.data", length=20)
     with pytest.raises(ValueError, match=r"raw_data size \(20 bytes\) is too small"):

@@ -1,5 +1,6 @@
 """Files of models that are not read: what they are, and what to do with them."""
 
+import zipfile
 from pathlib import Path
 
 from arch.errors import InputError
@@ -12,8 +13,20 @@ _OTHERS = {
     for one in read_table(TABLES / "refused_files.toml").values()
     for suffix in one["suffixes"]
 }
-_MAGIC = {b"GGUF": ".gguf", b"PK\x03\x04": ".pt", b"\x89HDF": ".h5", b"\x80\x02": ".pkl"}
+_MAGIC = {b"GGUF": ".gguf", b"PK\x03\x04": ".zip", b"\x89HDF": ".h5", b"\x80\x02": ".pkl"}
 KNOWN = "a folder, an ONNX file (.onnx), a llama2.c checkpoint (.bin), or a name of the package's"
+
+
+def _archive(path: Path) -> str:
+    """Return the suffix of the kind of files that an archive is, by the names in it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {Path(name).name for name in archive.namelist()}
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return path.suffix.lower()
+    if "data.pkl" in names:
+        return ".pt"
+    return ".keras" if "model.weights.h5" in names else ".zip"
 
 
 def refuse_other(path: Path) -> None:
@@ -29,6 +42,7 @@ def refuse_other(path: Path) -> None:
             first = file.read(8)
         found = [suffix for magic, suffix in _MAGIC.items() if first.startswith(magic)]
         kind = ".tflite" if first[4:] == b"TFL3" else found[0] if found else kind
+        kind = _archive(path) if kind == ".zip" else kind
     elif kind not in _OTHERS:
         return
     if kind in _OTHERS:

@@ -41,10 +41,10 @@ def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors; of an :class:`Affine` one the gains stand behind the sum."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Affine) and np.all(one.gains):
-            if isinstance(other, Affine):
-                break
-            below = added(node, one.source, affine(node, other, 1 / one.gains, np.zeros(1)))
-            return affine(node, below, one.gains, one.shifts)
+            inner = affine(node, other, 1 / one.gains, np.zeros(1))
+            if not isinstance(inner, Affine):
+                below = added(node, one.source, inner)
+                return affine(node, below, one.gains, one.shifts)
     if isinstance(left, Affine) or isinstance(right, Affine):
         raise UnsupportedError("it adds to a batch normalization what no linear layer gives")
     return Sum(node=node, rows=left.rows, columns=left.columns, left=left, right=right)

@@ -86,7 +86,9 @@ def masked(view: View, mask: Mask) -> View:
         raise UnsupportedError("its mask has another shape than the scores")
     out, later = full <= LEAST_MASKED, np.triu(np.ones(full.shape[-2:], bool), 1)
     causal = bool(later.any()) and bool(np.all(out == later))
-    if np.any(full[~out] != 0) or (out.any() and not causal):
+    if np.any(full[~out] != 0):
+        raise UnsupportedError("its mask adds numbers to scores that it does not take out")
+    if out.any() and not causal:
         raise UnsupportedError(
             "its mask takes out other keys than those of missing tokens or of later ones"
         )

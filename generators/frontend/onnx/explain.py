@@ -27,7 +27,7 @@ def explain(graph: Any, reasons: list[str], error: UnsupportedError | None) -> s
     """Return all that is not run in a graph, with a remedy each, and the nodes at fault."""
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
-    things = [thing for kind, thing in _KINDS.items() if kind in kinds]
+    things = list(dict.fromkeys(one for kind, one in _KINDS.items() if kind in kinds))
     if _turns_halves(graph) and _KINDS["RotaryEmbedding"] not in things:
         things.append(_KINDS["RotaryEmbedding"])
     things += graph.others()

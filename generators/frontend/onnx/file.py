@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
-from arch.files import reading
+from arch.files import inside, reading
 from arch.packages import library
 
 OLDEST_OPSET = 7
@@ -32,10 +32,6 @@ def read_model(path: Path) -> Any:
     file is not that of its header, or where the graph could run without an end or by chance.
     """
     onnx = onnx_library("onnx")
-    with reading(path, "ONNX file"):
-        path.stat()
-    if not path.is_file():
-        raise InputError(f"Cannot read ONNX file {path}: it is not a regular file")
     try:
         with reading(path, "ONNX file"):
             model = onnx.load(str(path), load_external_data=False)
@@ -128,16 +124,12 @@ def _check_tensor(path: Path, tensor: Any) -> None:
 
 
 def _check_outside(path: Path, name: str, info: Any) -> None:
-    """Look for the file of a tensor: beside the model, of a file's kind, and long enough."""
-    file = path.parent / info.location
+    """Look for the file of a tensor: in the model's folder, of a file's kind, and long enough."""
+    file = inside(path.parent, info.location, path)
     what = f"Tensor {name} of {path} is in the file {info.location}"
-    if not file.resolve().is_relative_to(path.parent.resolve()):
-        raise InputError(f"{what}, which is not in the model's folder; export the model again")
+    if not file.exists():
+        raise InputError(f"{what}, which is missing; put it into the folder {path.parent}")
     with reading(file):
-        if not file.exists():
-            raise InputError(f"{what}, which is missing; put it into the folder {path.parent}")
-        if not file.is_file():
-            raise InputError(f"{what}, which is not a regular file; export the model again")
         size = file.stat().st_size
     if (info.offset or 0) + (info.length or 0) > size:
         raise InputError(f"{what}, which ends after {size} bytes; copy the file again")

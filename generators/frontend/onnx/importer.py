@@ -130,9 +130,10 @@ def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
             graph.blocks = _read_encoder(graph)
         except InputError as error:
             graph.blocks = error
-    if isinstance(graph.blocks, InputError):
-        raise graph.blocks
-    return graph.blocks
+    found: tuple[Encoder, dict[str, Value]] | InputError = graph.blocks
+    if isinstance(found, InputError):
+        raise found
+    return found
 
 
 def _read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:

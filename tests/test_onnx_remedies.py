@@ -1,0 +1,303 @@
+"""Every remedy that is named for an ONNX graph, or for a file of another form, is followed here."""
+
+import io
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.tables import read_table
+from generators.frontend.hugging_face_folder import TABLES
+from generators.frontend.onnx.importer import load_onnx
+from generators.frontend.other_files import refuse_other
+from generators.sources import load_source
+from generators.text_sources import load_text
+from tests.test_onnx_forms import Form
+from tests.test_onnx_opsets import FLOAT, agrees, helper, onnx
+
+THINGS = read_table(TABLES / "refused_onnx.toml")
+ZOO = Path(__file__).parent / "data" / "zoo"
+
+
+def recurrent(kind: str, gates: int):
+    """Return what puts a recurrent layer, or a block, between blocks."""
+
+    def make(form: Form, good: bool) -> str:
+        x = form.block("x")
+        if good:
+            return form.block(form.block(x))
+        weights = form.rng.normal(0, 1, (1, gates * 6, 6)).astype(np.float32)
+        steps = form.add("Transpose", x, perm=[1, 0, 2])
+        states = form.add(kind, steps, weights, weights, hidden_size=6)
+        states = form.add("Squeeze", states, np.array([1]))
+        return form.block(form.add("Transpose", states, perm=[1, 0, 2]))
+
+    return make
+
+
+def integers(form: Form, good: bool) -> str:
+    """Numbers between blocks that were made integers, or not."""
+    scale = np.float32(0.1), np.int8(0)
+    x = form.block("x")
+    x = x if good else form.add("QuantizeLinear", x, *scale)
+    x = x if good else form.add("DequantizeLinear", x, *scale)
+    return form.block(x)
+
+
+def turned(form: Form, x: str) -> str:
+    """Return columns turned as rotary positions turn them."""
+    low, high = (form.add("Slice", x, *np.array([[at], [at + 3], [2]])) for at in (0, 3))
+    half = form.add("Concat", form.add("Neg", high), low, axis=-1)
+    tables = form.rng.normal(0, 1, (2, 4, 6)).astype(np.float32)
+    return form.add("Add", form.add("Mul", x, tables[0]), form.add("Mul", half, tables[1]))
+
+
+def rotary(form: Form, good: bool) -> str:
+    """Positions that are turned, or learned."""
+    learned = form.rng.normal(0, 1, (4, 6)).astype(np.float32)
+    x = form.add("Add", "x", learned) if good else "x"
+    x = form.add("Add", x, form.attention(x if good else turned(form, x)))
+    return form.add("Add", x, form.mlp(x))
+
+
+def branch(form: Form, good: bool) -> str:
+    """A branch on the data, or the one that is to run."""
+    x = form.block("x")
+    if good:
+        return form.add("Neg", x)
+    ways = [
+        helper.make_graph(
+            [helper.make_node(kind, [x], [f"{kind}_out"])],
+            kind,
+            [],
+            [helper.make_tensor_value_info(f"{kind}_out", FLOAT, [1, 4, 6])],
+        )
+        for kind in ("Neg", "Abs")
+    ]
+    total = form.add("ReduceSum", x, keepdims=0)
+    which = form.add("Greater", total, np.float32(0))
+    chosen = form.add("If", which, then_branch=ways[0], else_branch=ways[1])
+    return form.block(chosen)
+
+
+def selection(form: Form, good: bool) -> str:
+    """The largest of each row in front of a block, or nothing."""
+    x = form.block("x")
+    if not good:
+        form.nodes.append(helper.make_node("TopK", [x, "six"], ["top", "places"], name="top"))
+        form.known["six"] = np.array([6])
+        x = "top"
+    return form.block(x)
+
+
+def fused(form: Form, good: bool) -> str:
+    """Attention as a node of ONNX Runtime's own, or itself."""
+    if good:
+        return form.block("x")
+    parts = [form.linear("x", 6) for _ in range(3)]
+    found = form.add("MultiHeadAttention", *parts, num_heads=2, domain="com.microsoft")
+    x = form.add("Add", "x", form.linear(found, 6))
+    return form.add("Add", x, form.mlp(x))
+
+
+def epsilon(form: Form, good: bool) -> str:
+    """A norm with an epsilon, or without."""
+    gains = np.ones(6, np.float32)
+    return form.block(
+        "x",
+        norm=lambda x: form.add("LayerNormalization", x, gains, epsilon=1e-5 if good else 0.0),
+    )
+
+
+def batch_norm(form: Form, good: bool) -> str:
+    """A batch norm whose branch ends with a linear layer, or with a function."""
+    x = form.batch_norm(form.linear("x", 6))
+    x = form.batch_norm(form.add("Add", x, form.attention(x)))
+    hidden = form.add("Relu", form.linear(x, 6))
+    return form.add("Add", x, form.linear(hidden, 6) if good else hidden)
+
+
+def other_sequence(form: Form, good: bool) -> str:
+    """Keys and values of the input itself, attended to by a block, or the encoder alone."""
+    x = form.block("x")
+    if good:
+        return x
+    heads = [form.linear(one, 6) for one in (x, "x", "x")]
+    scores = form.add("MatMul", heads[0], form.add("Transpose", heads[1], perm=[0, 2, 1]))
+    context = form.add("MatMul", form.add("Softmax", scores, axis=-1), heads[2])
+    x = form.add("Add", x, form.linear(context, 6))
+    return form.add("Add", x, form.mlp(x))
+
+
+def relative(form: Form, good: bool) -> str:
+    """Positions in the scores, or in the embedding."""
+    form.known["bias"] = form.rng.normal(0, 1, (1, 2, 4, 4)).astype(np.float32)
+    learned = form.rng.normal(0, 1, (4, 6)).astype(np.float32)
+    return form.block(form.add("Add", "x", learned), "" if good else "bias")
+
+
+def window(form: Form, good: bool) -> str:
+    """A mask of neighbours, or none."""
+    apart = np.abs(np.arange(4)[:, None] - np.arange(4)) > 1
+    form.known["near"] = np.where(apart, -1e9, 0).astype(np.float32)
+    return form.block("x", "" if good else "near")
+
+
+def gate(form: Form, good: bool) -> str:
+    """An MLP with a gate, or without."""
+    x = form.add("Add", "x", form.attention("x"))
+    if good:
+        return form.add("Add", x, form.mlp(x))
+    both = form.add("Mul", form.linear(x, 9), form.add("Relu", form.linear(x, 9)))
+    return form.add("Add", x, form.linear(both, 6, 9))
+
+
+def unlike(form: Form, good: bool) -> str:
+    """A block without an MLP in front of one with it, or two alike."""
+    return form.block(form.block("x") if good else form.add("Tanh", form.attention("x")))
+
+
+def normalized(place: int):
+    """Return what normalizes queries or keys in front of their product, or does not."""
+
+    def make(form: Form, good: bool) -> str:
+        heads = [form.linear("x", 6) for _ in range(3)]
+        if not good:
+            gains = np.ones(6, np.float32)
+            heads[place] = form.add("LayerNormalization", heads[place], gains)
+        scores = form.add("MatMul", heads[0], form.add("Transpose", heads[1], perm=[0, 2, 1]))
+        context = form.add("MatMul", form.add("Softmax", scores, axis=-1), heads[2])
+        x = form.add("Add", "x", form.linear(context, 6))
+        return form.add("Add", x, form.mlp(x))
+
+    return make
+
+
+def function(form: Form, good: bool) -> str:
+    """An activation that is listed, or another one."""
+    x = form.add("Add", "x", form.attention("x"))
+    hidden = form.add("Tanh" if good else "Exp", form.linear(x, 9))
+    return form.add("Add", x, form.linear(hidden, 6, 9))
+
+
+def widths(form: Form, good: bool) -> str:
+    """Two blocks of one width inside, or of two."""
+    x = form.block("x")
+    x = form.add("Add", x, form.attention(x))
+    inner = 9 if good else 7
+    return form.add("Add", x, form.linear(form.add("Relu", form.linear(x, inner)), 6, inner))
+
+
+def kinds(form: Form, good: bool) -> str:
+    """Norms of one epsilon, or of two."""
+    gains, found = np.ones(6, np.float32), iter((1e-5, 1e-5 if good else 1e-3))
+    return form.block(
+        "x", norm=lambda x: form.add("LayerNormalization", x, gains, epsilon=next(found))
+    )
+
+
+def constants(form: Form, good: bool) -> str:
+    """Keys and values that are constants, or the encoder alone."""
+    if good:
+        return form.block("x")
+    weights = form.rng.normal(0, 1, (2, 6, 5)).astype(np.float32)
+    shares = form.add("Softmax", form.add("MatMul", "x", weights[0]), axis=-1)
+    x = form.add("Add", "x", form.add("MatMul", shares, weights[1].T))
+    return form.add("Add", x, form.mlp(x))
+
+
+def no_block(form: Form, good: bool) -> str:
+    """A layer alone, or the encoder with its head."""
+    return form.linear(form.block("x") if good else "x", 6)
+
+
+MAKE = {
+    "lstm": recurrent("LSTM", 4),
+    "gru": recurrent("GRU", 3),
+    "rnn": recurrent("RNN", 1),
+    "integers": integers,
+    "rotary": rotary,
+    "branch": branch,
+    "selection": selection,
+    "fused_attention": fused,
+    "epsilon_reason": epsilon,
+    "batch_norm_reason": batch_norm,
+    "cross_reason": other_sequence,
+    "relative_reason": relative,
+    "mask_reason": window,
+    "gate_reason": gate,
+    "unlike_reason": unlike,
+    "query_reason": normalized(0),
+    "key_reason": normalized(1),
+    "function_reason": function,
+    "shape_reason": widths,
+    "norms_reason": kinds,
+    "constants_reason": constants,
+    "end_reason": no_block,
+}
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_the_remedy_leads_to_a_model_that_is_run(name, tmp_path) -> None:
+    thing, path = THINGS[name], tmp_path / "model.onnx"
+    form = Form()
+    form.save(path, MAKE[name](form, False))
+    model = onnx.load(str(path))
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(model, str(path))
+    message = f"Model {path} is not run: it holds {thing['thing']}; {thing['remedy']}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} "):
+        load_onnx(path)
+    form = Form()
+    agrees(form.save(path, MAKE[name](form, True)))
+
+
+def test_the_folder_in_place_of_rotary_positions() -> None:
+    assert load_text(str(ZOO / "0_LlamaForCausalLM")).description.position == "rotary"
+
+
+def test_all_that_stands_in_the_way_is_named(tmp_path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    x = form.add("Add", selection(form, False), "state")
+    form.write(path, x, [("x", FLOAT, [1, 4, 6]), ("state", FLOAT, [1, 1, 6])])
+    message = r"it holds a selection by data; .* and it takes state \[1, 1, 6\] beside x; export"
+    with pytest.raises(ValueError, match=message):
+        load_onnx(path)
+
+
+def archive(*names: str) -> bytes:
+    """Return an archive of empty files."""
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as made:
+        for name in names:
+            made.writestr(name, "")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "start"),
+    [
+        (archive("model/data.pkl", "model/data/0"), "it is PyTorch's own, which may run code"),
+        (archive("config.json", "metadata.json", "model.weights.h5"), "it is Keras'; export it in"),
+        (archive("bert/config.json"), "it is an archive; unpack it, and give the folder with conf"),
+    ],
+)
+def test_archives_are_known_by_the_files_in_them(content, start, tmp_path) -> None:
+    path = tmp_path / "model.zip"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^File {re.escape(str(path))} is not read: {start}"):
+        refuse_other(path)
+
+
+def test_an_archive_that_is_unpacked_is_read(tmp_path) -> None:
+    path = tmp_path / "model.zip"
+    folder = ZOO / "0_BertForSequenceClassification"
+    with zipfile.ZipFile(path, "w") as made:
+        for file in folder.iterdir():
+            made.write(file, f"bert/{file.name}")
+    with pytest.raises(ValueError, match="it is an archive; unpack it"):
+        load_source(str(path))
+    with zipfile.ZipFile(path) as made:
+        made.extractall(tmp_path)
+    assert load_source(str(tmp_path / "bert")).description.layers
