@@ -14,6 +14,8 @@ from generators.compiler import compile_model
 from generators.frontend.text_description import TextDescription
 from generators.frontend.tokenizer import NumberTokenizer
 from generators.inspection import inspect
+from generators.operations import Linear
+from generators.quantize import parting as compared
 from generators.quantize.options import Quantization
 from generators.quantize.parting import parting
 from generators.sources import load_source
@@ -96,6 +98,23 @@ def test_a_decoder_is_calibrated_on_what_is_given() -> None:
         far.warning,
     )
     assert far.figures()["tensor"] == far.tensor
+
+
+def test_of_a_large_model_some_inputs_are_compared(monkeypatch) -> None:
+    rng = np.random.default_rng(1)
+    source, rows = toy(), rng.integers(0, 9, (24, 10)).tolist()
+    decoder, _ = source.calibrate([[0]], Quantization(length=10))
+    texts = [np.array(row) for row in rows]
+    assert parting(decoder, source.weights, texts).inputs == 24
+    size = sum(op.size for op in decoder.ops if isinstance(op, Linear))
+    # The sixth text is that with which there are products enough, the tenth that with rows enough.
+    monkeypatch.setattr(compared, "ENOUGH_PRODUCTS", 55 * size)
+    monkeypatch.setattr(compared, "ENOUGH_ROWS", 40)
+    assert parting(decoder, source.weights, texts).inputs == 6
+    monkeypatch.setattr(compared, "ENOUGH_ROWS", 100)
+    some = parting(decoder, source.weights, texts)
+    assert some == parting(decoder, source.weights, texts[:10])
+    assert "on 10 calibration inputs" in some.warning
 
 
 @pytest.mark.parametrize(("largest", "warned"), [(1, False), (400, True)])

@@ -40,9 +40,9 @@ class Product:
         Slots are taken by the tile column; a part in memory is all there or not at all.
         """
         if not self.k_tiles:
-            inside = first <= self.held.tile < end
-            held = replace(self.held, tile=self.held.tile - first)
-            return replace(self, held=held) if inside else None
+            if not first <= self.held.tile < end:
+                return None
+            return replace(self, held=replace(self.held, tile=self.held.tile - first))
         assert isinstance(self.place, int)
         columns = slice(first * cols, min(self.held.n, end * cols))
         place = self.place + first * self.k_tiles

@@ -11,6 +11,7 @@ from generators.frontend.embedding import given
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.graph import Decoder, IntegerGraph, QuantizedModel
+from generators.operations import Linear
 from generators.quantize.score_error import score_errors, text_score_errors
 from generators.reference.cache import KvCache
 from generators.reference.floats import encode, forward
@@ -19,6 +20,10 @@ from generators.tensors import Ints, Tensor
 
 LEAST_COSINE, LEAST_AGREEMENT = 0.98, 0.9
 """Mean cosine similarity and share of equal choices below which a user is warned."""
+FEWEST, ENOUGH_ROWS = 4, 256
+"""Inputs and rows of the output that are compared of a large model at least."""
+ENOUGH_PRODUCTS = 1 << 35
+"""Products in linear layers behind which no further input is compared, given enough rows."""
 _PARTS = ("source", "up", "query", "key", "value")
 
 
@@ -83,7 +88,8 @@ def parting(
     Scores are those of encoders, and, if ``scored``, of a decoder that keeps keys of 8 bits.
 
     Inputs are token numbers [n] of a decoder, or what an encoder's description says. Those of an
-    encoder-decoder answer ``sources``, one each.
+    encoder-decoder answer ``sources``, one each. Of a large model the first inputs suffice, if
+    they have rows enough.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}
@@ -91,6 +97,7 @@ def parting(
     source = model.source if isinstance(model, Decoder) else None
     ops = [*(() if source is None else source.ops), *model.ops]
     scores: list[tuple[float, int, float]] = []
+    size, products = sum(op.size for op in ops if isinstance(op, Linear)), 0
     for index, one in enumerate(inputs):
         cache, exact_cache = KvCache(), KvCache()
         found: dict[str, Ints] = {}
@@ -123,6 +130,9 @@ def parting(
         square += float(np.mean((made - wanted) ** 2, axis=1).sum())
         alike += int(np.sum(made.argmax(axis=1) == wanted.argmax(axis=1)))
         rows += len(wanted)
+        products += size * len(one)
+        if index + 1 >= FEWEST and rows >= ENOUGH_ROWS and products >= ENOUGH_PRODUCTS:
+            break
     errors = {name: float(np.sqrt(off / (size or 1.0))) for name, (off, size) in squares.items()}
     growth: dict[str, float] = {}
     for op in ops:
@@ -139,7 +149,7 @@ def parting(
         sums, sizes, sizes_of_errors = zip(*scores, strict=True)
         error, largest = float(sum(sums) / sum(sizes)), float(max(sizes_of_errors))
     return Parting(
-        len(inputs), cosines / rows, square / rows, agreement, worst, errors[worst], error, largest
+        index + 1, cosines / rows, square / rows, agreement, worst, errors[worst], error, largest
     )
 
 
