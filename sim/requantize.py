@@ -92,23 +92,27 @@ def times_factor(
     return product >> 16 + big << 16, np.clip(shifts, MIN_SHIFT, MAX_SHIFT)
 
 
+class FactorError(InputError):
+    """A factor that no multiplier and shift stand for."""
+
+
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """Return the ``(multiplier, shift)`` nearest to a real factor, as TFLite's QuantizeMultiplier.
 
     ``multiplier * 2**(shift - 31)`` is the factor to 31 bits. The multiplier of a negative factor
     is negative. A factor below 2**-32 gives ``(0, 0)``.
 
-    Raises :class:`InputError` where the factor is not finite, or 2**30 or more.
+    Raises :class:`FactorError` where the factor is not finite, or 2**30 or more.
     """
     if not math.isfinite(real):
-        raise InputError(f"Requantization factor must be finite, not {real}")
+        raise FactorError(f"Requantization factor must be finite, not {real}")
     fraction, shift = math.frexp(abs(real))
     multiplier = math.floor(fraction * (1 << 31) + 0.5)
     if multiplier == 1 << 31:
         multiplier >>= 1
         shift += 1
     if shift > MAX_SHIFT:
-        raise InputError(f"Requantization factor must be less than 2**{MAX_SHIFT}, not {real}")
+        raise FactorError(f"Requantization factor must be less than 2**{MAX_SHIFT}, not {real}")
     if shift < MIN_SHIFT:
         return 0, 0
     return (multiplier if real >= 0 else -multiplier), (shift if multiplier else 0)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Floats, Weights
+from generators.quantize.refusals import check_finite, check_tensor
 from generators.reference.floats import forward
 
 Samples = Sequence[NDArray[np.generic]] | NDArray[np.generic]
@@ -74,6 +75,7 @@ def calibrate(
     samples = [np.asarray(values) for values in inputs]
     if not all(np.isfinite(values).all() for values in samples):
         raise InputError("Calibration inputs must be finite numbers")
+    check_finite(model, weights)
     share = 1 - percentile / 100
     most = sum(len(values) + model.class_token for values in samples)
     squares = sum((len(values) + model.class_token) ** 2 for values in samples)
@@ -83,11 +85,13 @@ def calibrate(
     rows: dict[str, list[Floats]] = {name: [] for name in wanted}
 
     def note(name: str, values: Floats, total: int) -> None:
+        check_tensor(model, name, values)
         extremes.setdefault(name, _Extremes(share, total)).add(values)
 
     done = 0
     for batch in _batches(model, samples):
-        found = forward(model, weights, batch)
+        with np.errstate(all="ignore"):
+            found = forward(model, weights, batch)
         for name, values in found.items():
             if name.endswith((".scores", ".probabilities")):
                 note(name, values, model.heads * squares)

@@ -1,5 +1,6 @@
 """Distance between a model's integers and its floats, and the tensor with the largest."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from generators.frontend.embedding import given
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.graph import Decoder, IntegerGraph, QuantizedModel
-from generators.operations import Linear
+from generators.operations import Linear, Op
 from generators.quantize.score_error import score_errors, text_score_errors
 from generators.reference.cache import KvCache
 from generators.reference.floats import encode, forward
@@ -24,6 +25,10 @@ FEWEST, ENOUGH_ROWS = 4, 256
 """Inputs and rows of the output that are compared of a large model at least."""
 ENOUGH_PRODUCTS = 1 << 35
 """Products in linear layers behind which no further input is compared, given enough rows."""
+MOST_ERROR = 0.2
+"""Error of the output, of its size, above which a user is warned: of a cosine of 0.98."""
+SPREAD = 1 << 12
+"""Ratio of columns above which a step for all leaves nothing of the smallest."""
 _PARTS = ("source", "up", "query", "key", "value")
 
 
@@ -46,18 +51,35 @@ class Parting:
     """Mean size of the errors of scores (2**-8 octaves), see :func:`score_errors`; None unknown."""
     largest_score_error: float | None = None
     """The largest of them."""
+    output_error: float = 0.0
+    """Error of the output, of the size of its float values."""
+    spread_tensor: str = ""
+    """The tensor before ``tensor`` whose columns' largest magnitudes differ most."""
+    spread: float = 1.0
+    """The largest of these over the smallest."""
+    balanced: bool = False
+    """An option can give columns ranges of their own: of encoders."""
 
     @property
     def warning(self) -> str:
         """A sentence for the user, empty where integers are near enough."""
         chosen = self.agreement
-        if self.cosine >= LEAST_COSINE and (chosen is None or chosen >= LEAST_AGREEMENT):
+        far = self.output_error > MOST_ERROR
+        near = self.cosine >= LEAST_COSINE and (chosen is None or chosen >= LEAST_AGREEMENT)
+        if near and not far:
             return ""
+        remedy = "calibrate on inputs like those to come (--calibration)"
+        if self.spread > SPREAD:
+            remedy = (
+                f"columns of {self.spread_tensor} differ in size by {self.spread:.1e}: "
+                f"{'give them ranges of their own (--balance 1), or ' * self.balanced}"
+                "rescale the weights before and behind it"
+            )
         same = "" if chosen is None else f", same choice in {chosen:.1%}"
         return (
             f"integers part from floats on {self.inputs} calibration inputs: cosine "
-            f"{self.cosine:.3f}{same}; most at {self.tensor}, which "
-            f"is {self.error:.1%} off; calibrate on inputs like those to come (--calibration)"
+            f"{self.cosine:.3f}{f', outputs {self.output_error:.0%} off' * (near and far)}{same}; "
+            f"most at {self.tensor}, which is {self.error:.1%} off; {remedy}"
         )
 
     def figures(self) -> dict[str, Any]:
@@ -97,6 +119,8 @@ def parting(
     source = model.source if isinstance(model, Decoder) else None
     ops = [*(() if source is None else source.ops), *model.ops]
     scores: list[tuple[float, int, float]] = []
+    columns: dict[str, Floats] = {}
+    of_output = 0.0
     size, products = sum(op.size for op in ops if isinstance(op, Linear)), 0
     for index, one in enumerate(inputs):
         cache, exact_cache = KvCache(), KvCache()
@@ -122,11 +146,14 @@ def parting(
             if target.name in exact and target.name in found:
                 pair = np.array(_squares(target, found[target.name], exact[target.name][0]))
                 squares[target.name] = squares.get(target.name, np.zeros(2)) + pair
+                largest = np.abs(exact[target.name][0]).max(axis=0)
+                columns[target.name] = np.maximum(columns.get(target.name, 0.0), largest)
         output = model.output
         wanted = exact["output"][0]
         made = _real(output, found[_last(model)])[: len(wanted)]
         norms = np.linalg.norm(made, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines += float(np.sum((made * wanted).sum(axis=1) / np.where(norms > 0, norms, 1.0)))
+        of_output += float(np.mean(wanted**2, axis=1).sum())
         square += float(np.mean((made - wanted) ** 2, axis=1).sum())
         alike += int(np.sum(made.argmax(axis=1) == wanted.argmax(axis=1)))
         rows += len(wanted)
@@ -137,11 +164,13 @@ def parting(
     growth: dict[str, float] = {}
     for op in ops:
         if op.target.name in errors:
-            parts = [getattr(op, part, None) for part in _PARTS]
-            names = [part.name for part in parts if isinstance(part, Tensor)]
+            names = _made_of(op)
             before = max((errors.get(name, 0.0) for name in names), default=0.0)
             growth[op.target.name] = errors[op.target.name] - before
     worst = max(growth, key=lambda name: growth[name])
+    names = [worst, *(name for op in ops if op.target.name == worst for name in _made_of(op))]
+    spreads = {name: _spread(columns[name]) for name in names if name in columns}
+    widest = max(spreads, key=lambda name: spreads[name])
     chooses = isinstance(description, TextDescription) or description.classes > 0
     agreement = alike / rows if chooses else None
     error = largest = None
@@ -149,8 +178,31 @@ def parting(
         sums, sizes, sizes_of_errors = zip(*scores, strict=True)
         error, largest = float(sum(sums) / sum(sizes)), float(max(sizes_of_errors))
     return Parting(
-        index + 1, cosines / rows, square / rows, agreement, worst, errors[worst], error, largest
+        index + 1,
+        cosines / rows,
+        square / rows,
+        agreement,
+        worst,
+        errors[worst],
+        error,
+        largest,
+        math.sqrt(square / (of_output or 1.0)),
+        widest,
+        spreads[widest],
+        balanced=isinstance(model, QuantizedModel),
     )
+
+
+def _made_of(op: Op) -> list[str]:
+    """Return the names of the tensors that an operation takes."""
+    parts = [getattr(op, part, None) for part in _PARTS]
+    return [part.name for part in parts if isinstance(part, Tensor)]
+
+
+def _spread(columns: Floats) -> float:
+    """Return the ratio of the largest to the smallest column, those of zeros apart."""
+    sizes = columns[columns > 0]
+    return float(sizes.max() / sizes.min()) if sizes.size else 1.0
 
 
 def _last(model: IntegerGraph) -> str:

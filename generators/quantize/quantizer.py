@@ -34,6 +34,7 @@ from generators.quantize.tensor_steps import Steps
 from generators.stored import Stored
 from generators.tensors import Ints, Rescale, Tensor, quantize, rescale_of
 from sim.norm import norm_parameters, quantize_eps
+from sim.requantize import FactorError
 from sim.rotary import rotary_table, speeds_table
 
 
@@ -93,7 +94,29 @@ class Quantizer:
         return None
 
     def _ops(self, nodes: tuple[Node, ...]) -> tuple[Op, ...]:
-        return tuple(op for node in nodes for op in self._op(node))
+        return tuple(op for node in nodes for op in self._named(node))
+
+    def _named(self, node: Node) -> list[Op]:
+        """Return a node's operations, or refuse it by its name and the largest of its weights."""
+        try:
+            return self._op(node)
+        except FactorError as error:
+            name = node.target.name
+            own: list[str] = []
+            if isinstance(node, network.Linear):
+                own = [node.weight, node.bias]
+            elif isinstance(node, network.Norm):
+                own = [f"{node.name}.weight", f"{node.name}.bias"]
+            sizes = [
+                f"the largest magnitude in {one} is {np.abs(self.weights[one]).max():g}"
+                for one in own
+                if one in self.weights
+            ]
+            raise InputError(
+                f"Tensor {name} of model {self.model.name} cannot be requantized: {error}"
+                f"{''.join(f'; {size}' for size in sizes)}; rescale the model's weights, or "
+                "calibrate on inputs like those to come (--calibration)"
+            ) from None
 
     def _op(self, node: Node) -> list[Op]:
         match node:
@@ -171,11 +194,11 @@ class Quantizer:
             inputs = self.steps.inputs(node.source)
             assert inputs is not None, "calibration keeps rows for nested weights"
             weight, steps = nest(taken, inputs)
-            biases = np.rint((bias + offset) / steps).astype(np.int64)
+            biases = _biases((bias + offset) / steps)
             apart = _planes(weight, biases, source.zero if self.steps.zeros_in_biases else 0)
         else:
             stored, weight, steps, low_rank = self._coded(node, source, target, taken, form)
-            biases = np.rint((bias + offset) / steps).astype(np.int64)
+            biases = _biases((bias + offset) / steps)
         zero = source.zero
         if zero and self.steps.zeros_in_biases:
             biases, source = biases - zero * weight.sum(axis=0), replace(source, zero=0)
@@ -232,7 +255,7 @@ class Quantizer:
         steps = self.steps.weight_steps(taken, bias, np.broadcast_to(out, bias.shape))
         high = self.operand_max
         weight = np.clip(np.rint(taken / steps[:, None]), -high, high).astype(np.int64).T
-        return weight, np.rint(bias / steps).astype(np.int64), steps
+        return weight, _biases(bias / steps), steps
 
     def _check(
         self,
@@ -289,6 +312,11 @@ class Quantizer:
         else:
             table = rotary_table(places, model.head_dim, model.head_dim, model.rotary_base)
         return [Rotary(source, target, table.astype(np.int64)[:, columns])]
+
+
+def _biases(values: Floats) -> Ints:
+    """Return the nearest integers, of too large ones such that no sum is taken to fit 32 bits."""
+    return np.clip(np.rint(values), -(1 << 32), 1 << 32).astype(np.int64)
 
 
 def _planes(weight: Ints, biases: Ints, zero: int) -> list[Plane]:

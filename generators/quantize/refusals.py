@@ -1,10 +1,35 @@
 """Models and options of quantization that do not go together."""
 
+import numpy as np
+
 from arch.errors import InputError
 from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Floats, Weights
 from generators.network import Description
 from generators.quantize.options import INT8, NARROW_BITS, Quantization
 from sim.matmul import WIDE_LONGEST
+
+
+def check_finite(model: Description, weights: Weights) -> None:
+    """Refuse trained numbers that are not finite."""
+    for name, values in weights.items():
+        wrong = np.argwhere(~np.isfinite(values))
+        if wrong.size:
+            place = tuple(int(one) for one in wrong[0])
+            raise InputError(
+                f"Tensor {name} of model {model.name} must hold finite numbers, but it has "
+                f"{np.asarray(values)[place]} at {list(place)}; train or export the model again"
+            )
+
+
+def check_tensor(model: Description, name: str, values: Floats) -> None:
+    """Refuse values of a tensor on calibration inputs that 32-bit floats do not hold."""
+    largest = float(np.abs(values).max())
+    if not largest <= float(np.finfo(np.float32).max):
+        raise InputError(
+            f"Tensor {name} of model {model.name} reaches {largest:.3g} on the calibration inputs, "
+            f"which 32-bit floats do not hold: weights before it are too large"
+        )
 
 
 def check_mixed(model: Description) -> None:

@@ -11,6 +11,7 @@ from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.quantize.calibrate import Progress
 from generators.quantize.options import Quantization
+from generators.quantize.refusals import check_finite, check_tensor
 from generators.reference.cache import KvCache
 from generators.reference.floats import encode, forward
 
@@ -41,9 +42,9 @@ class _Rows:
     places are.
     """
 
-    def __init__(self, tokens: NDArray[np.int64]):
+    def __init__(self, model: TextDescription, tokens: NDArray[np.int64]):
         """Take the texts' tokens, [count, length], which may still change."""
-        self._tokens = tokens
+        self._model, self._tokens = model, tokens
         self._texts: NDArray[np.int64] = np.arange(0)
         self._kept: dict[str, Floats] = {}
         self.largest: dict[str, float] = {}
@@ -54,6 +55,7 @@ class _Rows:
         if not self._kept:
             self._allocate(found)
         for name, rows in found.items():
+            check_tensor(self._model, name, rows)
             _note(self.largest, name, rows)
             kept = self._kept[name]
             places = min(rows.shape[1], kept.shape[1] - place)
@@ -95,6 +97,7 @@ def calibration_texts(
     Of an encoder-decoder they are answers to sources, ``texts`` or random ones. Raises
     :class:`InputError` as :func:`sample_answers`, :func:`given_texts` and :func:`sample_texts`.
     """
+    check_finite(model, weights)
     length, seed = min(options.length, model.positions), options.seed
     if model.source_layers:
         sources = texts or random_sources(model, options.texts, seed)
@@ -142,9 +145,10 @@ def _drawn(
     progress: Progress | None = None,
 ) -> SampledTexts:
     """Draw texts [count, length] behind their first tokens."""
-    length, rows = tokens.shape[1], _Rows(tokens)
+    length, rows = tokens.shape[1], _Rows(model, tokens)
     for place in range(length):
-        found = forward(model, weights, tokens[:, place : place + 1], cache)
+        with np.errstate(all="ignore"):
+            found = forward(model, weights, tokens[:, place : place + 1], cache)
         rows.add(found, 0, place)
         if place + 1 < length:
             # The largest of logits with Gumbel noise is a draw from their softmax.
@@ -184,7 +188,10 @@ def sample_answers(
     parts, largest, kept = dict[str, list[Floats]](), dict[str, float](), 0
     for done, source in enumerate(sources):
         cache = KvCache()
-        found = encode(model, weights, np.array([source], np.int64), cache)
+        with np.errstate(all="ignore"):
+            found = encode(model, weights, np.array([source], np.int64), cache)
+        for name, tensor in found.items():
+            check_tensor(model, name, tensor)
         tensors = {n: one[0] for n, one in found.items() if not n.endswith(_NOT_KEPT)}
         tokens = np.full((1, length), model.start, np.int64)
         # Both have a tensor of the host's tokens, which no step is found for.
@@ -231,9 +238,11 @@ def given_texts(
             place += 1
         rows.append(row[:most])
     tokens = np.array(rows, np.int64)
-    kept = _Rows(tokens)
+    kept = _Rows(model, tokens)
     for done, each in enumerate(tokens):
-        kept.add(forward(model, weights, each[None]), done, 0)
+        with np.errstate(all="ignore"):
+            found = forward(model, weights, each[None])
+        kept.add(found, done, 0)
         if progress is not None:
             progress(done + 1, len(tokens))
     return kept.texts()
