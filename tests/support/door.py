@@ -12,54 +12,33 @@ from safetensors.numpy import save_file
 from arch.packages import library
 
 _DATA = Path(__file__).parents[1] / "data" / "door"
-CORPUS, TEXTS = (
-    json.loads((_DATA / "texts.json").read_text(encoding="utf-8"))[name]
-    for name in ("corpus", "texts")
-)
-"""Texts that vocabularies are made of, and sixty others, none with a line's end or a tab."""
+TEXTS: list[str] = json.loads((_DATA / "texts.json").read_text(encoding="utf-8"))
+"""Sixty texts, none with a line's end or a tab."""
+_VOCABULARIES = json.loads((_DATA / "vocabularies.json").read_text(encoding="utf-8"))
+"""Vocabularies, as the trainers of the package tokenizers made them of a few lines."""
 DIM, HEADS, FFN, PLACES = 8, 2, 12, 130
 
 
 def word_piece(lower: bool, special: list[str]) -> dict[str, int]:
     """Return a vocabulary of WordPiece."""
-    kit = library("tokenizers", "Tests need", "tokenizers")
-    made = kit.Tokenizer(kit.models.WordPiece(unk_token=special[0]))
-    made.normalizer = kit.normalizers.BertNormalizer(lowercase=lower)
-    made.pre_tokenizer = kit.pre_tokenizers.BertPreTokenizer()
-    made.train_from_iterator(
-        CORPUS, kit.trainers.WordPieceTrainer(vocab_size=260, special_tokens=special)
-    )
-    return dict(sorted(made.get_vocab().items(), key=lambda one: one[1]))
+    words = [*special, *_VOCABULARIES["word_piece"]["lower" if lower else "cased"]]
+    return {word: number for number, word in enumerate(words)}
 
 
 def pairs(special: list[str], *, fallback: bool = False) -> dict[str, Any]:
     """Return a vocabulary and merges of BPE, of bytes as characters or with bytes to fall back."""
-    kit = library("tokenizers", "Tests need", "tokenizers")
-    model = kit.models.BPE(unk_token=special[0], byte_fallback=True) if fallback else None
-    made = kit.Tokenizer(model or kit.models.BPE())
-    options: dict[str, Any] = {"vocab_size": 420, "special_tokens": special}
-    if fallback:
-        made.pre_tokenizer = kit.pre_tokenizers.Metaspace()
-        options["special_tokens"] = [*special, *(f"<0x{byte:02X}>" for byte in range(256))]
-        options["limit_alphabet"] = 60
-    else:
-        made.pre_tokenizer = kit.pre_tokenizers.ByteLevel(add_prefix_space=False)
-        options["initial_alphabet"] = kit.pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(CORPUS, kit.trainers.BpeTrainer(**options))
-    found = json.loads(made.to_str())["model"]
-    return {"vocab": found["vocab"], "merges": [tuple(one) for one in found["merges"]]}
+    found = _VOCABULARIES["fallback" if fallback else "byte_level"]
+    alone = [f"<0x{byte:02X}>" for byte in range(256)] if fallback else []
+    words = [*special, *alone, *found["vocab"]]
+    return {
+        "vocab": {word: number for number, word in enumerate(words)},
+        "merges": [tuple(one) for one in found["merges"]],
+    }
 
 
-def unigrams(special: list[str], unknown: str) -> list[tuple[str, float]]:
+def unigrams(special: list[str]) -> list[tuple[str, float]]:
     """Return a vocabulary of SentencePiece's unigrams."""
-    kit = library("tokenizers", "Tests need", "tokenizers")
-    made = kit.Tokenizer(kit.models.Unigram())
-    made.pre_tokenizer = kit.pre_tokenizers.Metaspace()
-    made.train_from_iterator(
-        CORPUS,
-        kit.trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token=unknown),
-    )
-    return [(one, float(score)) for one, score in json.loads(made.to_str())["model"]["vocab"]]
+    return [*((one, 0.0) for one in special), *map(tuple, _VOCABULARIES["unigrams"])]
 
 
 BERT = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
@@ -112,23 +91,19 @@ ENCODERS = [
     Kind(
         "albert",
         "bert",
-        lambda t: t.AlbertTokenizer(
-            vocab=unigrams(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"], "<unk>")
-        ),
+        lambda t: t.AlbertTokenizer(vocab=unigrams(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])),
     ),
     Kind(
         "xlm-roberta",
         "xlm-roberta",
         lambda t: t.XLMRobertaTokenizer(
-            vocab=unigrams(["<s>", "<pad>", "</s>", "<unk>", "<mask>"], "<unk>")
+            vocab=unigrams(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
         ),
     ),
     Kind(
         "camembert",
         "camembert",
-        lambda t: t.CamembertTokenizer(
-            vocab=unigrams(["<s>", "<pad>", "</s>", "<unk>", "<mask>"], "<unk>")
-        ),
+        lambda t: t.CamembertTokenizer(vocab=unigrams(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])),
     ),
 ]
 DECODERS = [
@@ -185,7 +160,7 @@ DECODERS = [
     Kind(
         "unigrams",
         "llama",
-        lambda t: t.T5Tokenizer(vocab=unigrams(["<pad>", "</s>", "<unk>"], "<unk>"), extra_ids=0),
+        lambda t: t.T5Tokenizer(vocab=unigrams(["<pad>", "</s>", "<unk>"]), extra_ids=0),
         {"clean_up_tokenization_spaces": True},
     ),
 ]

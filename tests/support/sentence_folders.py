@@ -1,0 +1,114 @@
+"""Small folders of Sentence Transformers and of cross-encoders, and what these give for texts.
+
+``PYTHON -m tests.support.sentence_folders`` records it anew, with a PYTHON that has PyTorch and
+sentence-transformers.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from arch.packages import library
+from tests.support.door import DIM, ENCODERS, encoder_folder
+
+RECORDED = Path(__file__).parents[1] / "data" / "door" / "embeddings.json"
+SENTENCES = [
+    "The quick brown fox",
+    "HELLO World, it's me!",
+    "café שלום 机器 😀",
+    "the " * 20 + "end",
+]
+PAIRS = [("The quick fox", "jumps over the dog"), ("hello", "world " * 30), ("café", "HELLO")]
+KINDS = {kind.name: kind for kind in ENCODERS}
+Settings = dict[str, Any]
+
+
+def _settings(
+    kind: str = "bert",
+    pooling: Settings | None = None,
+    unit: bool = False,
+    prompts: Settings | None = None,
+    **bert: Any,
+) -> Callable[[Path], None]:
+    """Return what writes a folder."""
+
+    def write(folder: Path) -> None:
+        encoder_folder(KINDS[kind], folder)
+        given = {"word_embedding_dimension": DIM, **(pooling or {"pooling_mode_mean_tokens": True})}
+        modules = ["Transformer", "Pooling", *(["Normalize"] if unit else [])]
+        places = ["", *(f"{place}_{name}" for place, name in enumerate(modules[1:], 1))]
+        for place in places[1:]:
+            (folder / place).mkdir()
+        (folder / "modules.json").write_text(
+            json.dumps(
+                [
+                    {"idx": n, "name": str(n), "path": place, "type": f"{_PACKAGE}.models.{name}"}
+                    for n, (name, place) in enumerate(zip(modules, places, strict=True))
+                ]
+            )
+        )
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(given))
+        (folder / "sentence_bert_config.json").write_text(json.dumps(bert))
+        if prompts:
+            (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+
+    return write
+
+
+_PACKAGE = "sentence_transformers"
+_PROMPTS = {"prompts": {"query": "query: ", "passage": "the passage "}}
+FOLDERS: dict[str, Callable[[Path], None]] = {
+    "mean": _settings(),
+    "first token": _settings(pooling={"pooling_mode_cls_token": True}),
+    "of length 1": _settings(unit=True),
+    "short": _settings(max_seq_length=10),
+    "lower": _settings("bert cased", do_lower_case=True),
+    "prompt": _settings(prompts={**_PROMPTS, "default_prompt_name": "passage"}),
+    "newer": _settings("roberta", pooling={"pooling_mode": "mean"}, prompts=_PROMPTS),
+    "no prompt in the mean": _settings(
+        "xlm-roberta", pooling={"pooling_mode": "mean", "include_prompt": False}, prompts=_PROMPTS
+    ),
+}
+
+
+def cross_encoder(folder: Path) -> None:
+    """Write a classifier of pairs."""
+    encoder_folder(
+        KINDS["bert"], folder, architectures=["BertForSequenceClassification"], id2label={"0": "A"}
+    )
+    tensors, rng = load_file(folder / "model.safetensors"), np.random.default_rng(3)
+    tensors = {f"bert.{name}": tensor for name, tensor in tensors.items()}
+    for name, rows in (("bert.pooler.dense", DIM), ("classifier", 1)):
+        tensors[f"{name}.weight"] = rng.normal(0, 1, (rows, DIM)).astype(np.float32)
+        tensors[f"{name}.bias"] = rng.normal(0, 1, rows).astype(np.float32)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def embeddings() -> dict[str, list[list[float]]]:
+    """Return what sentence-transformers gives for the texts, by the folder's name."""
+    package = library("sentence_transformers", "This needs", "sentence-transformers")
+    torch = library("torch", "This needs", "torch")
+    found = {}
+    for name, write in {**FOLDERS, "pairs": cross_encoder}.items():
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place) / "model"
+            write(folder)
+            if name == "pairs":
+                model = package.CrossEncoder(str(folder), device="cpu")
+                scores = model.predict(PAIRS, activation_fn=torch.nn.Identity())
+                found[name] = scores.reshape(len(PAIRS), 1).tolist()
+            else:
+                model = package.SentenceTransformer(str(folder), device="cpu")
+                found[name] = [model.encode([text])[0].tolist() for text in SENTENCES]
+    return found
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(json.dumps(embeddings(), indent=1) + "\n")
+    sys.exit(0)

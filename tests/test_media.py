@@ -1,0 +1,253 @@
+"""Images and sounds as they enter the machine, against transformers' own processors."""
+
+import importlib.util
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+
+from arch.packages import library
+from generators.frontend.source import Source
+from generators.frontend.weights import load_model
+from generators.media import image_reader, sound_reader
+from generators.sample_files import count_cut, read_samples
+from generators.sources import load_source
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(one) is None for one in ("transformers", "soundfile")),
+    reason="transformers or soundfile is not installed",
+)
+ZOO = Path(__file__).parent / "data" / "zoo" / "0_ViTForImageClassification"
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "vit": {"image_processor_type": "ViTImageProcessor", "size": {"height": 8, "width": 8}},
+    "vit bicubic": {
+        "image_processor_type": "ViTImageProcessor",
+        "size": {"height": 8, "width": 8},
+        "resample": 3,
+        "image_mean": MEAN,
+        "image_std": STD,
+    },
+    "deit": {
+        "image_processor_type": "DeiTImageProcessor",
+        "size": {"height": 10, "width": 10},
+        "crop_size": {"height": 8, "width": 8},
+    },
+    "dinov2": {
+        "image_processor_type": "BitImageProcessor",
+        "size": {"shortest_edge": 10},
+        "crop_size": {"height": 8, "width": 8},
+        "resample": 3,
+    },
+    "clip": {
+        "image_processor_type": "CLIPImageProcessor",
+        "size": {"shortest_edge": 8},
+        "crop_size": 8,
+    },
+    "not resized": {
+        "feature_extractor_type": "CLIPFeatureExtractor",
+        "do_resize": False,
+        "crop_size": {"height": 8, "width": 8},
+    },
+    "siglip": {"image_processor_type": "SiglipImageProcessor", "size": {"height": 8, "width": 8}},
+    "convnext": {
+        "image_processor_type": "ConvNextImageProcessor",
+        "size": {"shortest_edge": 8},
+        "crop_pct": 0.875,
+    },
+    "not scaled": {
+        "image_processor_type": "ViTImageProcessor",
+        "size": {"height": 8, "width": 8},
+        "do_rescale": False,
+        "do_normalize": False,
+        "resample": 0,
+    },
+}
+SIZES = [(8, 8), (8, 20), (31, 8), (9, 13), (40, 30), (64, 17), (100, 101)]
+
+
+def vision_folder(folder: Path, how: dict[str, Any]) -> Source:
+    """Write a vision transformer of three colours with a processor, and return it."""
+    shutil.copytree(ZOO, folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_channels": 3}))
+    tensors = load_file(folder / "model.safetensors")
+    name = next(one for one in tensors if one.endswith("projection.weight"))
+    tensors[name] = np.repeat(tensors[name], 3, axis=1)
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "preprocessor_config.json").write_text(json.dumps(how))
+    return load_source(str(folder))
+
+
+def draw_images(folder: Path) -> None:
+    """Write twenty images of many sizes, kinds and formats, some of them turned by EXIF."""
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    modes = ("RGB", "L", "RGBA", "P", "LA", "1", "CMYK")
+    for number in range(20):
+        width, height = SIZES[number % len(SIZES)]
+        pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        image = Image.fromarray(pixels).convert(modes[number % 7 if number > 6 else 0])
+        ending = {"RGB": ["png", "jpg", "bmp", "webp"][number % 4], "L": "png"}.get(
+            image.mode, "png"
+        )
+        ending = "jpg" if image.mode == "CMYK" else ending
+        exif = Image.Exif()
+        exif[0x0112] = 1 + number % 8
+        image.save(folder / f"{number:02}.{ending}", **({"exif": exif} if ending != "bmp" else {}))
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of images."""
+    folder = tmp_path_factory.mktemp("drawn") / "images"
+    draw_images(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_images_are_what_a_model_was_trained_with(tmp_path: Path, images: Path, name: str) -> None:
+    source = vision_folder(tmp_path / "model", PROCESSORS[name])
+    package = library("transformers", "Tests need", "transformers")
+    processor = package.AutoImageProcessor.from_pretrained(str(tmp_path / "model"), backend="pil")
+    loaded = [package.image_utils.load_image(str(one)) for one in sorted(images.iterdir())]
+    right = [processor(one, return_tensors="np")["pixel_values"][0] for one in loaded]
+    read = image_reader(source)
+    for path, pixels in zip(sorted(images.iterdir()), right, strict=True):
+        if pixels.shape == (3, 8, 8):
+            np.testing.assert_allclose(read(path), pixels, atol=1e-6)
+        else:
+            with pytest.raises(ValueError, match=r"by the processor of folder .* set 'size'"):
+                read(path)
+    if all(pixels.shape == (3, 8, 8) for pixels in right):
+        for found, pixels in zip(read_samples(images, source), right, strict=True):
+            np.testing.assert_allclose(found, source.prepare(pixels), atol=1e-6)
+
+
+def test_all_but_a_tenth_of_images_are_taken(tmp_path: Path, images: Path) -> None:
+    for name, how in PROCESSORS.items():
+        read = image_reader(vision_folder(tmp_path / name, how))
+        assert len([read(one) for one in sorted(images.iterdir())]) == 20
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"resample": 99}, "99"),
+        ({"rescale_factor": "1/255"}, "preprocessor_config.json says"),
+        ({"do_normalize": True, "image_mean": [0.5, 0.5]}, "preprocessor_config.json says"),
+        ({"size": {"height": 9, "width": 9}}, r"becomes \[3, 9, 9\] by the processor of folder"),
+    ],
+)
+def test_processors_that_are_refused(
+    tmp_path: Path, images: Path, how: dict[str, Any], why: str
+) -> None:
+    source = vision_folder(tmp_path / "model", PROCESSORS["vit"] | how)
+    with pytest.raises(ValueError, match=why):
+        read_samples(images, source)
+    # The same of a model whose processor is not named.
+    if "size" not in how:
+        alone = tmp_path / "alone"
+        alone.mkdir()
+        plain = {"image_mean": MEAN, "image_std": STD, **how}
+        (alone / "preprocessor_config.json").write_text(json.dumps(plain))
+        with pytest.raises(ValueError, match=r"preprocessor_config.json says: "):
+            read_samples(images, replace(source, path=alone))
+
+
+def listener(folder: Path, how: dict[str, Any], shape: tuple[int, ...]) -> Source:
+    folder.mkdir()
+    (folder / "preprocessor_config.json").write_text(json.dumps(how))
+    source = Source(*load_model("digits"))
+    return replace(source, path=folder, shape=shape)
+
+
+KINDS = [
+    ("wav", "PCM_U8"), ("wav", "PCM_16"), ("wav", "PCM_24"), ("wav", "PCM_32"), ("wav", "FLOAT"),
+    ("wav", "DOUBLE"), ("flac", "PCM_16"), ("flac", "PCM_24"), ("flac", "PCM_S8"),
+    ("wav", "PCM_16"), ("wav", "PCM_16"), ("wav", "FLOAT"),
+]  # fmt: skip
+WAVE = "Wav2Vec2FeatureExtractor"
+EXTRACTORS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "wave": ({"sampling_rate": 8000}, (1, 4000)),
+    "normalized": (
+        {"feature_extractor_type": WAVE, "sampling_rate": 8000, "do_normalize": True},
+        (4000,),
+    ),
+    "as it is": (
+        {"feature_extractor_type": WAVE, "sampling_rate": 8000, "do_normalize": False},
+        (4000,),
+    ),
+    "spectrogram": (
+        {
+            "feature_extractor_type": "ASTFeatureExtractor",
+            "sampling_rate": 8000,
+            "max_length": 30,
+            "num_mel_bins": 16,
+        },
+        (30, 16),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of twelve sounds of every form, mono and stereo, short and long."""
+    soundfile = library("soundfile", "Tests need", "soundfile")
+    folder = tmp_path_factory.mktemp("heard") / "sounds"
+    folder.mkdir()
+    rng = np.random.default_rng(2)
+    for number, (ending, kind) in enumerate(KINDS):
+        count = (2000, 4000, 4001, 7000)[number % 4]
+        samples = np.cumsum(rng.uniform(-0.1, 0.1, (count, 1 + number % 2)), axis=0)
+        samples = 0.9 * samples / np.abs(samples).max()
+        soundfile.write(folder / f"{number:02}.{ending}", samples, 8000, subtype=kind)
+    return folder
+
+
+@pytest.mark.parametrize("name", EXTRACTORS)
+def test_sounds_are_what_a_model_was_trained_with(tmp_path: Path, sounds: Path, name: str) -> None:
+    how, shape = EXTRACTORS[name]
+    source = listener(tmp_path / "model", how, shape)
+    soundfile = library("soundfile", "Tests need", "soundfile")
+    package = library("transformers", "Tests need", "transformers")
+    if name == "spectrogram" and importlib.util.find_spec("torch") is None:
+        with pytest.raises(ValueError, match="ASTFeatureExtractor requires PyTorch"):
+            sound_reader(source)
+        return
+    found = [sound_reader(source)(path) for path in sorted(sounds.iterdir())]
+    for path, values in zip(sorted(sounds.iterdir()), found, strict=True):
+        samples = soundfile.read(path, always_2d=True)[0].mean(axis=1)
+        if name == "wave":
+            right = np.pad(samples[:4000], (0, max(0, 4000 - len(samples))))
+        else:
+            extractor = package.AutoFeatureExtractor.from_pretrained(str(tmp_path / "model"))
+            fill = {"padding": "max_length", "max_length": 4000, "truncation": True}
+            more = fill if len(shape) == 1 else {}
+            right = extractor(samples, sampling_rate=8000, return_tensors="np", **more)
+            right = right["input_values"][0]
+        np.testing.assert_allclose(values, np.reshape(right, shape), atol=1e-6)
+    assert count_cut(sounds, source, None) == (0 if name == "spectrogram" else 6)
+
+
+def test_settings_of_sounds_that_are_refused(tmp_path: Path, sounds: Path) -> None:
+    def refused(how: dict[str, Any], why: str) -> None:
+        folder = tmp_path / str(len([*tmp_path.iterdir()]))
+        with pytest.raises(ValueError, match=why):
+            read_samples(sounds, listener(folder, how, (4000,)))
+
+    refused({}, "must give 'sampling_rate' in preprocessor_config.json, a positive integer, not N")
+    refused({"sampling_rate": 8000, "do_normalize": True}, r"^Settings do_normalize in .* it does")
+    refused({"sampling_rate": 16000}, "must have 16000 samples a second, not 8000; resample it")
+    soundfile = library("soundfile", "Tests need", "soundfile")
+    (tmp_path / "silent").mkdir()
+    soundfile.write(tmp_path / "silent" / "0.wav", np.zeros(0), 8000)
+    source = listener(tmp_path / "model", {"sampling_rate": 8000}, (40,))
+    with pytest.raises(ValueError, match="has no samples"):
+        read_samples(tmp_path / "silent", source)
