@@ -47,6 +47,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.prose
 
 # Trains the two example models again; their weights are in the repository.
 train: setup
