@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from arch.functions import FUNCTIONS, PROBABILITY_FRACTION, int8_table
-from arch.polynomial import function_table
+from arch.functions import FUNCTIONS, PROBABILITY_FRACTION, Function, int8_table
+from arch.polynomial import FUNCTION_BOUND, FUNCTION_SEGMENTS, function_table
 from arch.tables import read_table
 from generators.format_accuracy import batches, format_measures
 from sim.norm import norm_parameters, normalize, quantize_eps
@@ -21,6 +21,15 @@ MAX_SOFTMAX_ROW = 512
 """Longest row that the softmax is measured with (elements)."""
 MAX_NORM_ROW = 1024
 """Longest row that the normalizations are measured with (elements)."""
+
+REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 48.0)
+"""Largest magnitudes of the operands of 16 bits that functions are measured with in ranges."""
+SIDES = ((-1.0, 1.0), (-1.0, 0.5), (-1.0, 0.32), (-1.0, 0.16), (-1.0, 0.04), (-0.16, 1.0))
+"""Ends of these ranges, in their largest magnitudes."""
+_PLACES = 11  # a prime number of operands, of which one is measured in a range
+_ROUNDING = 0.6  # half a step, and what the coefficients and two shifts lose of sixteenths
+_NODES = 192  # 3! * 2**5, the divisor of the error of interpolation at three Chebyshev nodes
+_GROWTH = 5 / 3  # most by which three such nodes enlarge a difference
 
 Report = dict[str, dict[str, float]]
 Progress = Callable[[str, int, int], None]
@@ -49,7 +58,9 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
     counts as the nearest bound. ``bound_lsb`` is the promised bound, ``cases`` the number of inputs
     (of rows for softmax and the norms). INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``,
     ``relu``, ``sigmoid``, ``tanh``, ``exp``) take all 256 inputs at several scales, those of 16-bit
-    operands (``gelu_erf_16`` and so on) all 65,536; ``softmax``, ``layernorm`` and ``rmsnorm``
+    operands (``gelu_erf_16`` and so on) all 65,536, and some in each of many ranges
+    (``gelu_erf_16_ranges``), of which the figures are those of the range that is nearest to its
+    own bound (:func:`polynomial_bound`); ``softmax``, ``layernorm`` and ``rmsnorm``
     take ``rows`` rows to INT8 through equation (1), random and adversarial, from ``seed``. Formats
     take ``rows`` columns or rows, in units of :func:`generators.format_accuracy.format_measures`.
     ``progress`` is called with the unit's name, the cases done and the cases to do.
@@ -72,6 +83,13 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
         measure(name, 0.5, 256 * len(scales), _table_errors(name))
     for name, wide in _WIDE_SCALES.items():
         measure(f"{name}_16", 0.7, len(wide) << 16, _wide_errors(name))
+    for name in _WIDE_SCALES:
+        title, total = f"{name}_16_ranges", len(REACHES) * len(SIDES)
+        tell(title, 0, total)
+        figures = [_range_errors(name, reach, side) for reach in REACHES for side in SIDES]
+        worst, bound = max(figures, key=lambda one: one[0] / one[1])
+        report[title] = {"max_lsb": worst, "bound_lsb": bound, "cases": total}
+        tell(title, total, total)
     measure("softmax", 0.51, rows, _softmax_errors(rows, np.random.default_rng([seed, 0])))
     for index, rms in enumerate((False, True)):
         random = np.random.default_rng([seed, 1 + index])
@@ -103,6 +121,38 @@ def _wide_errors(name: str) -> Iterator[tuple[int, float]]:
         y = evaluate_table(function_table(FUNCTIONS[name], x_scale, y_scale, y_zero), x, -128, 127)
         exact = [_EXACT[name](x_scale * float(q)) / y_scale + y_zero for q in x]
         yield len(x), _distance(y, np.array(exact), 8)
+
+
+def polynomial_bound(
+    function: Function, x_scale: float, y_scale: float, y_zero: int, low: float, high: float
+) -> float:
+    """Return the largest error of a function of 16-bit operands from low to high (steps).
+
+    That is equation (17)'s bound: rounding, the interpolation of a function with the largest third
+    derivative in the segments that the range lies in, and the bend where these reach beyond
+    :data:`FUNCTION_BOUND` steps. It holds for functions without a kink.
+    """
+    length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
+    first, last = math.floor(low / length), math.ceil(high / length)
+    x = np.linspace(first * length, last * length, 200 * (last - first) + 1)
+    step = length / 200
+    third = np.abs(np.diff(function(x), 3)).max() / step**3
+    beyond = max(0.0, float(np.abs(function(x) / y_scale + y_zero).max()) - FUNCTION_BOUND)
+    return float(_ROUNDING + third * length**3 / _NODES / y_scale + _GROWTH * beyond)
+
+
+def _range_errors(name: str, reach: float, side: tuple[float, float]) -> tuple[float, float]:
+    """Return the error and the bound of a function in a range, whose results take all of INT8."""
+    low, high = side[0] * reach, side[1] * reach
+    x_scale = reach / ((1 << 15) - 1)
+    x = np.arange(math.ceil(low / x_scale), math.floor(high / x_scale) + 1, _PLACES)
+    exact = np.array([_EXACT[name](x_scale * float(q)) for q in x])
+    least, most = min(exact.min(), 0.0), max(exact.max(), 0.0)
+    y_scale = (most - least) / 255
+    y_zero = int(np.clip(round(-128 - least / y_scale), -128, 127))
+    table = function_table(FUNCTIONS[name], x_scale, y_scale, y_zero)
+    error = _distance(evaluate_table(table, x, -128, 127), exact / y_scale + y_zero, 8)
+    return error, polynomial_bound(FUNCTIONS[name], x_scale, y_scale, y_zero, low, high)
 
 
 def _lengths(rows: int, longest: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
