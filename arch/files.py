@@ -94,11 +94,11 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 def _is_within(path: Path, folder: Path) -> bool:
     """Return whether a path leads into a folder, or into the blobs of the cache that it is in."""
-    home = folder.resolve()
+    home, real = Path(os.path.realpath(folder)), Path(os.path.realpath(path))
     places = [home]
     if home.parent.name == "snapshots":
         places.append(home.parent.parent / "blobs")
-    return any(path.resolve().is_relative_to(place) for place in places)
+    return any(real.is_relative_to(place) for place in places)
 
 
 @contextmanager

@@ -6,11 +6,13 @@ import click
 
 from arch.errors import InputError, check_known
 from arch.presets import WITH_ENGINES
+from cli import file_cases
 from cli.campaign_options import Runner, campaign_options
 from cli.options import json_option, seed_option
 from cli.output import report, say
 from generators.campaign.case import Job
 from tb.fuzz import graphs, lines, models, programs, traces
+from tb.fuzz.file_seeds import FORMATS
 
 CASES: dict[str, tuple[Job, dict[str, tuple[str, ...]], int]] = {
     "model": (models.run, {}, 4),
@@ -18,6 +20,7 @@ CASES: dict[str, tuple[Job, dict[str, tuple[str, ...]], int]] = {
     "program": (programs.run, {"config": ("tiny", "odd")}, 4),
     "trace": (traces.run, {"config": ("tiny", "odd")}, 4),
     "line": (lines.run, {"line": lines.LINES}, 1),
+    "files": (file_cases.run, {"format": tuple(FORMATS)}, 8),
 }
 """Of each kind its job, the values that its field takes in turns, and cases handed over at once."""
 
@@ -64,6 +67,7 @@ def fuzz(
     program  a random program, every second one broken: circuit and golden machine
     trace    a run that is reset, aborted, refused, or whose memory fails
     line     random bytes on the host link, random behaviour of a bus
+    files    damaged files of every format: the command takes or refuses them in time
     """
     for kind in kinds:
         check_known("kind of case", kind, CASES)

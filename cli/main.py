@@ -63,6 +63,8 @@ def main() -> None:
     with answered(end_processes, starting):
         # Units are made also where only their latency is asked for.
         warnings.filterwarnings("ignore", message=".* created but never used")
+        # Numbers that are too large are refused in a sentence, which stands alone.
+        warnings.filterwarnings("ignore", ".* encountered in", RuntimeWarning)
         sys.exit(_code())
 
 

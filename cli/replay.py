@@ -15,6 +15,7 @@ KINDS = {
     "program": "tb.fuzz.programs",
     "trace": "tb.fuzz.traces",
     "line": "tb.fuzz.lines",
+    "files": "cli.file_cases",
     "mutant": "tb.mutation.campaign",
     "coverage": "tb.coverage.units",
     "functional": "tb.coverage.programs",

@@ -1,0 +1,24 @@
+"""Cases of damaged files, for which a campaign runs this command."""
+
+import functools
+import importlib
+from typing import Any
+
+from cli.main import main
+from generators.campaign.case import Case
+from tb.fuzz import files
+
+_MODULES = ("cli.inspect", "cli.run", "onnx.reference", "tokenizers", "PIL.Image")
+
+
+@functools.cache
+def _import_all() -> None:
+    """Import what the commands need once, and not in each process that is forked."""
+    for name in _MODULES:
+        importlib.import_module(name)
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Return what comes of the case's damaged file, as :func:`tb.fuzz.files.run` does."""
+    _import_all()
+    return files.run(case, main)
