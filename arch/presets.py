@@ -52,6 +52,6 @@ def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
 def _load_toml(path: Path) -> Config:
     values = read_toml(path, "configuration")
     preset = values.pop("preset", "small")
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise InputError(f"Unknown preset {preset!r} in {path}; known are {', '.join(PRESETS)}")
     return PRESETS[preset].replace(**{"name": path.stem, **values})

@@ -61,7 +61,7 @@ campaign_options = grouped(
     ),
     click.option(
         "--cluster",
-        metavar="tcp://HOST:PORT",
+        metavar="tls://HOST:PORT",
         help="Dask's scheduler whose workers run the cases, instead of processes here.",
     ),
     click.option(

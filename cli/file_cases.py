@@ -2,18 +2,23 @@
 
 import functools
 import importlib
+import os
 from typing import Any
 
 from cli.main import main
 from generators.campaign.case import Case
 from tb.fuzz import files
 
-_MODULES = ("cli.inspect", "cli.run", "onnx.reference", "tokenizers", "PIL.Image")
+_MODULES = (
+    *("cli.inspect", "cli.run", "onnx.reference", "onnxruntime", "tokenizers", "PIL.Image"),
+    *("soundfile", "transformers.models.vit.image_processing_pil_vit"),
+)
 
 
 @functools.cache
 def _import_all() -> None:
     """Import what the commands need once, and not in each process that is forked."""
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     for name in _MODULES:
         importlib.import_module(name)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from arch.errors import InputError
 from arch.files import check_links
 from generators.frontend.hugging_face import FAMILIES, load_hugging_face
-from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
+from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, model_type
 from generators.frontend.hugging_face_pair import PAIR_FAMILIES
 from generators.frontend.hugging_face_vision import VISION_FAMILIES, load_hugging_face_vision
 from generators.frontend.onnx.importer import ONNX_SUFFIX, load_onnx
@@ -55,7 +55,7 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
 
 
 def _load_folder(folder: Path, name: str, tokens: int) -> Source:
-    kind = read_json(folder / CONFIG_FILE).get("model_type")
+    kind = model_type(folder)
     if kind in FAMILIES:
         return load_hugging_face(folder, name, tokens)
     if kind in VISION_FAMILIES:

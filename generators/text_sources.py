@@ -10,7 +10,12 @@ import numpy as np
 from arch.errors import InputError
 from arch.files import check_links
 from generators.frontend.folder_tokenizer import read_text_tokenizer
-from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
+from generators.frontend.hugging_face_folder import (
+    CONFIG_FILE,
+    is_hugging_face,
+    model_type,
+    read_json,
+)
 from generators.frontend.hugging_face_pair import PAIR_FAMILIES, load_hugging_face_pair
 from generators.frontend.hugging_face_text import load_hugging_face_text
 from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
@@ -154,7 +159,7 @@ def is_text(model: str) -> bool:
     if own or path.suffix == LLAMA2C_SUFFIX or (path / DECODER_FILE).is_file():
         return True
     if is_hugging_face(path):
-        return read_json(path / CONFIG_FILE).get("model_type") in {
+        return model_type(path) in {
             *TEXT_FAMILIES,
             *PAIR_FAMILIES,
             *REFUSED,
@@ -186,7 +191,7 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
         )
         return _source(path, tokenizer, model, weights, sources)
     if is_hugging_face(path):
-        pair = read_json(path / CONFIG_FILE).get("model_type") in PAIR_FAMILIES
+        pair = model_type(path) in PAIR_FAMILIES
         load = load_hugging_face_pair if pair else load_hugging_face_text
         model, weights = load(path)
         return _source(path, tokenizer, model, weights)

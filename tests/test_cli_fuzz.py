@@ -113,7 +113,10 @@ def test_programs_are_broken_in_many_ways() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--kind", "x"), "Unknown kind of case 'x'; known are model, onnx, program, trace, line"),
+        (
+            ("--kind", "x"),
+            "Unknown kind of case 'x'; known are model, onnx, program, trace, line, files",
+        ),
         (
             ("--config", "micro"),
             "--config must be a preset with engines, of tiny, small, medium, wide, odd, story, "

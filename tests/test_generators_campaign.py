@@ -311,3 +311,26 @@ def test_what_a_replayed_case_prints_is_no_result(celosia, monkeypatch) -> None:
     code, out, err = celosia("replay", "model:1:2", "--json")
     assert (code, json.loads(out)) == (0, {"case": "model:1:2", "mismatch": ""})
     assert "seed 1" in err
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "example.org", "[::]"])
+def test_schedulers_of_other_machines_need_encryption(host) -> None:
+    with pytest.raises(InputError, match="is another machine without encryption, where whoever"):
+        Workers(cluster=f"tcp://{host}:8786")
+    assert Workers(cluster=f"tls://{host}:8786").cluster
+    for here in ("127.0.0.1", "localhost", "[::1]"):
+        assert Workers(cluster=f"tcp://{here}:8786").cluster
+
+
+def test_a_scheduler_that_is_killed_ends_in_a_sentence(cluster, jobs, tmp_path) -> None:
+    folder = tmp_path / "ran"
+    folder.mkdir()
+    fields = {"folder": str(folder), "seconds": "0.1"}
+    with ThreadPoolExecutor(1) as pool:
+        workers = Workers(cluster=cluster.address)
+        running = pool.submit(run_all, jobs.wait, 400, workers=workers, **fields)
+        while len(list(folder.iterdir())) < 4:
+            time.sleep(0.02)
+        cluster.processes[0].kill()
+        with pytest.raises(RunError, match=r"scheduler .* is gone; start it and give the same"):
+            running.result(60)

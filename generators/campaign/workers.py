@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import ipaddress
 import multiprocessing
 import os
 import signal
@@ -25,7 +26,10 @@ _ROOM = 64  # threads of workers at least that a scheduler has work for
 
 @dataclass(frozen=True)
 class Workers:
-    """``jobs`` processes on this machine, or all workers of a scheduler at ``tcp://HOST:PORT``.
+    """``jobs`` processes on this machine, or all workers of a scheduler.
+
+    The scheduler is at ``tls://HOST:PORT``, with the certificates that Dask's own settings name, or
+    on this machine at ``tcp://127.0.0.1:PORT``: whoever reaches one runs code on its workers.
 
     With ``threads`` they are threads of this process, for jobs that wait for other programs.
 
@@ -41,6 +45,12 @@ class Workers:
             raise InputError(f"--jobs must be from 1 to {_LONGEST}, not {self.jobs}")
         if self.cluster is not None and not _is_address(self.cluster):
             raise InputError(f"--cluster must be tcp://HOST:PORT, not {self.cluster!r}")
+        if self.cluster is not None and not _is_safe(self.cluster):
+            raise InputError(
+                f"--cluster {self.cluster} is another machine without encryption, where whoever "
+                "reaches the scheduler runs code on its workers and here; use tls://HOST:PORT, or "
+                "a tunnel of ssh to tcp://127.0.0.1:PORT"
+            )
 
     @contextlib.contextmanager
     def executor(self) -> Iterator[tuple[Executor, int]]:
@@ -85,6 +95,17 @@ def _is_address(text: str) -> bool:
         return False
 
 
+def _is_safe(address: str) -> bool:
+    """Return whether an address is encrypted, or one of this machine."""
+    parts = urlsplit(address)
+    name = parts.hostname or ""
+    try:
+        here = ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        here = name == "localhost"
+    return parts.scheme == "tls" or here
+
+
 def _begin(started: Barrier) -> None:
     """Let a worker end with its parent, and what it runs end with it; its words are no results.
 
@@ -124,6 +145,11 @@ def _dask(address: str) -> Iterator[tuple[Executor, int]]:
         client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
     except OSError as error:
         raise RunError(f"No scheduler answers at {address}") from error
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"--cluster {address} needs certificates in Dask's settings, as docs/campaigns.md "
+            f"shows: {str(error).partition(chr(10))[0]}"
+        ) from error
     with client:
         try:
             client.wait_for_workers(1, timeout=_PATIENCE)

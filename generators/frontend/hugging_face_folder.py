@@ -34,6 +34,15 @@ def is_hugging_face(folder: Path) -> bool:
     return (folder / CONFIG_FILE).is_file()
 
 
+def model_type(folder: Path) -> str:
+    """Return the kind of model that a folder's config.json names; an empty text if it names none.
+
+    Raises :class:`InputError` if the file cannot be read.
+    """
+    found = read_json(folder / CONFIG_FILE).get("model_type")
+    return found if isinstance(found, str) else ""
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; raise :class:`InputError` where there is none."""
     content = read_text(path)

@@ -65,7 +65,13 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     given.read(family.prefixes)
     rows, features = places.shape
     config, dim = given.config, given.config["hidden_size"]
-    weight = given.floats(f"{family.patches}.weight").reshape(dim, -1)
+    weight = given.floats(f"{family.patches}.weight")
+    if len(weight) != dim:
+        raise InputError(
+            f"Weight '{family.patches}.weight' in {given.weights_path} must have {dim} outputs, "
+            f"not {len(weight)}"
+        )
+    weight = weight.reshape(dim, -1)
     bias = np.zeros(dim)
     if f"{family.patches}.bias" in given.tensors:
         bias = given.floats(f"{family.patches}.bias")

@@ -122,6 +122,7 @@ def _vision(folder: Path, rng: Rng) -> None:
     _model("vit", folder / "m", rng)
     how = {"image_mean": [0.5], "image_std": [0.25], "rescale_factor": 1 / 255, "resample": 2}
     how |= {"do_resize": True, "size": {"height": 8, "width": 8}, "do_normalize": True}
+    how |= {"image_processor_type": "ViTImageProcessor"} if rng.random() < 0.5 else {}
     (folder / "m" / "preprocessor_config.json").write_text(json.dumps(how))
     (folder / "x").mkdir()
     pillow = library("PIL.Image", "Images need", "pillow")
@@ -164,7 +165,8 @@ def _wav(folder: Path, rng: Rng) -> Seed:
     path = folder / "m" / "m.onnx"
     graph.save(path)
     _reshaped(path, graph.tokens, graph.features)
-    how = json.dumps({"sampling_rate": 8000, "do_normalize": False})
+    named = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True}
+    how = json.dumps({"sampling_rate": 8000} | (named if rng.random() < 0.5 else {}))
     (folder / "m" / "preprocessor_config.json").write_text(how)
     (folder / "x").mkdir()
     for number in range(3):
