@@ -197,6 +197,19 @@ def test_functions_within_functions(tmp_path) -> None:
     refused(message, path)
 
 
+def test_what_was_exported_for_training(tmp_path) -> None:
+    path, node = tmp_path / "model.onnx", helper.make_node
+    numbers = [onnx.numpy_helper.from_array(np.ones(4, np.float32), name) for name in "abcd"]
+    names = ["x", "a", "b", "c", "d"]
+    start = f"Model {path} was exported for training, as its "
+    save(path, [node("BatchNormalization", names, ["y", "m", "v"], training_mode=1)], numbers)
+    message = f"{start}batch normalization takes the numbers of its batch; export it again after "
+    refused(message + "model.eval()", path)
+    on = onnx.numpy_helper.from_array(np.array(True))
+    save(path, [node("Constant", [], ["on"], value=on), node("Dropout", ["x", "", "on"], ["y"])])
+    refused(f"{start}dropout is on; export it again after model.eval()", path)
+
+
 @pytest.mark.parametrize("opset", [13, 19])
 def test_files_that_are_integers_already(opset, tmp_path) -> None:
     nodes = [

@@ -116,7 +116,7 @@ def embedded(form: Form) -> str:
     """Add an embedding of tokens, with token types that are chosen out of a longer row of them."""
     table = form.rng.normal(0, 1, (20, 6)).astype(np.float32)
     types = form.rng.normal(0, 1, (2, 6)).astype(np.float32)
-    chosen = form.add("GatherElements", np.zeros((1, 16), np.int64), np.arange(4)[None], axis=1)
+    chosen = form.add("GatherElements", np.zeros((1, 512), np.int64), np.arange(4)[None], axis=1)
     return form.add("Add", form.add("Gather", table, "ids"), form.add("Gather", types, chosen))
 
 

@@ -267,6 +267,17 @@ def test_all_that_stands_in_the_way_is_named(tmp_path) -> None:
         load_onnx(path)
 
 
+def test_a_branch_is_named_beside_a_length_that_is_open(tmp_path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    form.write(path, branch(form, False), [("x", FLOAT, [1, "n", 6])])
+    message = (
+        f"Input x in {path} has no fixed number of tokens; give it with --tokens; and it holds a "
+        "branch that depends on data; export the one branch that is to run"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        load_onnx(path)
+
+
 def archive(*names: str) -> bytes:
     """Return an archive of empty files."""
     with zipfile.ZipFile(file := io.BytesIO(), "w") as made:

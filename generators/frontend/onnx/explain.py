@@ -27,10 +27,7 @@ def explain(graph: Any, reasons: list[str], error: UnsupportedError | None) -> s
     """Return all that is not run in a graph, with a remedy each, and the nodes at fault."""
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
-    things = list(dict.fromkeys(one for kind, one in _KINDS.items() if kind in kinds))
-    if _turns_halves(graph) and _KINDS["RotaryEmbedding"] not in things:
-        things.append(_KINDS["RotaryEmbedding"])
-    things += graph.others()
+    things = held(graph.model) + graph.others()
     if not things:
         signs = [thing for sign, thing in _REASONS.items() if any(sign in one for one in text)]
         things += signs[:1]
@@ -54,8 +51,17 @@ def _grouped(reasons: Iterable[str]) -> Iterator[str]:
         yield alike[0] + (f" (and {more} like it)" if more else "")
 
 
-def _turns_halves(graph: Any) -> bool:
+def held(model: Any) -> list[str]:
+    """Return all that a graph holds and is not run, by the kinds of its nodes."""
+    kinds = {node.op_type for node in model.graph.node}
+    things = list(dict.fromkeys(one for kind, one in _KINDS.items() if kind in kinds))
+    if _turns_halves(model) and _KINDS["RotaryEmbedding"] not in things:
+        things.append(_KINDS["RotaryEmbedding"])
+    return things
+
+
+def _turns_halves(model: Any) -> bool:
     """Return whether a half that is negated is joined with another, as a rotation's columns are."""
-    nodes = graph.model.graph.node
+    nodes = model.graph.node
     negated = {name for node in nodes if node.op_type == "Neg" for name in node.output}
     return any(node.op_type == "Concat" and negated & set(node.input) for node in nodes)

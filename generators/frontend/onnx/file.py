@@ -173,17 +173,26 @@ def _check_node(path: Path, node: Any, model: Any) -> None:
         raise InputError(
             f"{what} draws random numbers; export the model after model.eval(), or leave it out"
         )
-    if _drops(node, model):
+    trained = _trains(node, model)
+    if trained:
         raise InputError(
-            f"Model {path} was exported for training, as its dropout is on; export it again "
-            "after model.eval()"
+            f"Model {path} was exported for training, as its {trained}; export it again after "
+            "model.eval()"
         )
 
 
-def _drops(node: Any, model: Any) -> bool:
-    """Return whether a node is a dropout that drops."""
+def _trains(node: Any, model: Any) -> str:
+    """Return in words that a node drops numbers, or normalizes by its batch; else nothing."""
+    if node.op_type == "BatchNormalization":
+        mode = any(one.name == "training_mode" and one.i for one in node.attribute)
+        batch = mode or sum(map(bool, node.output)) > 1
+        return "batch normalization takes the numbers of its batch" if batch else ""
     if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
-        return False
-    named = {tensor.name: tensor for tensor in model.graph.initializer}
-    mode = named.get(node.input[2])
-    return mode is not None and bool(onnx_library("onnx.numpy_helper").to_array(mode).any())
+        return ""
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    for one in model.graph.node:
+        if one.op_type == "Constant" and one.attribute[0].name == "value":
+            tensors[one.output[0]] = one.attribute[0].t
+    mode = tensors.get(node.input[2])
+    drops = mode is not None and onnx_library("onnx.numpy_helper").to_array(mode).any()
+    return "dropout is on" if drops else ""

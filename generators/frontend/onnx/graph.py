@@ -20,6 +20,7 @@ from generators.frontend.onnx.engine import (
     inferred,
     run_node,
 )
+from generators.frontend.onnx.explain import held
 from generators.frontend.onnx.file import onnx_library, subgraphs
 from generators.frontend.onnx.node import Array, Node
 from generators.frontend.onnx.nodes import evaluate
@@ -179,7 +180,8 @@ class Graph:
         if rank > 3 and not all(shape):
             raise InputError(f"{what} has no fixed size; export the model with one")
         if rank < 4 and not shape[axis] and not tokens:
-            raise InputError(f"{what} has no fixed number of tokens; give it with --tokens")
+            more = "".join(f"; and {thing}" for thing in held(self.model))
+            raise InputError(f"{what} has no fixed number of tokens; give it with --tokens{more}")
         if rank < 4 and shape[axis] and tokens and shape[axis] != tokens:
             raise InputError(f"{what} has {shape[axis]} tokens, not {tokens}")
         shape[axis] = shape[axis] or tokens
