@@ -1,6 +1,7 @@
 """ONNX graphs in the forms that published models have: what the machine's blocks can be made of."""
 
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 
 from generators.frontend.onnx.importer import load_onnx
 from generators.frontend.onnx.text import load_onnx_text
+from generators.inspection import inspect
 from generators.reference.floats import forward
+from generators.sources import load_source
 from tb.try_model import try_model
 from tests.test_onnx_opsets import FLOAT, Opset, agrees, helper, onnx, runtime
 
@@ -220,3 +223,42 @@ def test_a_bias_in_the_head_of_a_language_model(words, tmp_path) -> None:
     found = forward(model, weights, ids)["logits"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     runs(path)
+
+
+def test_a_graph_of_5000_tokens_is_looked_at_in_seconds(tmp_path) -> None:
+    tokens, width, heads = 5000, 64, 4
+    form, path = Form(), tmp_path / "model.onnx"
+
+    def linear(x: str, inputs: int, outputs: int) -> str:
+        return form.linear(x, outputs, inputs)
+
+    def attention(x: str) -> str:
+        parts = []
+        for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
+            shape = np.array([1, tokens, heads, width // heads])
+            part = form.add("Reshape", linear(x, width, width), shape)
+            parts.append(form.add("Transpose", part, perm=perm))
+        scores = form.add("Mul", form.add("MatMul", *parts[:2]), np.float32(0.25))
+        weights = form.add("Softmax", form.add("Add", scores, hidden), axis=-1)
+        context = form.add("Transpose", form.add("MatMul", weights, parts[2]), perm=[0, 2, 1, 3])
+        context = form.add("Reshape", context, np.array([1, tokens, width]))
+        return linear(context, width, width)
+
+    there = form.add("Cast", "mask", to=FLOAT)
+    hidden = form.add("Mul", form.add("Sub", np.float32(1), there), np.float32(-1e9))
+    hidden = form.add("Unsqueeze", hidden, np.array([1, 2]))
+    x = linear("x", 8, width)
+    for _ in range(2):
+        x = form.add("Add", x, attention(x))
+        x = form.add("Add", x, linear(form.add("Relu", linear(x, width, 128)), 128, width))
+    inputs = [("x", FLOAT, [1, tokens, 8]), ("mask", INT, [1, tokens])]
+    form.write(path, x, inputs)
+    began = time.process_time()
+    source = load_source(str(path), quick=True)
+    found = inspect(source)
+    assert time.process_time() - began < 10
+    assert (found["compared"], source.description.tokens, source.description.layers) == (
+        False,
+        tokens,
+        2,
+    )

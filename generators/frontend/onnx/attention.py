@@ -76,15 +76,17 @@ def masked(view: View, mask: Mask) -> View:
     if not isinstance(scores, Scores) or scores.softmax:
         raise UnsupportedError("a mask is not applied to scores")
     try:
-        lead = np.broadcast_shapes(mask.full.shape, mask.cut.shape, (1, 1))[:-2]
-        shape = (*lead, *view.shape[-2:])
-        full, cut = (np.broadcast_to(v, shape).astype(np.float64) for v in (mask.full, mask.cut))
+        # A mask that is the same for all queries stays a row of keys.
+        own = np.broadcast_shapes(mask.full.shape, mask.cut.shape, (1, 1))
+        shape = (*own[:-1], view.shape[-1])
+        full, cut = (np.broadcast_to(v, shape) for v in (mask.full, mask.cut))
         fits = np.broadcast_shapes(shape, view.shape) == view.shape
     except ValueError:
         fits = False
     if not fits:
         raise UnsupportedError("its mask has another shape than the scores")
-    out, later = full <= LEAST_MASKED, np.triu(np.ones(full.shape[-2:], bool), 1)
+    out, later = full <= LEAST_MASKED, np.triu(np.ones(shape[-2:], bool), 1)
+    later &= shape[-2] == view.shape[-2]
     causal = bool(later.any()) and bool(np.all(out == later))
     if np.any(full[~out] != 0):
         raise UnsupportedError("its mask adds numbers to scores that it does not take out")
