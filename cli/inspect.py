@@ -9,7 +9,7 @@ import click
 from arch.errors import InputError
 from arch.presets import PRESETS
 from cli.options import json_option, override_option, resolve
-from cli.output import progress, report, say
+from cli.output import announced, progress, report, say
 from generators.inspection import fit
 from generators.inspection import inspect as look
 from generators.sources import load_source
@@ -44,9 +44,8 @@ def inspect(
     if overrides and config_name is None:
         raise InputError("Option --set needs --config")
     config = resolve(config_name, overrides) if config_name is not None else None
-    if not as_json:
-        say(f"reading {model}", err=True)
-    source = _load(model, tokens, tokenizer)
+    with announced("" if as_json else f"reading {model}"):
+        source = _load(model, tokens, tokenizer)
     result = look(source)
     if config is not None:
         with progress(f"{model} on {config.name}"):

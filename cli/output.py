@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -35,6 +36,7 @@ LINE_SECONDS = 30.0
 """Interval of progress lines without a terminal (seconds)."""
 
 _WRONG = "cli.output.wrong"
+_ANNOUNCED = 1.5  # seconds
 _CONTROLS = {
     code: repr(chr(code))[1:-1]
     for code in (*range(32), *range(127, 160), *range(0xD800, 0xE000))
@@ -99,6 +101,18 @@ def progress(title: str) -> Iterator[Update]:
     with redirect_stdout(sys.stderr), bar:
         task = bar.add_task(plain(title), total=None)
         yield update
+
+
+@contextmanager
+def announced(words: str) -> Iterator[None]:
+    """Print words on standard error if the block takes longer than a second and a half."""
+    timer = threading.Timer(_ANNOUNCED, lambda: say(words, err=True) if words else None)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def warn(warning: str | None) -> None:

@@ -1,8 +1,10 @@
 """Tables that fit the screen."""
 
+import time
+
 import pytest
 
-from cli.output import progress, report
+from cli.output import announced, progress, report
 
 ROWS = [{"model": name, "cycles_per_inference": 7947, "accuracy": 0.99} for name in ("one", "two")]
 
@@ -28,3 +30,15 @@ def test_progress_is_told_without_a_terminal(monkeypatch, capsys) -> None:
         update(2, 3)
     first, second = "Long work: 1 of 3 after 0 s", "Long work: 2 of 3 after 0 s, 0 s left"
     assert capsys.readouterr() == ("", f"{first}\n{second}\n")
+
+
+def test_what_takes_long_is_announced_and_what_is_quick_is_not(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("cli.output._ANNOUNCED", 0.01)
+    for words, seconds, errors in (("reading x", 0.2, "reading x\n"), ("", 0.2, "")):
+        with announced(words):
+            time.sleep(seconds)
+        assert capsys.readouterr().err == errors
+    monkeypatch.setattr("cli.output._ANNOUNCED", 60)
+    with announced("reading x"):
+        pass
+    assert capsys.readouterr().err == ""
