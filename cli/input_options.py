@@ -27,6 +27,7 @@ _OPTIONS = (
     click.option(
         "--sentences", type=FILE, help="Texts, one a line; a tab parts the two texts of a pair."
     ),
+    click.option("--answers", type=FILE, help="Texts with their right classes, a tab between."),
     click.option("--random", type=click.IntRange(min=0), default=0, help="So many random inputs."),
     click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on."),
     click.option("--labels", type=FILE, help="The right class of each input, .npy or lines."),
@@ -55,6 +56,7 @@ class InputOptions:
 
     inputs: Path | None
     sentences: Path | None
+    answers: Path | None
     random: int
     calibration: Path | None
     labels: Path | None
@@ -91,6 +93,7 @@ class InputOptions:
         files = Files(
             inputs=self.inputs,
             sentences=self.sentences,
+            answers=self.answers,
             random=self.random,
             calibration=self.calibration,
             labels=self.labels,
@@ -117,7 +120,7 @@ class InputOptions:
             timing=timing,
             bits=bits,
         )
-        if self.sentences is not None and ran.figures["cut"]:
+        if (self.sentences or self.answers) and ran.figures["cut"]:
             warn(
                 f"{ran.figures['cut']} of {ran.figures['count']} texts have more tokens than model "
                 f"{model} takes, and are cut as its settings say"

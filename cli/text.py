@@ -8,6 +8,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
+from cli.input_options import report_model
 from cli.options import (
     config_options,
     json_option,
@@ -19,9 +20,12 @@ from cli.output import report
 from cli.paths import FILE, MODEL
 from cli.prompt_options import prompts_option
 from cli.text_options import TextOptions, report_text, text_options
+from generators.export.text_folder import is_compiled_text
 from generators.sample_files import read_answers
+from generators.text_sources import is_text
 from tb.machines import check_simulator
 from tb.memory_timing import FAR, MemoryTiming
+from tb.run_inputs import Files, run_files
 
 
 @click.command()
@@ -36,7 +40,8 @@ from tb.memory_timing import FAR, MemoryTiming
 @click.option(
     "--answers",
     type=FILE,
-    help="Sources with their answers, a tab between, one a line: the share answered right.",
+    help="Questions with their answers, or texts with their classes, a tab between, one a line: "
+    "the share that is right.",
 )
 @click.option("--count", type=click.IntRange(1), help="Answers to give; all without it.")
 @config_options("story")
@@ -58,14 +63,20 @@ def text(
     """Go on with a prompt: CHECKPOINT is a llama2.c file, a Hugging Face folder, or a name.
 
     A folder that celosia compile wrote runs as it is, on its own configuration. An encoder-decoder
-    answers the prompt, or each source of --answers. Every tensor that the machine writes is
-    compared with the golden machine's.
+    answers the prompt. With --answers CHECKPOINT answers each question of a file, or, as a
+    classifier of texts, finds the class of each, and so does the float model. Every tensor that the
+    machine writes is compared with the golden machine's.
     """
     check_simulator(simulator)
     if answers is not None and len(prompts) > 1:
         raise InputError("Option --answers takes one --prompt at most, not 2")
     config = config.replace(trace=True)
     options = TextOptions.of(values)
+    if answers is not None and not (is_text(checkpoint) or is_compiled_text(checkpoint)):
+        files = Files(answers=answers, calibration=options.calibration)
+        result = run_files(checkpoint, config, simulator, files, count=count, timing=timing).figures
+        report_model(f"{checkpoint} on {config.name}", result, as_json)
+        return
     if answers is not None:
         given = read_answers(answers)[:count]
         result = options.answer(checkpoint, given, config, simulator, timing)

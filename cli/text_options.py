@@ -360,7 +360,13 @@ class TextOptions(DecoderOptions):
         found = self.compiled(checkpoint, config, None, fixed=False, prompts=sources)
         with progress("Answers") as update:
             result = run_answers(
-                found.program, found.tokenizer, answers, machine, timing=timing, progress=update
+                found.program,
+                found.tokenizer,
+                answers,
+                machine,
+                source=found.source,
+                timing=timing,
+                progress=update,
             )
         return {**result, **found.figures, "bits": list(self.formats.bits)}
 

@@ -3,7 +3,7 @@
 import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -71,11 +71,11 @@ def read_answers(path: Path) -> list[tuple[str, str]]:
     Raises :class:`InputError` where the file cannot be read, or a line has not one tab.
     """
     found = []
-    for line in read_sentences(path):
+    for line in read_sentences(path, blank=True):
         source, *rest = line.split("\t")
         if len(rest) != 1:
             raise InputError(f"Answers {path} must have one tab in each line, not {line!r}")
-        found.append((source, rest[0]))
+        found.append((source, rest[0].strip()))
     return found
 
 
@@ -155,6 +155,36 @@ def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDAr
         if wrong is not None:
             raise InputError(f"Labels {path} must be from 0 to {classes - 1}, not {wrong}")
         return np.array(numbers, np.int64)
+    number = _numbering(path, source, classes)
+    lines = [line.strip() for line in read_sentences(path)]
+    if not inputs or "\t" not in lines[0]:
+        return np.array([number(line) for line in lines], np.int64)
+    known = _by_file(path, lines)
+    missing = sorted({file.name for file in inputs} ^ known.keys())
+    if missing:
+        of = "has no label in" if missing[0] not in known else "is none of the inputs, but is in"
+        raise InputError(f"File {missing[0]!r} {of} {path}")
+    return np.array([number(known[file.name]) for file in inputs], np.int64)
+
+
+def read_classified(path: Path, source: Source) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the texts of a file and the right class of each, [count].
+
+    A line has a text, or the two of a pair, and the class, a number or a name of the model's, with
+    tabs between. Raises :class:`InputError` where the file cannot be read or a line is another.
+    """
+    number, texts, found = _numbering(path, source, _classes(source)), [], []
+    for line in read_sentences(path, blank=True):
+        text, tab, label = line.rpartition("\t")
+        if not tab:
+            raise InputError(f"Answers {path} must have a tab before the class, not {line!r}")
+        texts.append(text)
+        found.append(number(label.strip()))
+    return texts, np.array(found, np.int64)
+
+
+def _numbering(path: Path, source: Source, classes: int) -> Callable[[str], int]:
+    """Return what makes the name or the number of a class in a file its number."""
     names = {name: number for number, name in enumerate(source.labels)}
 
     def number(label: str) -> int:
@@ -168,15 +198,7 @@ def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDAr
             )
         return number
 
-    lines = [line.strip() for line in read_sentences(path)]
-    if not inputs or "\t" not in lines[0]:
-        return np.array([number(line) for line in lines], np.int64)
-    known = _by_file(path, lines)
-    missing = sorted({file.name for file in inputs} ^ known.keys())
-    if missing:
-        of = "has no label in" if missing[0] not in known else "is none of the inputs, but is in"
-        raise InputError(f"File {missing[0]!r} {of} {path}")
-    return np.array([number(known[file.name]) for file in inputs], np.int64)
+    return number
 
 
 _SHOWN = 40  # characters of a label, and names of classes

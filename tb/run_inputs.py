@@ -18,7 +18,13 @@ from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
 from generators.machine import Machine
 from generators.reference.floats import forward
-from generators.sample_files import count_cut, input_files, read_labels, read_samples
+from generators.sample_files import (
+    count_cut,
+    input_files,
+    read_classified,
+    read_labels,
+    read_samples,
+)
 from generators.sources import load_source
 from tb.digits_model import read_digits
 from tb.inference import Progress, infer, run_inferences
@@ -40,6 +46,8 @@ class Files:
     """Inputs in the model's own form; see :func:`generators.sample_files.read_samples`."""
     sentences: Path | None = None
     """Texts, one in each line."""
+    answers: Path | None = None
+    """Texts, each with its right class behind a tab."""
     calibration: Path | None = None
     """Inputs for calibration; by default sentences that come with the package, or the inputs."""
     labels: Path | None = None
@@ -49,7 +57,7 @@ class Files:
 
     def given(self) -> bool:
         """Return whether there is anything to run on."""
-        return bool(self.inputs or self.sentences or self.random)
+        return bool(self.inputs or self.sentences or self.answers or self.random)
 
 
 NO_FILES = Files()
@@ -99,8 +107,8 @@ def run_files(
     """
     if isinstance(machine, str):
         check_simulator(machine)
-    if sum(map(bool, (files.inputs, files.sentences, files.random))) > 1:
-        raise InputError("Options --inputs, --sentences and --random exclude each other")
+    if sum(map(bool, (files.inputs, files.sentences, files.answers, files.random))) > 1:
+        raise InputError("Options --inputs, --sentences, --answers and --random exclude each other")
     source = load_source(model, tokens)
     chosen, samples, labels = read_inputs(model, source, files, count)
     description, weights = source.description, source.weights
@@ -159,9 +167,14 @@ def read_inputs(
         folder = files.inputs is not None and files.inputs.is_dir()
         named = input_files(files.inputs) if folder and files.inputs is not None else ()
         labels = read_labels(files.labels, source, named)
-    if files.sentences is not None:
-        sentences = read_sentences(files.sentences)
-        _check_count(files.labels, labels, len(sentences))
+    if files.answers is not None and files.labels is not None:
+        raise InputError("Option --labels is not for --answers, which has the right classes")
+    if files.sentences is not None or files.answers is not None:
+        if files.answers is not None:
+            sentences, labels = read_classified(files.answers, source)
+        elif files.sentences is not None:
+            sentences = read_sentences(files.sentences)
+            _check_count(files.labels, labels, len(sentences))
         texts = first(sentences, count, "sentences")
         chosen: Inputs = [source.prepare(source.encode(text)) for text in texts]
         samples = read_samples(files.calibration or CALIBRATION, source, calibration=True)
@@ -189,6 +202,8 @@ def _check_count(path: Path | None, labels: Sequence[int] | NDArray[np.int64] | 
 
 def _cut(source: Source, files: Files, count: int | None) -> int:
     """Return how many of the inputs are cut, as they are longer than the model takes."""
+    if files.answers is not None:
+        return source.cut(read_classified(files.answers, source)[0][:count])
     if files.sentences is not None:
         return source.cut(read_sentences(files.sentences)[:count])
     if files.inputs is not None and files.inputs.is_dir():

@@ -9,6 +9,7 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
+from generators.frontend.tokenizer import NumberTokenizer
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
@@ -17,6 +18,7 @@ from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from tb.run_answers import run_answers
 from tb.text_session import TextSession
+from tests.support.sentence_folders import cross_encoder
 
 PAIR = TextDescription(
     name="pair",
@@ -97,8 +99,8 @@ def test_a_decoder_alone_has_no_source(decoders):
     program = compile_text(untrained(alone, OPTIONS), CONFIGS["resident"], context=12)
     assert program.lookups == 0
     assert not {"lookup", "encode"} & set(program.entries)
-    with pytest.raises(ValueError, match=r"^Answers need a model that takes a source, which pair"):
-        run_answers(program, None, [("1", "1")], "golden")
+    found = run_answers(program, NumberTokenizer(23), [("1 2", "3 4")], "golden")
+    assert (found["answers"], found["predicted_source_cycles"]) == (1, None)
 
 
 def test_longer_programs_have_no_more_words(decoders):
@@ -149,7 +151,51 @@ def test_the_command_answers(celosia, tmp_path):
     code, output, _ = celosia(*words, "--answers", str(path), "--count", "2", "--json")
     found = json.loads(output)
     assert (code, found["answers"], found["right"], found["accuracy"]) == (0, 2, 1, 0.5)
-    assert found["wrong"] == [["III", "3", "4"]]
+    assert (found["wrong"], found["float_accuracy"]) == ([["III", "3", "4"]], 0.5)
+
+
+def test_the_command_scores_a_decoder(celosia, tmp_path):
+    """The sorter of six digits has no token that ends a text."""
+    inputs = np.load("tests/data/sorter/inputs.npy")[:6]
+    lines = [(" ".join(map(str, one)), " ".join(map(str, sorted(one)))) for one in inputs.tolist()]
+    lines[1] = (lines[1][0], lines[0][0])
+    path = tmp_path / "answers.tsv"
+    path.write_text("".join(f"{question}\t{answer}\n" for question, answer in lines))
+    options = ("--config", "story", "--sim", "golden", "--json")
+    calibration = ("--calibration", "tests/data/sorter/rows.npy")
+    words = ("text", "tests/data/sorter", *calibration, "--answers", path, *options)
+    code, output, errors = celosia(*words)
+    assert code == 0, errors
+    found = json.loads(output)
+    assert (found["answers"], found["right"], found["mismatches"]) == (6, 5, 0)
+    assert found["accuracy"] == found["float_accuracy"] == 5 / 6
+    assert [one[0] for one in found["wrong"]] == [lines[1][0]]
+
+
+def test_the_command_scores_a_classifier(celosia, tmp_path):
+    cross_encoder(tmp_path / "pairs", 3, 20)
+    lines = ["hello\tworld", "the fox\tjumps"]
+    (tmp_path / "texts.txt").write_text("\n".join(lines))
+    options = ("--config", "tiny", "--sim", "golden", "--json")
+    texts = ("--calibration", tmp_path / "texts.txt")
+    run = ("run", tmp_path / "pairs", "--sentences", tmp_path / "texts.txt", *texts)
+    code, output, errors = celosia(*run, *options)
+    assert code == 0, errors
+    first, second = json.loads(output)["predictions"]
+    answers = tmp_path / "answers.txt"
+    answers.write_text(f"{lines[0]}\t{'ABC'[first]}\n{lines[1]}\t{(second + 1) % 3}\n")
+    code, output, errors = celosia(
+        "text", tmp_path / "pairs", "--answers", answers, *texts, *options
+    )
+    assert code == 0, errors
+    found = json.loads(output)
+    assert (found["accuracy"], found["float_accuracy"]) == (0.5, 0.5)
+    answers.write_text("hello\n")
+    code, output, errors = celosia("run", tmp_path / "pairs", "--answers", answers, *options)
+    assert (code, errors) == (
+        2,
+        f"celosia: Answers {answers} must have a tab before the class, not 'hello'\n",
+    )
 
 
 def test_integers_read_numerals_as_floats_do():
@@ -167,7 +213,7 @@ def test_integers_read_numerals_as_floats_do():
         (("numerals", "--kv-bits", "4"), "must be 8 where source_layers is not 0, not 4"),
         (("numerals", "--weights", "auto", "--loss", "1"), "Weights auto is for decoders alone"),
         (("numerals", "--answers", ANSWERS, "--temperature", "1"), "Temperature must be 0 with"),
-        (("tales", "--answers", ANSWERS), "Answers need a model that takes a source, which tales"),
+        (("tales", "--answers", ANSWERS), "Character 'M' has no token"),
         (("numerals", "--answers", "README.md"), "Answers README.md must have one tab in each"),
     ],
 )

@@ -203,7 +203,7 @@ def encoder_folder(kind: Kind, folder: Path, **settings: Any) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.word_embeddings.weight": (vocabulary, DIM),
-        "embeddings.position_embeddings.weight": (PLACES, DIM),
+        "embeddings.position_embeddings.weight": (config["max_position_embeddings"], DIM),
         "embeddings.token_type_embeddings.weight": (2, DIM),
     }
     layer = {f"attention.self.{name}": (DIM, DIM) for name in ("query", "key", "value")}

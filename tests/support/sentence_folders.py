@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from arch.packages import library
-from tests.support.door import DIM, ENCODERS, encoder_folder
+from tests.support.door import DIM, ENCODERS, PLACES, encoder_folder
 
 RECORDED = Path(__file__).parents[1] / "data" / "door" / "embeddings.json"
 SENTENCES = [
@@ -77,14 +77,19 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def cross_encoder(folder: Path) -> None:
+def cross_encoder(folder: Path, classes: int = 1, places: int = PLACES) -> None:
     """Write a classifier of pairs."""
+    names = {str(number): "ABC"[number] for number in range(classes)}
     encoder_folder(
-        KINDS["bert"], folder, architectures=["BertForSequenceClassification"], id2label={"0": "A"}
+        KINDS["bert"],
+        folder,
+        architectures=["BertForSequenceClassification"],
+        id2label=names,
+        max_position_embeddings=places,
     )
     tensors, rng = load_file(folder / "model.safetensors"), np.random.default_rng(3)
     tensors = {f"bert.{name}": tensor for name, tensor in tensors.items()}
-    for name, rows in (("bert.pooler.dense", DIM), ("classifier", 1)):
+    for name, rows in (("bert.pooler.dense", DIM), ("classifier", classes)):
         tensors[f"{name}.weight"] = rng.normal(0, 1, (rows, DIM)).astype(np.float32)
         tensors[f"{name}.bias"] = rng.normal(0, 1, rows).astype(np.float32)
     save_file(tensors, folder / "model.safetensors")

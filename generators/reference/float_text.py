@@ -1,0 +1,36 @@
+"""A text that the float model goes on with, its likeliest token each time."""
+
+import numpy as np
+
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Weights
+from generators.reference.cache import KvCache
+from generators.reference.floats import encode, forward
+
+
+class FloatText:
+    """A text of a float decoder or encoder-decoder, one at a time."""
+
+    def __init__(self, model: TextDescription, weights: Weights):
+        self._model, self._weights = model, weights
+        self._cache = KvCache()
+
+    def begin(self, tokens: list[int]) -> int:
+        """Return the token behind a prompt, or the first one of the answer to a source.
+
+        Raises :class:`InputError` as :func:`generators.reference.floats.forward`.
+        """
+        self._cache = KvCache()
+        if not self._model.source_layers:
+            return self._likeliest(tokens)
+        encode(self._model, self._weights, np.array([tokens], np.int64), self._cache)
+        return self._likeliest([self._model.start])
+
+    def step(self, token: int) -> int:
+        """Return the token behind one that is added."""
+        return self._likeliest([token])
+
+    def _likeliest(self, tokens: list[int]) -> int:
+        given = np.array([tokens], np.int64)
+        logits = forward(self._model, self._weights, given, self._cache)["logits"]
+        return int(logits[0, -1].argmax())
