@@ -193,6 +193,6 @@ def _trains(node: Any, model: Any) -> str:
     for one in model.graph.node:
         if one.op_type == "Constant" and one.attribute[0].name == "value":
             tensors[one.output[0]] = one.attribute[0].t
-    mode = tensors.get(node.input[2])
-    drops = mode is not None and onnx_library("onnx.numpy_helper").to_array(mode).any()
+    on = tensors.get(node.input[2])
+    drops = on is not None and onnx_library("onnx.numpy_helper").to_array(on).any()
     return "dropout is on" if drops else ""
