@@ -17,9 +17,8 @@ from cli.options import (
 )
 from cli.output import report, say
 from generators.campaign.case import Outcome
-from tb.benches import BENCHES
 from tb.formal.prover import missing_tools
-from tb.mutation.campaign import GROUP, run
+from tb.mutation.campaign import GROUP, MUTATED, run
 from tb.mutation.equivalence import SECONDS
 from tb.toolchain import check_simulator
 
@@ -58,8 +57,8 @@ def mutate(
     """
     config = resolve(source, overrides)
     for unit in units:
-        if unit not in BENCHES:
-            raise InputError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
+        if unit not in MUTATED:
+            raise InputError(f"Unknown unit {unit!r}; benches are for {', '.join(MUTATED)}")
         check_unit(unit, config)
     if not 1 <= count <= _MOST:
         raise InputError(f"--count must be from 1 to {_MOST:,}, not {count}")

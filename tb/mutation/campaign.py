@@ -7,7 +7,8 @@ from typing import Any
 
 from arch.presets import load
 from generators.campaign.case import Case
-from tb.benches import BENCHES
+from tb.benches import BENCHES, Bench
+from tb.mutation.devices import DEVICE_BENCHES, DeviceBench
 from tb.mutation.equivalence import equivalent
 from tb.mutation.forks import ended
 from tb.mutation.netlist import Mutant, mutate
@@ -15,6 +16,9 @@ from tb.simulate import simulate
 
 GROUP = 100
 """Mutants of a case: one simulation forks for them."""
+
+MUTATED: dict[str, Bench | DeviceBench] = {**BENCHES, **DEVICE_BENCHES}
+"""Benches of all units and circuits that mutants are run by."""
 
 _TIMEOUT = 3600.0  # seconds of all mutants of a case
 
@@ -27,7 +31,7 @@ def run(case: Case) -> dict[str, Any]:
     ``survivors`` names the rest.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
-    bench = BENCHES[case.choice("unit", BENCHES)]
+    bench = MUTATED[case.choice("unit", MUTATED)]
     component, parameters = bench.make(config)
     found = mutate(component, case.number("count"), case.seed, bench.inner)
     group = found.mutants[case.index * GROUP :][:GROUP]
