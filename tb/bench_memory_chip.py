@@ -14,7 +14,7 @@ from arch.config import Config
 from tb.bench import PERIOD_NS, StreamDriver, StreamMonitor, parameters, rng, start_clock
 from tb.devices.psram import PsramModel
 from tb.devices.sdram import SdramModel, untouched
-from tb.mutation.devices import CLOCK, PSRAM, PSRAM_CLOCK, SDRAM_SHEET
+from tb.mutation.devices import CLOCK, PSRAM_CLOCK, PSRAM_SHEET, SDRAM_SHEET
 
 _SDRAM = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o", "dq_oe")
 _PSRAM = ("ck", "ck_n", "cs_n", "reset_n", "dq_o", "dq_oe", "rwds_o", "rwds_oe")
@@ -133,7 +133,7 @@ async def bursts_are_kept(dut: Any) -> None:
         cocotb.start_soon(_sdram(dut, model, random))
         pause, most = 12 * 139, 40
     else:
-        model = PsramModel(PSRAM, PSRAM_CLOCK, int(random.integers(1 << 30)))
+        model = PsramModel(PSRAM_SHEET, PSRAM_CLOCK, int(random.integers(1 << 30)))
         cocotb.start_soon(_psram(dut, model))
         pause, most = 300, 40
     port = _Port(dut, config, random)

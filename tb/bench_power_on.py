@@ -160,16 +160,16 @@ async def images_are_carried_out(dut: Any) -> None:
     for image, status, answers in _images(random):
         contents = image[: SIZE - ADDR].ljust(SIZE - ADDR, b"\0")
         golden, host = Host(status, answers), Host(status, answers)
-        wanted = power_on(
-            contents, SIZE - ADDR, IDENTITY.configuration, golden.ask, lambda: golden.status
-        )
+        wanted = power_on(contents, SIZE - ADDR, IDENTITY.configuration, golden.ask, status.__int__)
         await start_clock(dut, random)
         board = _Board(dut, contents, host, random)
         tasks = [cocotb.start_soon(board.flash()), cocotb.start_soon(board.link())]
         text: list[int] = []
         taking = StreamMonitor(dut, "o", random, 0.5)
         tasks.append(
-            cocotb.start_soon(taking.receive(1 << 20, lambda _at, byte: text.append(byte)))
+            cocotb.start_soon(
+                taking.receive(1 << 20, lambda _at, byte, text=text: text.append(byte))
+            )
         )
         for _ in range(_LIMIT):
             await FallingEdge(dut.clk)

@@ -91,8 +91,7 @@ def build_board(
         flags += ["-Wno-COMBDLY", "-Wno-fatal"]
         reached = _REACHED
     if psram is not None:
-        chip = {name: value for name, value in asdict(psram).items() if name != "name"}
-        chip |= {"clock": clock}
+        chip = data_sheets.PSRAM[psram.name].figures() | {"dies": psram.dies, "clock": clock}
         flags += ["-CFLAGS", " ".join(f"-DPSRAM_{name.upper()}={v}" for name, v in chip.items())]
     if flash is not None:
         chip = asdict(data_sheets.FLASH[flash.chip.name])

@@ -10,24 +10,29 @@ from amaranth.sim import Simulator
 from arch.presets import PRESETS
 from arch.psram import CHIPS, side_by_side
 from hdl.memory.psram.controller import PsramController
+from tb.devices.data_sheets import PSRAM
 from tb.devices.psram import PsramModel
 from tests.support.bursts import random_bench, reading_in_order, receive, send
 
 TINY = PRESETS["tiny"]
 PINS = ("ck", "ck_n", "cs_n", "reset_n", "dq_o", "dq_oe", "rwds_o", "rwds_oe")
 ONE = dataclasses.replace(CHIPS["W955D8MBYA"], vcs_us=1.0)
+SHEET = dataclasses.replace(PSRAM["W955D8MBYA"], vcs=1.0)
 SMALL = dataclasses.replace(ONE, row_bits=9, col_bits=4)
 """Short rows, so that bursts cross them often."""
 
 
-def simulate(config, chip, clock, *benches, broken=(), model=None, **timing):
+def simulate(config, chip, clock, *benches, broken=(), sheet=None, wrong=0, **timing):
     """Run benches on a controller, with times of its own, and a model of its chip; return that.
 
-    The model may be of another ``model``; ``broken`` are pins that read as 0.
+    The model has the chip's rows and the data sheet's figures else, but for those of ``sheet``;
+    ``broken`` are pins that read as 0, ``wrong`` are bits that the chip turns.
     """
     unit = PsramController(config, chip, clock)
     unit.timing = dataclasses.replace(unit.timing, **timing)
-    model = PsramModel(model or chip, clock)
+    shape = {"rows": 1 << chip.row_bits, "columns": 1 << chip.col_bits}
+    figures = dataclasses.replace(SHEET, **shape | (sheet or {}))
+    model = PsramModel(figures, clock, dies=chip.dies, wrong=wrong)
     failed = []
 
     async def pins(ctx):
@@ -89,7 +94,7 @@ def test_random_bursts_keep_every_time_of_the_chip(chip, clock, width):
         (SMALL, {"reset": 5}, "tRP"),
         (SMALL, {"init": 20}, "awake"),
         (SMALL, {"columns": 64}, "leaves its row"),
-        (dataclasses.replace(ONE, csm_us=2), {"columns": 64}, "tCSM"),
+        (ONE, {"columns": 64, "sheet": {"csm": 2}}, "tCSM"),
     ],
 )
 def test_a_controller_that_hurries_is_found_out(chip, timing, rule):
@@ -100,7 +105,8 @@ def test_a_controller_that_hurries_is_found_out(chip, timing, rule):
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ({"latency": 4}, "another latency|RWDS|CS# rises|differ"),
+        ({"latency": {"0b0001": [6, 166], "0b1110": [4, 83]}}, "RWDS|CS# rises|differ"),
+        ({"latency": {"0b0001": [6, 166]}}, "a latency that the chip has not"),
         ({"css": 30}, "tCSS"),
         ({"csh": 40}, "tCSH"),
         ({"cshi": 90}, "tCSHI"),
@@ -108,13 +114,18 @@ def test_a_controller_that_hurries_is_found_out(chip, timing, rule):
         ({"hold": 13}, "tIH"),
         ({"ckd": 26}, "tCKD"),
         ({"acc": 160}, "tACC"),
-        ({"max_mhz": 19}, "tCK"),
-        ({"col_bits": 3}, "leaves its row|reserved"),
+        ({"latency": {"0b0001": [6, 166], "0b1110": [3, 19]}}, "tCK"),
+        ({"columns": 8}, "leaves its row|reserved"),
     ],
 )
 def test_the_model_watches_a_time_of_its_own(change, rule):
     with pytest.raises(AssertionError, match=rule):
-        random_bursts(SMALL, 40e6, 16, model=dataclasses.replace(SMALL, **change))
+        random_bursts(SMALL, 40e6, 16, sheet=change)
+
+
+def test_a_byte_with_a_wrong_bit_is_found_out():
+    with pytest.raises(AssertionError, match="0x"):
+        random_bursts(SMALL, 40e6, 16, wrong=2)
 
 
 def test_data_without_a_strobe_are_told():

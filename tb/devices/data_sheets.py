@@ -86,6 +86,14 @@ class PsramSheet:
     hold: float
     ck_max: float
 
+    def figures(self) -> dict[str, float]:
+        """Return all figures by their fields' names, and each latency's by its code's digit."""
+        left = ("source", "seen", "latency")
+        found = {name: value for name, value in vars(self).items() if name not in left}
+        for code, (periods, mhz) in self.latency.items():
+            found |= {f"periods_{int(code, 2):x}": periods, f"mhz_{int(code, 2):x}": mhz}
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class FlashSheet:

@@ -1,6 +1,7 @@
 // PSRAM with HyperBus on the pins of a board's top level, which ends the program where one of its data sheet's
 // times is broken: the rules of tb/devices/psram.py. The macros PSRAM_NAME are the fields of
-// arch.psram.PsramChip (nanoseconds, but for those in _US), PSRAM_CLOCK is the machine's clock (Hz).
+// tb.devices.data_sheets.PsramSheet (nanoseconds, PSRAM_VCS and PSRAM_CSM microseconds) with
+// the periods and the fastest clock (MHz) of each latency's code, PSRAM_CLOCK is the machine's clock (Hz).
 
 #include <cmath>
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 class Psram {
    public:
-    Psram() : memory_(size_t{2 * PSRAM_DIES} << kPlaces) {
+    Psram() : memory_(size_t{2 * PSRAM_DIES} * kPlaces) {
         for (size_t place = 0; place < memory_.size(); ++place) memory_[place] = place * 2654435761u >> 8;
     }
 
@@ -44,7 +45,7 @@ class Psram {
             edge(top);
             clocked_ = now_;
         }
-        if (!select_) check((now_ - selected_) * kHalf <= PSRAM_CSM_US * 1e3 + 1e-6, "tCSM");
+        if (!select_) check((now_ - selected_) * kHalf <= PSRAM_CSM * 1e3 + 1e-6, "tCSM");
         check(!(drives_ && top.psram_dq_oe), "DQ is driven from both sides");
         check(!(strobes_ && top.psram_rwds_oe), "RWDS is driven from both sides");
         top.psram_dq_i = drives_ && !coming_ ? dq_ : noise_ >> 8;
@@ -54,7 +55,8 @@ class Psram {
 
    private:
     static constexpr double kHalf = 5e8 / PSRAM_CLOCK;
-    static constexpr int kPlaces = PSRAM_ROW_BITS + PSRAM_COL_BITS, kCommand = 6;
+    static constexpr uint64_t kPlaces = uint64_t{PSRAM_ROWS} * PSRAM_COLUMNS;
+    static constexpr int kCommand = 6;
     static constexpr uint32_t kDies = (1 << PSRAM_DIES) - 1;
     static constexpr int64_t kNever = -(int64_t{1} << 40), kNoData = 1 << 30;
 
@@ -77,7 +79,7 @@ class Psram {
 
     void reset(bool high) {
         if (high) since(reset_at_, PSRAM_RP, "tRP");
-        awake_ = high ? now_ + int64_t(std::ceil(PSRAM_VCS_US * 1e3 / kHalf - 1e-9)) : kNever;
+        awake_ = high ? now_ + int64_t(std::ceil(PSRAM_VCS * 1e3 / kHalf - 1e-9)) : kNever;
         reset_at_ = now_;
         reset_ = high;
     }
@@ -136,7 +138,7 @@ class Psram {
             strobes_ = false;
             return;
         }
-        const uint64_t places = (uint64_t{1} << kPlaces) - 1;
+        const uint64_t places = kPlaces - 1;
         check(!(command_ & ~(uint64_t{7} << 45 | places >> 3 << 16 | (places & 7))),
               "bits of the command that are reserved, or past the chip's end");
         check(command_ >> 45 & 1, "the burst wraps");
@@ -150,16 +152,21 @@ class Psram {
     void configure(int64_t place, uint32_t byte) {
         check(place < 2, "more than a register's two bytes");
         if (place == 0) return check(byte == 0x8f, "the chip is put to sleep, or bits that are reserved");
-        check(byte >> 4 == PSRAM_CODE, "another latency");
-        check(PSRAM_CLOCK / 2 <= PSRAM_MAX_MHZ * 1e6, "tCK");
-        latency_ = PSRAM_LATENCY;
+        double fastest = 0;
+        switch (byte >> 4) {
+            case 0x0: latency_ = PSRAM_PERIODS_0; fastest = PSRAM_MHZ_0; break;
+            case 0x1: latency_ = PSRAM_PERIODS_1; fastest = PSRAM_MHZ_1; break;
+            case 0xe: latency_ = PSRAM_PERIODS_E; fastest = PSRAM_MHZ_E; break;
+            case 0xf: latency_ = PSRAM_PERIODS_F; fastest = PSRAM_MHZ_F; break;
+        }
+        check(PSRAM_CLOCK / 2 <= fastest * 1e6, "tCK, or a latency that the chip has not");
         fixed_ = byte >> 3 & 1;
         check(fixed_ || PSRAM_DIES == 1, "dies side by side do not move in step");
     }
 
     void move(int64_t edge, const Vtop& top) {
         const uint64_t column = place_ + edge / 2;
-        check(column >> PSRAM_COL_BITS == place_ >> PSRAM_COL_BITS, "the burst leaves its row");
+        check(column / PSRAM_COLUMNS == place_ / PSRAM_COLUMNS, "the burst leaves its row");
         uint8_t* bytes = &memory_[(2 * column + edge % 2) * PSRAM_DIES];
         if (command_ >> 47) {
             check(2 * kHalf + 1e-6 >= PSRAM_CKD, "tCKD");

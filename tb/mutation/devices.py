@@ -42,6 +42,7 @@ SDRAM_SHEET = replace(
 )  # fmt: skip
 
 PSRAM = replace(PSRAM_CHIPS["W955D8MBYA"], row_bits=9, col_bits=4, vcs_us=1.0)
+PSRAM_SHEET = replace(data_sheets.PSRAM["W955D8MBYA"], rows=512, columns=16, vcs=1.0)
 
 FLASH = replace(FLASH_CHIPS["IS25LP128F"], power_us=1.0, wake_us=0.5, reset_us=1.0)
 FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.0)

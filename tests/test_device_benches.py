@@ -1,0 +1,20 @@
+"""Benches of circuits at the pins of devices, by which mutants are run."""
+
+import pytest
+
+from arch.presets import load
+from tb.mutation.devices import DEVICE_BENCHES
+from tb.simulate import simulate
+from tb.toolchain import missing_tools
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+@pytest.mark.parametrize("name", DEVICE_BENCHES)
+def test_a_device_bench_passes(name: str) -> None:
+    bench = DEVICE_BENCHES[name]
+    component, parameters = bench.make(load("tiny", ["lanes=2"]))
+    ran = simulate(
+        component, bench=bench.module, simulator="verilator", seed=2, parameters=parameters
+    )
+    assert ran.tests == 1
