@@ -87,7 +87,7 @@ def _images(random: np.random.Generator) -> list[tuple[bytes, int, Any]]:
 
 
 class _Board:
-    """What is around the circuit: the flash's reader, the link and the run."""
+    """The flash's reader, the link and the run around the circuit."""
 
     def __init__(self, dut: Any, contents: bytes, host: Host, random: np.random.Generator):
         self.dut, self.contents, self.host, self.random = dut, contents, host, random
