@@ -159,6 +159,24 @@ def test_a_sequence_and_its_mask(kind, tmp_path) -> None:
         np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_mask_of_padding(tmp_path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    hidden = form.add("Mul", form.add("Cast", "key_padding_mask", to=FLOAT), np.float32(-1e9))
+    x = form.block(form.linear("x", 6), form.add("Unsqueeze", hidden, np.array([1, 2])))
+    kind = onnx.TensorProto.BOOL
+    form.write(path, x, [("x", FLOAT, [1, 4, 6]), ("key_padding_mask", kind, [1, 4])])
+    source = load_onnx(path)
+    assert source.description.variable
+    values = source.random(np.random.default_rng(1))
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for length in (4, 2):
+        mask = (np.arange(4) >= length)[None]
+        given = {"x": values[None].astype(np.float32), "key_padding_mask": mask}
+        (expected,) = session.run(None, given)
+        found = source.floats(source.prepare(values[:length]))
+        np.testing.assert_allclose(found, expected[0, :length], rtol=1e-4, atol=1e-5)
+
+
 def test_other_inputs_are_never_taken_for_a_mask(tmp_path) -> None:
     path = tmp_path / "model.onnx"
     form = Form()

@@ -80,7 +80,7 @@ def shifted(node: Node, view: View, number: Floats) -> View:
         raise UnsupportedError("it adds constants to some of the tokens")
     values = np.zeros((tensor.rows, tensor.columns))
     values[rows] = np.broadcast_to(number, view.shape).reshape(len(rows), -1)
-    if isinstance(tensor, Affine):
+    if isinstance(tensor, Affine) and np.all(tensor.gains):
         below = tensor.source.into(Shift, node.name, values=values / tensor.gains)
         return View(affine(node.name, below, tensor.gains, tensor.shifts), view.places)
     return View(tensor.into(Shift, node.name, values=values), view.places)
@@ -90,7 +90,10 @@ def batch_norm(node: Node) -> View:
     """Return a batch normalization with its statistics: a gain and a shift of each column."""
     view = node.view(0)
     gamma, beta, mean, variance = (node.constant(place) for place in range(1, 5))
-    gains = gamma / np.sqrt(variance + node.attribute("epsilon", 1e-5))
+    spread = variance + node.attribute("epsilon", 1e-5)
+    if not np.all(spread > 0):
+        raise UnsupportedError("a variance of its columns is not positive")
+    gains = gamma / np.sqrt(spread)
     shape = [1, -1, *[1] * (len(view.shape) - 2)]
     columns = _per_column(view, gains.reshape(shape))
     shifts = _per_column(view, (beta - mean * gains).reshape(shape))

@@ -3,7 +3,6 @@
 import contextlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from generators.frontend.onnx.engine import (
 )
 from generators.frontend.onnx.explain import held
 from generators.frontend.onnx.file import onnx_library, subgraphs
+from generators.frontend.onnx.inputs import Place
 from generators.frontend.onnx.node import Array, Node
 from generators.frontend.onnx.nodes import evaluate
 from generators.frontend.onnx.values import (
@@ -37,33 +37,6 @@ from generators.frontend.onnx.values import (
 _SEED = 1
 _FEW = 100
 """Token numbers that are surely there, as far as a table can be seen."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """An input of the graph."""
-
-    name: str
-    shape: tuple[int, ...]
-    """With a batch of 1."""
-    kind: str
-    """``data``, ``tokens``, ``mask``, ``types`` (all 0), ``places`` (0, 1, 2, ...) or ``other``."""
-    dtype: Any
-    """NumPy's name of the elements."""
-
-    @property
-    def count(self) -> int:
-        """Tokens of an input of token numbers or masks."""
-        return max(self.shape)
-
-    def given(self, length: int) -> Array:
-        """Return what this input is where the first ``length`` tokens are there."""
-        numbers = np.zeros(self.count, np.int64)
-        if self.kind == "mask":
-            numbers[:length] = 1
-        elif self.kind == "places":
-            numbers = np.arange(self.count)
-        return numbers.reshape(self.shape).astype(self.dtype)
 
 
 def _reads(node: Any) -> set[str]:
@@ -201,7 +174,9 @@ class Graph:
             if word in lower and integer:
                 return kind
         others = len(self.model.graph.input)
-        return "mask" if "mask" in lower or (others == 2 and integer) else "other"
+        if "mask" not in lower and (others != 2 or not integer):
+            return "other"
+        return "padding" if "pad" in lower else "mask"
 
     @property
     def read(self) -> set[str]:
@@ -257,7 +232,7 @@ class Graph:
                 values[place.name] = self._opaque(place.name)
                 continue
             full, cut = place.given(place.count), place.given(place.count - 1)
-            values[place.name] = Mask(full, cut) if place.kind == "mask" else full
+            values[place.name] = Mask(full, cut) if place.masks else full
         reasons = []
         for node in self.needed({self.output}, set()):
             given = [values[name] if name else None for name in node.input]

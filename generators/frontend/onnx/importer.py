@@ -72,7 +72,7 @@ def _load(graph: Graph, *, quick: bool) -> Source:
             f"celosia text {path}"
         )
     for place in graph.places:
-        if place.kind == "mask" and place.name in graph.read and not encoder.blocks[0].variable:
+        if place.masks and place.name in graph.read and not encoder.blocks[0].variable:
             raise InputError(
                 f"Input {place.name} in {path} takes no keys out of attention; export a model "
                 f"that takes {graph.places[0].name} alone, with {place.name} fixed in it"
