@@ -1,6 +1,8 @@
 """Texts as they enter the machine and leave it, against transformers' own tokenizers."""
 
 import importlib.util
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +115,77 @@ def test_the_driver_in_c_prints_what_the_tokenizer_decodes(
     line = text_flash_image(program, loaded, "hello", 6, memory_bytes=1 << 24, payload=256).text
     more = loaded.decode(found).removeprefix(loaded.decode(tokens))
     assert line == f"celosia: model, image ok: hello{more}\r\n"
+
+
+def test_ends_are_those_of_the_generation(tmp_path: Path) -> None:
+    kind = DECODERS[0]
+    decoder_folder(kind, tmp_path, eos_token_id=[5, 6], bos_token_id=7)
+    assert load_text(str(tmp_path)).tokenizer.ends == {5, 6}
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [8, 9], "bos_token_id": 3}')
+    own = load_text(str(tmp_path)).tokenizer
+    assert (own.ends, own.begin, own.encode("")) == ({8, 9}, 3, [3])
+    assert own.encode("a") == reference(tmp_path)("a")["input_ids"]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_no_truncation_of_a_file_cuts_prompts(tmp_path: Path, alone: bool) -> None:
+    decoder_folder(DECODERS[0], tmp_path)
+    text = "the quick brown fox " * 6
+    whole = reference(tmp_path)(text)["input_ids"]
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["truncation"] = {"max_length": 8, "stride": 0, "strategy": "LongestFirst"}
+    content["truncation"]["direction"] = "Right"
+    path.write_text(json.dumps(content))
+    if alone:
+        for one in tmp_path.glob("*_*.json"):
+            one.unlink()
+    assert load_text(str(tmp_path)).tokenizer.encode(text) == whole
+    assert len(whole) > 8
+
+
+def test_a_missing_package_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder_folder(DECODERS[0], tmp_path)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    message = (
+        "Texts of Hugging Face folders need the package transformers of the extra text; install "
+        "it with: pip install transformers"
+    )
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        load_text(str(tmp_path))
+
+
+def test_code_of_a_folder_never_runs(tmp_path: Path) -> None:
+    encoder_folder(ENCODERS[0], tmp_path / "model")
+    mark = tmp_path / "mark"
+    (tmp_path / "model" / "own.py").write_text(f"open({str(mark)!r}, 'w')\nclass Own: pass\n")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    config = json.loads(path.read_text()) | {"tokenizer_class": "Own"}
+    path.write_text(json.dumps(config | {"auto_map": {"AutoTokenizer": ["own.Own", "own.Own"]}}))
+    # As transformers without trust in the folder: the class of the model's kind.
+    source = load_source(str(tmp_path / "model"))
+    assert source.encode("hello").tolist() == reference(tmp_path / "model")("hello")["input_ids"]
+    assert not mark.exists()
+
+
+def test_tokens_that_the_model_lacks_are_refused(celosia, tmp_path: Path) -> None:
+    decoder_folder(DECODERS[-1], tmp_path / "model")
+    decoder_folder(DECODERS[0], tmp_path / "other")
+    words = ("--tokenizer", tmp_path / "other" / "tokenizer.json", "--prompt", "שלום")
+    sized = json.loads((tmp_path / "model" / "config.json").read_text())["vocab_size"]
+    code, shown, errors = celosia("text", tmp_path / "model", *words, "--sim", "golden")
+    assert (code, shown) == (2, ""), errors
+    assert errors.startswith("celosia: A text has the token ")
+    assert errors.endswith(
+        f"but model model has {sized}; give the tokenizer that it was trained with\n"
+    )
+
+
+def test_pairs_of_graphs_without_types_are_refused(tmp_path: Path) -> None:
+    encoder_folder(ENCODERS[0], tmp_path / "model")
+    source = replace(load_source(str(tmp_path / "model")), types=None)
+    with pytest.raises(ValueError, match="The tokens of a pair are of two types, but model model"):
+        source.encode("a\tb")
+    assert source.encode("a").ndim == 1

@@ -130,7 +130,7 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
         path=folder,
         shape=(description.tokens,) if before else None,
         vocabulary=len(words),
-        types=0 if tables["types"] is None or sentences.pooling != "none" else len(tables["types"]),
+        types=0 if tables["types"] is None else len(tables["types"]),
         longest=min(tokens or longest, longest),
         pairs=sentences.pooling == "none",
     )

@@ -38,8 +38,9 @@ class Source:
     """The names of the output's columns, where the model knows them."""
     shape: tuple[int, ...] | None = None
     """Shape of an input where ``before`` takes another one than the description tells."""
-    types: int = 0
-    """Kinds that a token of a pair of texts may be of, 0 where they are all alike."""
+    types: int | None = None
+    """Kinds that a token of a pair of texts may be of, 0 where the model knows none; None where it
+    knows some, but takes all tokens to be of the first."""
     longest: int = 0
     """Tokens at which a text is cut; 0 for as many as the description has."""
     pairs: bool = True
@@ -82,6 +83,11 @@ class Source:
             takes = "one tab, between two texts" if self.pairs else "no tab, as it takes no pairs"
             raise InputError(f"A text of model {name} may have {takes}, not {text!r}")
         found = self.tokenizer.encode(first, most, *rest)
+        if found.ndim == 2 and self.types is None:
+            raise InputError(
+                f"The tokens of a pair are of two types, but model {name} takes one; take its "
+                "Hugging Face folder, which has the table of both"
+            )
         return found if self.types or found.ndim == 1 else found[:, 0]
 
     def prepare(self, values: Array) -> Array:

@@ -266,4 +266,6 @@ def decoder_folder(kind: Kind, folder: Path, **settings: Any) -> None:
 def reference(folder: Path) -> Any:
     """Return the tokenizer of a folder as transformers alone reads it."""
     package = library("transformers", "Tests need", "transformers")
-    return package.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    return package.AutoTokenizer.from_pretrained(
+        str(folder), local_files_only=True, trust_remote_code=False
+    )
