@@ -10,6 +10,7 @@ from arch.errors import InputError
 from arch.presets import PRESETS
 from cli.options import json_option, override_option, resolve
 from cli.output import announced, progress, report, say
+from generators.comparison import NEAR, compare
 from generators.inspection import fit
 from generators.inspection import inspect as look
 from generators.sources import load_source
@@ -30,6 +31,12 @@ from generators.text_sources import is_text, load_text
     metavar="NAME_OR_TOML",
     help=f"Whether it fits a TOML file or one of {', '.join(PRESETS)}, and if not, what helps.",
 )
+@click.option(
+    "--reference",
+    "with_reference",
+    is_flag=True,
+    help="Compare its floats with those of transformers (folders) or ONNX Runtime (ONNX files).",
+)
 @override_option
 @json_option
 def inspect(
@@ -37,6 +44,7 @@ def inspect(
     tokens: int,
     tokenizer: Path | None,
     config_name: str | None,
+    with_reference: bool,
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -50,7 +58,12 @@ def inspect(
     if config is not None:
         with progress(f"{model} on {config.name}"):
             result["fit"] = fit(source, config)
-    report(f"{result['model']}, {result['kind']}", result["parts"], as_json, result)
+    if with_reference:
+        with progress(f"{model} beside its reference"):
+            result["reference"] = compare(source, Path(model), tokens)
+    differs = (result.get("reference", {}).get("difference") or 0.0) > NEAR
+    title = f"{result['model']}, {result['kind']}"
+    report(title, result["parts"], as_json, result, wrong=differs)
     if as_json:
         return
     shape = ", ".join(map(str, result["input"]))
@@ -66,6 +79,8 @@ def inspect(
         say(f"not used: {name}")
     if config is not None:
         say(_fit(result["fit"]))
+    if with_reference:
+        say(_reference(result["reference"]))
 
 
 def _fit(found: Mapping[str, Any]) -> str:
@@ -74,6 +89,16 @@ def _fit(found: Mapping[str, Any]) -> str:
     return (
         f"runs on {found['config']}: {found['program_words']:,} program words, "
         f"{found['memory_bytes']:,} bytes of external memory"
+    )
+
+
+def _reference(found: Mapping[str, Any]) -> str:
+    if found["refused"]:
+        return f"not compared with a reference: {found['refused']}"
+    verdict = "as" if found["difference"] <= NEAR else "not as"
+    return (
+        f"{verdict} {found['library']} computes: of {found['inputs']} random inputs outputs differ "
+        f"by at most {found['difference']:.2g} of the largest"
     )
 
 

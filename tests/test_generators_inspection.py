@@ -1,7 +1,9 @@
 """What is told of models before they are compiled, and of integers that part from floats."""
 
+import importlib.util
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 
 from arch.presets import PRESETS
 from cli.inspect import inspect as command
+from generators.comparison import NEAR, compare
 from generators.compiler import compile_model
 from generators.frontend.text_description import TextDescription
 from generators.frontend.tokenizer import NumberTokenizer
@@ -164,3 +167,43 @@ def test_texts_to_calibrate_on(tmp_path) -> None:
     assert toy().read_calibration(path) == [[1, 2, 3], [4, 5]]
     np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]]))
     assert toy().read_calibration(tmp_path / "rows.npy") == [[1, 2], [3, 4]]
+
+
+needs_runtime = pytest.mark.skipif(
+    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
+)
+
+
+@needs_runtime
+def test_floats_beside_a_reference() -> None:
+    path = Path(__file__).parent / "data" / "zoo" / "bert_older.onnx"
+    run = CliRunner().invoke(command, [str(path), "--reference", "--json"])
+    found = json.loads(run.stdout)["reference"]
+    assert (run.exit_code, found["refused"], found["inputs"]) == (0, None, 2)
+    assert 0 < found["difference"] < 1e-5
+    assert found["library"].startswith("onnxruntime ")
+    shown = CliRunner().invoke(command, ["digits", "--reference"]).stdout
+    assert "not compared with a reference: Model digits has no reference, as it is" in shown
+
+
+@needs_runtime
+def test_a_wrong_import_differs_from_its_reference() -> None:
+    path = Path(__file__).parent / "data" / "zoo" / "bert_older.onnx"
+    source = load_source(str(path))
+    wrong = source.weights | {"layers.0.up.bias": source.weights["layers.0.up.bias"] + 0.5}
+    assert compare(replace(source, weights=wrong), path)["difference"] > NEAR
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_a_reference_that_is_not_installed(monkeypatch, missing) -> None:
+    path = Path(__file__).parent / "data" / "zoo" / "0_LlamaForCausalLM"
+
+    def found(name: str) -> str | None:
+        return None if name == missing else name
+
+    monkeypatch.setattr("arch.packages.importlib.util.find_spec", found)
+    monkeypatch.setattr("arch.packages.importlib.import_module", lambda name: name)
+    assert compare(load_text(str(path)), path)["refused"] == (
+        f"A reference of a folder needs the package {missing}; install it with: "
+        f"pip install {missing}"
+    )

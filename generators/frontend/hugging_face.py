@@ -24,7 +24,6 @@ from generators.frontend.weights import Floats, check_weights
 DEFAULT_TOKENS = 128
 """Longest input where the caller asks for none and the folder allows it (tokens)."""
 _POSITIONS = re.compile(r"embeddings\.(position|token_type)_ids$")
-_NORM_PARTS = {"gamma": "weight", "beta": "bias"}
 
 
 @dataclass(frozen=True)
@@ -86,18 +85,20 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     given.no_setting_left()
     given.read((f"{given.kind}.", "roberta."))
     tables = {ours: given.tensors.get(theirs) for theirs, ours in _EMBEDDINGS.items()}
+    words = tables["words"]
+    if words is None:
+        raise InputError(f"Weight 'words' is missing in {given.weights_path}")
+    if words.ndim != 2:
+        raise InputError(f"Weight 'words' in {given.weights_path} must be a matrix")
+    fields = _fields(given, family, tables["positions"], name or folder.name, tokens)
     sentences = read_sentence_folder(folder)
     tokenizer = folder_tokenizer(folder, sentences)
-    fields = _fields(given, family, tables["positions"], name or folder.name, tokens)
     fields |= {"pooling": sentences.pooling, "unit": sentences.unit}
     longest = fields.pop("longest")
     if tokenizer is not None and tokenizer.longest:
         longest = min(tokenizer.longest, longest)
     if not tokens:
         fields["tokens"] = min(DEFAULT_TOKENS, longest)
-    words = tables["words"]
-    if words is None:
-        raise InputError(f"Weight 'words' is missing in {given.weights_path}")
     head = Head()
     if fields["pooling"] == "none":
         table = np.asarray(words, np.float64)
@@ -167,7 +168,6 @@ def _own_name(name: str, family: _Family) -> str:
     if name in _EMBEDDINGS:
         return _EMBEDDINGS[name]
     module, _, part = name.rpartition(".")
-    part = _NORM_PARTS.get(part, part)
     if part not in ("weight", "bias"):
         return ""
     if module == "embeddings.LayerNorm":
@@ -216,17 +216,26 @@ def _narrow_embedding(
     fields: Mapping[str, Any],
 ) -> HostStep:
     """Return the step from token numbers to rows, by tables that are narrower than the model."""
-    words, places = (np.asarray(found.pop(name), np.float64) for name in ("words", "positions"))
-    types = np.asarray(found.pop("types", np.zeros((1, words.shape[1]))), np.float64)
-    gamma, beta = (
-        np.asarray(found.pop(f"embedding_norm.{part}"), np.float64) for part in ("weight", "bias")
-    )
+    columns = found["words"].shape[1]
+    found.setdefault("types", np.zeros((1, columns)))
+    parts = ("words", "positions", "types", "embedding_norm.weight", "embedding_norm.bias")
+    for name in parts:
+        if name not in found or found[name].shape[-1:] != (columns,):
+            raise InputError(
+                f"Weight {name!r} must be there, with {columns} columns, in {given.weights_path}"
+            )
+    words, places, types, gamma, beta = (np.asarray(found.pop(one), np.float64) for one in parts)
     norm = layer_norm("", gamma, beta, float(fields["epsilon"]))
     matrix: Floats = np.eye(fields["dim"])
     bias: Floats = np.zeros(fields["dim"])
     if family.projection:
-        matrix = given.floats(f"{family.projection}.weight")
-        bias = given.floats(f"{family.projection}.bias")
+        matrix = given.floats(f"{family.projection}.weight", fields["dim"], columns)
+        bias = given.floats(f"{family.projection}.bias", fields["dim"])
+    elif columns != fields["dim"]:
+        raise InputError(
+            f"Weight 'words' must have {fields['dim']} columns, not {columns} in "
+            f"{given.weights_path}"
+        )
 
     def function(numbers: Array) -> Array:
         kinds = np.zeros(len(numbers), np.int64)

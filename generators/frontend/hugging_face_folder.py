@@ -1,6 +1,7 @@
 """A folder as Hugging Face's libraries write it: its settings and its tensors."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "model.pt")
 
+_OLDER_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")
+_NORM_PARTS = {"gamma": "weight", "beta": "bias"}
+"""Names that older files have for a norm's parts."""
 _BESIDE = ("generation_config.json", "special_tokens_map.json")
 """Files that must be JSON objects where they are there."""
 
@@ -103,6 +107,9 @@ class Folder:
             for name, tensor in read_tensors(path).items():
                 for prefix in prefixes:
                     name = name.removeprefix(prefix)
+                name = _OLDER_NORM.sub(lambda found: _NORM_PARTS[found[0]], name)
+                if name in self.tensors:
+                    raise InputError(f"Weights {path} hold the tensor {name!r} twice")
                 self.tensors[name] = tensor
 
     def take(self, name: str) -> NDArray[np.generic]:
@@ -114,9 +121,21 @@ class Folder:
             raise InputError(f"Weight {name!r} is missing in {self.weights_path}")
         return self.tensors.pop(name)
 
-    def floats(self, name: str) -> NDArray[np.float64]:
-        """Return a tensor in float64, which is then taken."""
-        return np.asarray(self.take(name), np.float64)
+    def floats(self, name: str, *shape: int) -> NDArray[np.float64]:
+        """Return a tensor in float64, which is then taken.
+
+        Raises :class:`InputError` where it is not there, or has another shape than is given, in
+        which -1 stands for any size.
+        """
+        tensor = self.take(name)
+        sizes = zip(shape, tensor.shape, strict=False)
+        if shape and (len(shape) != tensor.ndim or any(a not in (-1, b) for a, b in sizes)):
+            wanted = str([*shape]).replace("-1", "any")
+            raise InputError(
+                f"Weight {name!r} must have the shape {wanted}, not {list(tensor.shape)} in "
+                f"{self.weights_path}"
+            )
+        return np.asarray(tensor, np.float64)
 
     def only(self, name: str, value: Any, why: str = "") -> None:
         """Raise :class:`InputError` where a setting is given and is not the one that is known."""

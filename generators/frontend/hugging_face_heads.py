@@ -129,12 +129,14 @@ def _masked(folder: Folder, words: Floats, rows: int, activation: str, epsilon: 
     dense, norm, last = known[0]
     function = "gelu" if folder.kind in ("roberta", "xlm-roberta", "camembert") else activation
     table, bias = _scores(folder, words, last)
-    hidden = Head()
-    hidden.layer(folder, "dense", dense)
+    config, columns = folder.config, words.shape[1]
+    dim = config["hidden_size"] if "hidden_size" in config else config["dim"]
+    weight = folder.floats(f"{dense}.weight", columns, dim)
+    gamma, beta = (folder.floats(f"{norm}.{part}", columns) for part in ("weight", "bias"))
     steps = (
-        linear(dense, "linear layer", *hidden.weights.values(), rows=rows),
+        linear(dense, "linear layer", weight, folder.floats(f"{dense}.bias", columns), rows=rows),
         pointwise(function, FUNCTIONS[FUNCTION_NAMES[function]]),
-        layer_norm(norm, folder.floats(f"{norm}.weight"), folder.floats(f"{norm}.bias"), epsilon),
+        layer_norm(norm, gamma, beta, epsilon),
         linear(last, "a score for each word", table, bias, rows=rows),
     )
     return Head(after=steps)
@@ -151,12 +153,14 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
     missing = f"is missing in {folder.weights_path}, and 'tie_word_embeddings' is false"
     if not tied and f"{own}.weight" not in folder.tensors:
         raise InputError(f"Weight '{own}.weight' {missing}")
-    table = folder.floats(f"{own}.weight") if f"{own}.weight" in folder.tensors else words
+    table = words
+    if f"{own}.weight" in folder.tensors:
+        table = folder.floats(f"{own}.weight", *words.shape)
     # Files may have the bias under two names, of which the layer's own decides.
     if f"{own}.bias" not in folder.tensors and not tied:
         raise InputError(f"Weight '{own}.bias' {missing}")
     name = f"{own}.bias" if f"{own}.bias" in folder.tensors else f"{last}.bias"
-    bias, other = folder.floats(name), folder.tensors.get(f"{last}.bias")
+    bias, other = folder.floats(name, len(words)), folder.tensors.get(f"{last}.bias")
     if other is not None and np.array_equal(other, bias):
         folder.take(f"{last}.bias")
     return table, bias

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from arch.errors import InputError
 from arch.files import within
 from generators.frontend.hugging_face_folder import Folder
-from generators.frontend.rotary_speeds import rope_settings, rotary_speeds
+from generators.frontend.rotary_speeds import Turning, rope_settings, rotary_speeds
 from generators.frontend.text_description import TextDescription
 from generators.frontend.text_families import REFUSED, TEXT_FAMILIES, WHY, TextFamily
 from generators.frontend.weights import Floats, Weights, check_weights
@@ -52,12 +52,13 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
         if not setting or given.config[setting]
         for part in parts.split()
     }
-    rope = {}
+    rope: Mapping[str, Any] = {}
     if family.constants["position"] == "rotary":
         rope = rope_settings(given, partial=family.partial)
     fields = _fields(given, family, rope)
     with within(given.config_path):
         model = TextDescription(bias=bool(biased), **fields)
+    turning = rotary_speeds(given, rope, model.head_dim) if rope else None
     given.no_setting_left()
     given.read((family.prefix,))
     found: Tensors = {}
@@ -74,7 +75,7 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     model = _tied(found, model, given, family)
     with within(given.weights_path):
         arranged = _arranged(found, model, family, given)
-        return _in_one_form(_filled(arranged, model, family, biased), model, given, rope)
+        return _in_one_form(_filled(arranged, model, family, biased), model, given, turning)
 
 
 def _own_name(name: str, family: TextFamily) -> str:
@@ -128,6 +129,8 @@ def _fields(given: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict[
         raise InputError(f"Setting 'word_embed_proj_dim' in {path} must be {values['dim']}")
     if given.kind == "smollm3":
         _all_rotated(given, values["layers"])
+    named = config[family.activation]
+    config[family.activation] = family.activations.get(named, named)
     if (config.get("hidden_activation") or config.get("hidden_act")) != config.get("hidden_act"):
         given.only("hidden_activation", config["hidden_act"], ": it must be that of 'hidden_act'")
     places = [_window(given, family, values["layers"])]
@@ -250,7 +253,7 @@ def _filled(
 
 
 def _in_one_form(
-    found: dict[str, Floats], model: TextDescription, given: Folder, rope: Mapping[str, Any]
+    found: dict[str, Floats], model: TextDescription, given: Folder, turning: Turning | None
 ) -> tuple[TextDescription, Weights]:
     """Return a model whose weights have taken in what its settings ask for."""
     config, scaled = given.config, 1.0
@@ -263,22 +266,24 @@ def _in_one_form(
         found["head.weight"], model = head / logits, model.replace(tied=False)
         found["words"] = scaled * found["words"]
     factor = float(config.get("attention_multiplier", model.head_dim**-0.5))
-    factor = 1.0 if TEXT_FAMILIES[given.kind].unscaled else factor
-    queries = factor * model.head_dim**0.5
-    if rope:
-        base, speeds, times = rotary_speeds(given, rope, model.head_dim)
-        queries *= times**2
+    if TEXT_FAMILIES[given.kind].unscaled or not config.get("scale_attn_weights", True):
+        factor = 1.0
+    queries = np.full(model.head_dim, factor * model.head_dim**0.5)
+    if turning:
+        base, speeds, times = turning
         model = model.replace(rotary_base=base)
         plain = base ** (-np.arange(0, model.head_dim, 2) / model.head_dim)
         rotated = 2 * int(np.count_nonzero(speeds))
         found = _side_by_side(found, model, rotated)
+        queries[:rotated] *= times**2
         if not np.allclose(speeds, plain, rtol=1e-9, atol=0):
             model = model.replace(rotary_speeds=True)
             found["rotary_speeds"] = speeds
     residual = float(config.get("residual_multiplier", 1.0))
     for name in list(found):
-        if ".query." in name:
-            found[name] = queries * found[name]
+        if ".query." in name and len(found[name]) == model.query_width:
+            rows = np.tile(queries, model.heads)
+            found[name] = (rows * found[name].T).T
         elif re.search(r"\.(output|down)\.", name):
             found[name] = residual * found[name]
     return model, check_weights(found, model)

@@ -65,7 +65,7 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     given.read(family.prefixes)
     rows, features = places.shape
     config, dim = given.config, given.config["hidden_size"]
-    weight = given.floats(f"{family.patches}.weight")
+    weight = given.floats(f"{family.patches}.weight", -1, -1, -1, -1)
     if len(weight) != dim:
         raise InputError(
             f"Weight '{family.patches}.weight' in {given.weights_path} must have {dim} outputs, "
@@ -74,15 +74,21 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     weight = weight.reshape(dim, -1)
     bias = np.zeros(dim)
     if f"{family.patches}.bias" in given.tensors:
-        bias = given.floats(f"{family.patches}.bias")
+        bias = given.floats(f"{family.patches}.bias", dim)
     if weight.shape[1] != features:
         raise InputError(
             f"Weight '{family.patches}.weight' in {given.weights_path} must have {features} "
             f"inputs, not {weight.shape[1]}"
         )
     before = [cut("patches", f"{rows} patches of {features} numbers", places)]
-    tokens = [given.floats(one).reshape(dim) for one in family.tokens]
-    positions = given.floats(family.positions).reshape(-1, dim)
+    tokens = [_rows(given, one, dim) for one in family.tokens]
+    positions = _rows(given, family.positions, dim)
+    for name_of_token, token in zip(family.tokens, tokens, strict=True):
+        if len(token) != 1:
+            raise InputError(
+                f"Weight {name_of_token!r} in {given.weights_path} must be one vector, not "
+                f"{len(token)}"
+            )
     if len(positions) != rows + len(tokens):
         raise InputError(
             f"Weight {family.positions!r} in {given.weights_path} must have "
@@ -92,7 +98,7 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     norms: dict[str, Floats] = {}
     for theirs, ours in family.norms.items():
         for part in ("weight", "bias"):
-            norms[f"{ours}.{part}"] = given.floats(f"{theirs}.{part}")
+            norms[f"{ours}.{part}"] = given.floats(f"{theirs}.{part}", dim)
     epsilon = float(config["layer_norm_eps"])
     head = _head(given, rows, dim, norms, epsilon)
     fields: dict[str, Any] = {
@@ -112,11 +118,11 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     }
     found = {**layer_weights, **norms, **head.weights}
     if len(tokens) == 1:
-        found |= {"embed.weight": weight, "embed.bias": bias, "class_token": tokens[0]}
+        found |= {"embed.weight": weight, "embed.bias": bias, "class_token": tokens[0][0]}
         found["positions"] = positions
     else:
         before.append(linear("patch embedding", "linear layer", weight, bias, rows=rows))
-        before.append(_prepend(np.stack(tokens), positions))
+        before.append(_prepend(np.concatenate(tokens), positions))
         fields |= {
             "tokens": len(positions),
             "features": dim,
@@ -167,6 +173,23 @@ def _patches(given: Folder) -> tuple[tuple[int, ...], Array]:
     return shape, places.reshape(places.shape[0] * places.shape[1], -1)
 
 
+def _rows(given: Folder, name: str, dim: int) -> Floats:
+    """Take a tensor [..., dim]; return it as [rows, dim]."""
+    tensor = given.floats(name)
+    if tensor.shape[-1:] != (dim,) or not tensor.size:
+        raise InputError(
+            f"Weight {name!r} in {given.weights_path} must have {dim} columns, not "
+            f"{list(tensor.shape)}"
+        )
+    return tensor.reshape(-1, dim)
+
+
+def _linear(given: Folder, name: str, inputs: int) -> tuple[Floats, Floats]:
+    """Take the weight and the bias of a linear layer that the host computes."""
+    weight = given.floats(f"{name}.weight", -1, inputs)
+    return weight, given.floats(f"{name}.bias", len(weight))
+
+
 def _prepend(tokens: Floats, positions: Floats) -> HostStep:
     return HostStep(
         "positions",
@@ -178,21 +201,26 @@ def _prepend(tokens: Floats, positions: Floats) -> HostStep:
 
 def _layers(given: Folder, family: _Family) -> tuple[int, dict[str, Floats]]:
     """Take the layers' tensors; gains of what a block adds go into the weights before them."""
-    count = given.config["num_hidden_layers"]
+    count, dim = given.config["num_hidden_layers"], given.config["hidden_size"]
     found: dict[str, Floats] = {}
     biased = given.kind == "clip_vision_model" or given.config["qkv_bias"]
     for layer in range(count):
         prefix, ours = f"{family.layer}{layer}.", f"layers.{layer}."
         for theirs, part in family.parts.items():
             if part.endswith("gain"):
-                gain, module = given.floats(f"{prefix}{theirs}"), part.removesuffix("_gain")
+                gain, module = given.floats(f"{prefix}{theirs}", dim), part.removesuffix("_gain")
                 found[f"{ours}{module}.weight"] = found[f"{ours}{module}.weight"] * gain[:, None]
                 found[f"{ours}{module}.bias"] = found[f"{ours}{module}.bias"] * gain
                 continue
-            weight = found[f"{ours}{part}.weight"] = given.floats(f"{prefix}{theirs}.weight")
+            # Only what a block adds is multiplied by gains.
+            shape = (dim, -1) if part in ("output", "down") else ()
+            weight = given.floats(f"{prefix}{theirs}.weight", *shape)
+            found[f"{ours}{part}.weight"] = weight
             without = part in ("query", "key", "value") and not biased
             found[f"{ours}{part}.bias"] = (
-                np.zeros(len(weight)) if without else given.floats(f"{prefix}{theirs}.bias")
+                np.zeros(len(weight))
+                if without
+                else given.floats(f"{prefix}{theirs}.bias", len(weight))
             )
     return count, found
 
@@ -204,10 +232,7 @@ def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon:
         weights = [one for one in _CLASSIFIERS if one in given.tensors]
         head.labels = given.labels(len(given.tensors[weights[0]])) if weights else ()
     if name.endswith("WithTeacher"):
-        pair = [
-            (given.floats(f"{one}.weight"), given.floats(f"{one}.bias"))
-            for one in ("cls_classifier", "distillation_classifier")
-        ]
+        pair = [_linear(given, one, dim) for one in ("cls_classifier", "distillation_classifier")]
         what = "the mean of both classifiers, of the first and the second row"
 
         def both(x: Array) -> Array:
@@ -228,12 +253,13 @@ def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon:
             linear(
                 "classifier",
                 "linear layer",
-                given.floats("classifier.weight"),
-                given.floats("classifier.bias"),
+                *_linear(given, "classifier", 2 * dim),
             ),
         )
     elif given.kind == "audio-spectrogram-transformer" and name.endswith("Classification"):
-        gamma, beta = (given.floats(f"classifier.layernorm.{part}") for part in ("weight", "bias"))
+        gamma, beta = (
+            given.floats(f"classifier.layernorm.{part}", dim) for part in ("weight", "bias")
+        )
 
         def mean(x: Array) -> Array:
             return np.asarray((x[:1] + x[1:2]) / 2)
@@ -244,8 +270,7 @@ def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon:
             linear(
                 "classifier",
                 "linear layer",
-                given.floats("classifier.dense.weight"),
-                given.floats("classifier.dense.bias"),
+                *_linear(given, "classifier.dense", dim),
             ),
         )
     elif name.endswith("ForImageClassification"):

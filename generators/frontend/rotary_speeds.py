@@ -10,6 +10,8 @@ from arch.errors import InputError
 from generators.frontend.hugging_face_folder import Folder
 from generators.frontend.weights import Floats
 
+Turning = tuple[float, Floats, float]
+"""A base, the radians per place of each pair, [head_dim / 2], and a factor of their cosines."""
 _KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 _OLDER = {"su": "longrope", "yarn": "longrope"}
 """Names that Phi-3's class takes for another kind."""
@@ -61,9 +63,7 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     return rope
 
 
-def rotary_speeds(
-    folder: Folder, rope: Mapping[str, Any], head_dim: int
-) -> tuple[float, Floats, float]:
+def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
     """Return the base, the radians per place of each pair, [head_dim / 2], and a factor.
 
     Cosines and sines are multiplied by the factor. Pairs that are not rotated have the speed 0.

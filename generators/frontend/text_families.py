@@ -26,6 +26,8 @@ class TextFamily:
     """Prefix of layer 0 but for its number."""
     tensors: Mapping[str, str]
     """Our name of each tensor outside of the layers, and of each part of a layer."""
+    activations: Mapping[str, str] = field(default_factory=dict)
+    """Another function than the one that a configuration names, by its name."""
     only: Mapping[str, Any] = field(default_factory=dict)
     """Settings of which one value is supported, and it."""
     unset: Sequence[str] = ()

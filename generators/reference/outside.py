@@ -1,0 +1,121 @@
+"""Outputs of a model as the libraries compute them that models are published with."""
+
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from arch.errors import InputError
+from arch.packages import library
+from generators.frontend.host import Array
+from generators.frontend.hugging_face_folder import Folder
+from generators.frontend.hugging_face_pair import PAIR_FAMILIES
+from generators.frontend.onnx.importer import read_graph
+from generators.frontend.text_families import TEXT_FAMILIES
+
+_OUTPUTS = (
+    *("logits", "prediction_logits", "image_embeds", "last_hidden_state"),
+    *("seq_relationship_logits", "start_logits"),
+)
+"""What an output is called; the first of them that a model has is taken."""
+_INPUTS = {
+    "vit": "pixel_values",
+    "deit": "pixel_values",
+    "dinov2": "pixel_values",
+    "clip_vision_model": "pixel_values",
+    "audio-spectrogram-transformer": "input_values",
+}
+"""What an input is called that is not token numbers, by the type of the model."""
+
+
+def folder_reference(path: Path) -> Callable[..., Array]:
+    """Return the function that computes a folder's output by transformers, in float64.
+
+    It takes one input, of an encoder-decoder a source and the tokens behind it, and gives the
+    output as rows, [rows, columns]. Attention is the plain one.
+
+    Raises :class:`InputError` where torch or transformers is not installed, where they do not read
+    the folder, or where the file lacks tensors of theirs, which they would make up.
+    """
+    torch = library("torch", "A reference of a folder needs", "torch")
+    transformers = library("transformers", "A reference of a folder needs", "transformers")
+    given = Folder(path)
+    named = getattr(transformers, given.architecture or "AutoModel", None)
+    if given.kind in TEXT_FAMILIES:
+        named = transformers.AutoModelForCausalLM
+    elif given.kind in PAIR_FAMILIES:
+        named = transformers.AutoModelForSeq2SeqLM
+    if named is None:
+        raise InputError(f"transformers has no class {given.architecture}")
+    logging.getLogger("transformers").setLevel(logging.CRITICAL)
+    transformers.utils.logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model, found = named.from_pretrained(
+                path,
+                dtype=torch.float64,
+                attn_implementation="eager",
+                output_loading_info=True,
+                local_files_only=True,
+                use_safetensors=True,
+            )
+        except Exception as error:
+            raise InputError(f"transformers does not read {path}: {_reason(error)}") from error
+    lacking = sorted(map(str, [*found["missing_keys"], *found.get("mismatched_keys", ())]))
+    lacking = [one for one in lacking if "pooler" not in one]
+    if lacking:
+        raise InputError(f"transformers does not find {lacking[0]} in {path}")
+    model.eval()
+    name = _INPUTS.get(given.kind, "input_ids")
+
+    def compute(*inputs: Array) -> Array:
+        tensors = [torch.from_numpy(np.array(one)[None]) for one in inputs]
+        if name != "input_ids":
+            tensors = [one.to(torch.float64) for one in tensors]
+        if "MultipleChoice" in given.architecture:
+            tensors = [one[None] for one in tensors]
+        answers = dict(zip((name, "decoder_input_ids"), tensors, strict=False))
+        try:
+            with torch.no_grad():
+                answer = model(**answers)
+        except Exception as error:
+            raise InputError(f"transformers does not run {path}: {_reason(error)}") from error
+        taken = next(one for one in _OUTPUTS if getattr(answer, one, None) is not None)
+        value = getattr(answer, taken)
+        if taken == "start_logits":
+            value = torch.stack([value, answer.end_logits], dim=-1)
+        return np.atleast_2d(np.asarray(value[0].numpy(), np.float64))
+
+    return compute
+
+
+def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
+    """Return the function that computes an ONNX file's first output by ONNX Runtime.
+
+    It takes one input; ``tokens`` is the number of tokens where the graph does not fix it. Raises
+    :class:`InputError` where ONNX Runtime is not installed or does not run the file.
+    """
+    runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
+    graph = read_graph(path, tokens, lambda made: made)
+    try:
+        session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise InputError(f"ONNX Runtime does not run {path}: {_reason(error)}") from error
+
+    def compute(values: Array) -> Array:
+        first = graph.places[0]
+        length = np.size(values) if first.kind == "tokens" else first.count
+        try:
+            output = session.run([graph.output], graph.feeds(values, length))[0]
+        except Exception as error:
+            raise InputError(f"ONNX Runtime does not run {path}: {_reason(error)}") from error
+        return np.asarray(output, np.float64)
+
+    return compute
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,103 @@
+"""Tensors of folders: each is used, known to be without effect, or refused by its name."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.errors import InputError
+from generators.quantize.options import Quantization
+from generators.sources import load_source
+from generators.text_sources import load_text
+from tests.support import edits
+from tests.test_generators_hugging_face_text import LLAMA, llama_tensors, write_folder
+
+BASES = json.loads((edits.DATA / "bases.json").read_text(encoding="utf-8"))
+
+
+def refused(folder: Path, name: str, tensors: dict, settings: dict, message: str) -> None:
+    """Check the sentence for a base with other tensors, None for those that lack, and settings."""
+    base = BASES[name]
+    some = edits.tensors_of(base["shapes"]) | tensors
+    given = {one: tensor for one, tensor in some.items() if tensor is not None}
+    edits.write(folder, base["config"] | settings, given)
+    load = load_text if "CausalLM" in name or "Generation" in name else load_source
+    with pytest.raises(InputError, match=f"^{re.escape(message.format(folder))}$"):
+        load(str(folder))
+
+
+ELECTRA, ALBERT = "electra.embeddings", "albert.embeddings"
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "settings", "message"),
+    [
+        ("GemmaForCausalLM", {}, {"tie_word_embeddings": False},
+         "Weight 'lm_head.weight' is missing in {0}/model.safetensors, and setting "
+         "'tie_word_embeddings' in {0}/config.json is false"),
+        ("PegasusForConditionalGeneration", {}, {"tie_word_embeddings": False},
+         "Weight 'lm_head.weight' is missing in {0}/model.safetensors, and setting "
+         "'tie_word_embeddings' in {0}/config.json is false"),
+        ("BertForMaskedLM", {}, {"tie_word_embeddings": False},
+         "Weight 'cls.predictions.decoder.weight' is missing in {0}/model.safetensors, and "
+         "'tie_word_embeddings' is false"),
+        ("BertForMaskedLM", {"cls.predictions.decoder.weight": np.zeros((13, 24))},
+         {"tie_word_embeddings": False},
+         "Weight 'cls.predictions.decoder.bias' is missing in {0}/model.safetensors, and "
+         "'tie_word_embeddings' is false"),
+        ("BertForMaskedLM", {"cls.predictions.decoder.weight": np.zeros((12, 24))}, {},
+         "Weight 'cls.predictions.decoder.weight' must have the shape [13, 24], not [12, 24] in "
+         "{0}/model.safetensors"),
+        ("BertForMaskedLM", {"embeddings.word_embeddings.weight": np.zeros((13, 24))}, {},
+         "Weights {0}/model.safetensors hold the tensor 'embeddings.word_embeddings.weight' twice"),
+        ("BertForSequenceClassification", {"classifier.weight": np.zeros((5, 24)),
+                                           "classifier.bias": np.zeros(5)}, {},
+         "Setting 'id2label' in {0}/config.json must have 5 names, as the classifier in "
+         "{0}/model.safetensors has so many outputs, not 3"),
+        ("BertForSequenceClassification", {}, {"max_position_embeddings": 30},
+         "Setting 'max_position_embeddings' in {0}/config.json must be 24, not 30, by the weight "
+         "'embeddings.position_embeddings.weight'"),
+        ("ElectraForSequenceClassification", {f"{ELECTRA}.LayerNorm.bias": None}, {},
+         "Weight 'embedding_norm.bias' must be there, with 16 columns, in {0}/model.safetensors"),
+        ("AlbertForMaskedLM", {f"{ALBERT}.word_embeddings.weight": np.zeros(13)}, {},
+         "Weight 'words' in {0}/model.safetensors must be a matrix"),
+        ("ViTForImageClassification", {"vit.embeddings.cls_token": np.zeros((2, 24))}, {},
+         "Weight 'embeddings.cls_token' in {0}/model.safetensors must be one vector, not 2"),
+        ("ViTForImageClassification", {"vit.embeddings.cls_token": np.zeros((1, 23))}, {},
+         "Weight 'embeddings.cls_token' in {0}/model.safetensors must have 24 columns, not "
+         "[1, 23]"),
+        ("Phi3ForCausalLM", {}, {"rope_parameters": {"partial_rotary_factor": 0.4}},
+         "Setting 'partial_rotary_factor' in {0}/config.json must rotate an even number of a "
+         "head's 8 columns, not 3"),
+        ("Phi3ForCausalLM", {}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+         "Setting 'rope_type' in {0}/config.json must be default or longrope for a model of type "
+         "phi3, not 'linear'"),
+        ("LlamaForCausalLM", {},
+         {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}},
+         "Setting 'short_factor' in {0}/config.json must have 4 numbers, not 1"),
+        ("LlamaForCausalLM", {}, {"rope_scaling": {"rope_type": "linear"}},
+         "Setting 'factor' in {0}/config.json must be a number, not None"),
+        ("LlamaForCausalLM", {}, {"rope_scaling": {"rope_type": "yarn"}},
+         "Setting 'factor' in {0}/config.json must be a number, not None"),
+        ("LlamaForCausalLM", {}, {"rope_scaling": {
+            "rope_type": "llama3", "factor": 2.0, "low_freq_factor": 2.0, "high_freq_factor": 2.0}},
+         "Setting 'high_freq_factor' in {0}/config.json must be more than 'low_freq_factor', but "
+         "they are 2 and 2"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_or_too_much(
+    tmp_path: Path, name: str, tensors: dict, settings: dict, message: str
+) -> None:
+    refused(tmp_path, name, tensors, settings, message)
+
+
+def test_a_bounded_model_has_no_more_places(tmp_path: Path) -> None:
+    write_folder(tmp_path, {**LLAMA, "model_type": "mistral", "sliding_window": 7}, llama_tensors())
+    message = (
+        f"Model {tmp_path.name} has at most 7 places, as from there on its layers attend to a "
+        "window or its positions are others, not 8"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_text(str(tmp_path)).quantize(Quantization(places=8, texts=1, length=4))
