@@ -9,10 +9,11 @@ import pytest
 from arch.errors import InputError
 from generators.operations import Linear
 from generators.program.allocate import across
-from generators.quantize.multipliers import rounded
+from generators.quantize.multipliers import held_parameters, rounded
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
+from generators.tensors import rescale_of
 from generators.text_compiler import compile_text
 from generators.text_shapes import untrained
 from sim.interpreter import Interpreter
@@ -131,6 +132,22 @@ def test_parameters_in_the_bits_that_a_machine_holds():
     ):
         with pytest.raises(InputError, match=message):
             compile_text(decoder, held.replace(**changes), context=40)
+
+
+@pytest.mark.parametrize(
+    ("bias", "width"),
+    [(0, 1), (1, 2), (-1, 1), (-2, 2), (127, 8), (128, 9), (-128, 8), (-129, 9), (2**31 - 1, 32)],
+)
+def test_a_bias_of_the_widest_that_is_held_fits(monkeypatch, bias, width):
+    """Two's complement: n bits hold -2**(n - 1) to 2**(n - 1) - 1."""
+    one = rescale_of(bias, 1.0)
+    monkeypatch.setattr("generators.quantize.multipliers.rebuilt", lambda _, held: held(one))
+    decoder = DECODERS["llama"]
+    held_parameters(decoder, HELD.replace(bias_width=width))
+    if width > 1:
+        message = f"has biases of {width} bits, but bias_width is {width - 1}$"
+        with pytest.raises(InputError, match=message):
+            held_parameters(decoder, HELD.replace(bias_width=width - 1))
 
 
 def test_multipliers_are_rounded_to_those_that_are_held():

@@ -167,3 +167,8 @@ def test_refuses_head_dim(head_dim):
     message = f"Rotary head_dim must be even and positive, not {head_dim}"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         rotary_table([0], head_dim, 8)
+
+
+def test_pairs_are_as_large_on_either_side():
+    """Half a turn is -1, which has no other magnitude than 1: else rotations would not undo."""
+    assert quantize_pairs([-2.0, -1.0, 0.0, 1.0, 2.0]).tolist() == [-32767, -32767, 0, 32767, 32767]

@@ -1,0 +1,47 @@
+"""Masks of missing tokens in ONNX graphs: each place that a mask must have, alone."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from generators.frontend.onnx.node import Node
+from generators.frontend.onnx.norms import kept_rows, shared_mean
+from generators.frontend.onnx.values import Input, Kept, Made, Mask, UnsupportedError, View
+
+ROWS, COLUMNS = 3, 2
+SOURCE = Input(node="x", rows=ROWS, columns=COLUMNS, tokens=False)
+WHOLE = np.ones((ROWS, 1))
+
+
+def node() -> Node:
+    nothing: Any = None
+    return Node("n", "Mul", (), {}, nothing, 17, Made())
+
+
+@pytest.mark.parametrize("missing", [(), (0,), (1,), (2,), (1, 2)])
+def test_a_mask_of_rows_takes_the_last_row_alone(missing) -> None:
+    """Without its last token a mask is 0 in the last row, and there alone."""
+    cut = WHOLE.copy()
+    cut[list(missing)] = 0
+    view = View(SOURCE, (ROWS, COLUMNS))
+    if missing == (2,):
+        found = kept_rows(node(), view, Mask(WHOLE, cut)).tensor
+        assert isinstance(found, Kept)
+        assert (found.source, found.summed) == (SOURCE, False)
+        with pytest.raises(UnsupportedError, match="something else than scores or rows"):
+            kept_rows(node(), view, Mask(2 * WHOLE, cut))
+    else:
+        with pytest.raises(UnsupportedError, match="something else than scores or rows"):
+            kept_rows(node(), view, Mask(WHOLE, cut))
+
+
+@pytest.mark.parametrize(("full", "cut"), [(3, 2), (3, 3), (2, 2), (2, 1), (3, 1)])
+def test_a_sum_is_divided_by_the_tokens_that_are_there(full, cut) -> None:
+    view = View(SOURCE.into(Kept, "sum", rows=1, summed=True), (1, COLUMNS))
+    mask = Mask(np.array([full]), np.array([cut]))
+    if (full, cut) == (3, 2):
+        assert shared_mean(node(), view, mask).tensor.rows == 1
+    else:
+        with pytest.raises(UnsupportedError, match="something else than the number of tokens"):
+            shared_mean(node(), view, mask)
