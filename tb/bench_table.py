@@ -23,16 +23,27 @@ async def test_tables(dut):
     names = list(FUNCTIONS)
     tables = [int8_table(FUNCTIONS[names[s % len(names)]], 0.04, s, 0.03, -s) for s in range(slots)]
     await start_clock(dut)
+
+    def rest() -> None:
+        """Write nothing, anywhere."""
+        dut.write__en.value = 0
+        dut.write__slot.value = int(random.integers(slots))
+        dut.write__index.value = int(random.integers(256))
+        dut.write__value.value = int(random.integers(256))
+
     for slot in range(slots):
         for entry in random.permutation(256).tolist():
+            while random.random() < 0.2:
+                rest()
+                await RisingEdge(dut.clk)
             dut.write__en.value = 1
             dut.write__slot.value = slot
             dut.write__index.value = entry
             dut.write__value.value = int(tables[slot][entry]) & 0xFF
             await RisingEdge(dut.clk)
-    dut.write__en.value = 0
     asked = wanted = None
     for step in range(512):
+        rest()
         x = random.integers(-128, 128, lanes) if step >= 256 else np.full(lanes, step - 128)
         slot, en = int(random.integers(slots)), random.random() < 0.8
         dut.en.value = int(en)
