@@ -1,0 +1,56 @@
+"""What lets two commands of the vector engine overlap, and what they owe each other."""
+
+import pytest
+from amaranth.sim import Simulator
+
+from arch.isa import Opcode
+from arch.presets import PRESETS
+from hdl.vector.front_ends import FrontEnds
+from hdl.vector.kept_factors import KeptFactors
+from hdl.vector.overlap import Overlap
+from tb.simulate import simulate
+
+FACTORS = PRESETS["odd"].replace(row_factors=8, multiplier_width=16, norm=True, softmax=True)
+
+
+def run_case(component, bench, simulator="icarus", **given):
+    config = component.config.fields()
+    simulate(
+        component, bench=bench, simulator=simulator, seed=3, parameters={"config": config, **given}
+    )
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_commands_overlap(registered):
+    config = PRESETS["story"].replace(registered=registered, fused=True)
+    run_case(Overlap(config), "tb.bench_overlap", commands=200)
+
+
+def test_factors_are_owed_to_the_last():
+    run_case(KeptFactors(FACTORS), "tb.bench_kept_factors", commands=150)
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_sums_are_taken_by_commands_that_drain_alone(registered):
+    """What is left of sums is not lost to a command that reads the scratchpad."""
+    config = PRESETS["tiny"].replace(registered=registered, norm=False)
+    unit = FrontEnds(config)
+
+    async def bench(ctx):
+        ctx.set(unit.opcode.softmax, 1)
+        ctx.set(unit.command.opcode, Opcode.SOFTMAX)
+        ctx.set(unit.o.ready, 1)
+        for drains in (0, 1, 0, 1):
+            ctx.set(unit.flag.drain, drains)
+            ctx.set(unit.drained.valid, 0)
+            for _ in range(3):
+                await ctx.tick()
+            ctx.set(unit.drained.valid, 1)
+            for _ in range(4):
+                assert ctx.get(unit.drained.ready) == drains
+                await ctx.tick()
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
