@@ -49,6 +49,21 @@ def test_machines_of_programs_and_traces_can_be_chosen(celosia, monkeypatch) -> 
 
 
 @pytest.mark.slow
+def test_a_random_machine_is_built_and_simulated(monkeypatch) -> None:
+    """Its circuit gives the golden machine's tensors."""
+    case, built = Case("model", 1, 11), []
+    circuit = models.circuit
+
+    def counted(rng, config, memory_bytes):
+        built.append(config)
+        return circuit(rng, config, memory_bytes)
+
+    monkeypatch.setattr(models, "circuit", counted)
+    assert models.run(case)["mismatch"] == ""
+    assert len(built) == 1
+
+
+@pytest.mark.slow
 def test_programs_and_traces(celosia) -> None:
     code, found, _ = fuzz(celosia, "--kind", "program", "--kind", "trace", "--count", "2")
     assert (code, found["failures"]) == (0, [])
