@@ -20,6 +20,8 @@ class Bench:
     module: str
     given: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of a fixed value."""
+    tests: Sequence[str] | None = None
+    """The module's tests that are the unit's; all without."""
     mutants: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of another value where the bench looks for mutants."""
     config: Mapping[str, str] = field(default_factory=dict)

@@ -32,7 +32,7 @@ def test_peripheral(simulator: str, stall: float, half_ns: int) -> None:
     assert LATE * PERIOD_NS + 2 * WIRES["wire_ns"] + WIRES["setup_ns"] + 1 == FASTEST
     simulate(
         SpiPeripheral(),
-        bench="tests.support.bench_spi",
+        bench="tb.bench_spi",
         testcase="bytes_pass_both_ways",
         simulator=simulator,
         seed=half_ns,
@@ -73,7 +73,7 @@ def test_a_link_answers() -> None:
     unit = SpiLink()
     simulate(
         unit,
-        bench="tests.support.bench_spi",
+        bench="tb.bench_spi",
         testcase="a_link_answers",
         simulator="icarus",
         seed=5,

@@ -15,7 +15,7 @@ from tb.simulate import simulate
 def test_receiver(simulator, divisor):
     simulate(
         UartReceiver(divisor),
-        bench="tests.support.bench_uart",
+        bench="tb.bench_uart",
         testcase=(
             "bytes_are_received",
             "bytes_of_another_clock_are_received",
@@ -31,7 +31,7 @@ def test_receiver(simulator, divisor):
 def test_transmitter(simulator, divisor):
     simulate(
         UartTransmitter(divisor),
-        bench="tests.support.bench_uart",
+        bench="tb.bench_uart",
         testcase=("bytes_are_sent", "bytes_are_heard_by_another_clock"),
         simulator=simulator,
         seed=divisor,

@@ -11,13 +11,18 @@ from tb.benches import BENCHES, Bench
 from tb.mutation.devices import DEVICE_BENCHES, DeviceBench
 from tb.mutation.equivalence import equivalent
 from tb.mutation.forks import ended
+from tb.mutation.links import LINK_BENCHES, LinkBench
 from tb.mutation.netlist import Mutant, mutate
 from tb.simulate import simulate
 
 GROUP = 100
 """Mutants of a case: one simulation forks for them."""
 
-MUTATED: dict[str, Bench | DeviceBench] = {**BENCHES, **DEVICE_BENCHES}
+MUTATED: dict[str, Bench | DeviceBench | LinkBench] = {
+    **BENCHES,
+    **DEVICE_BENCHES,
+    **LINK_BENCHES,
+}
 """Benches of all units and circuits that mutants are run by."""
 
 _TIMEOUT = 3600.0  # seconds of all mutants of a case
@@ -43,6 +48,7 @@ def run(case: Case) -> dict[str, Any]:
         simulate(
             component,
             bench=bench.module,
+            testcase=bench.tests,
             simulator="verilator",
             seed=case.seed,
             parameters={**parameters, **bench.mutants},

@@ -67,6 +67,7 @@ class DeviceBench:
     module: str
     component: Callable[[Config], Component]
     given: dict[str, Any] = field(default_factory=dict)
+    tests: tuple[str, ...] | None = None
     mutants: dict[str, Any] = field(default_factory=dict)
     inner: tuple[str, ...] = ()
 
