@@ -11,6 +11,7 @@ import click
 from arch.errors import InputError, RunError
 from cli.interrupts import answered, interrupted
 from cli.output import exit_code, progress, say
+from generators.cache import is_full
 from generators.fitting import FitError, remedy
 from generators.process import end_processes, starting
 
@@ -86,7 +87,10 @@ def _code() -> int:
         return 1
     except MemoryError:
         return _refuse("this takes more memory than this computer has; give smaller sizes")
-    except Exception:
+    except Exception as error:
+        if is_full(error):
+            say("celosia: no space is left on a disk that was to be written", err=True)
+            return 1
         if not interrupted():
             traceback.print_exc()
             say("celosia: this is a defect of celosia, not of what it was given", err=True)

@@ -98,6 +98,13 @@ def run_folder(name: str) -> Path:
     return _new_run(_spare_folder() / "runs", name)
 
 
+def is_full(error: BaseException) -> bool:
+    """Return whether an exception, or the log of a tool in it, is that of a full disk."""
+    if isinstance(error, OSError):
+        return error.errno in _FULL
+    return isinstance(error, RunError) and any(os.strerror(each) in str(error) for each in _FULL)
+
+
 def _new_run(runs: Path, name: str) -> Path:
     with _usable(runs):
         runs.mkdir(parents=True, exist_ok=True)
@@ -132,7 +139,7 @@ def _make(folder: Path, key: str, build: Callable[[Path], None]) -> Path:
             (temporary / _SIZES).write_text(json.dumps(sizes), encoding="utf-8")
             temporary.rename(place)
         except BaseException as error:
-            full = _is_full(error)
+            full = is_full(error)
             shutil.rmtree(temporary, ignore_errors=True)
             if full:
                 raise _UnusableError(f"The disk of {folder} is full") from error
@@ -161,15 +168,8 @@ def _usable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = "is full" if _is_full(error) else f"cannot be written ({error.strerror})"
+        reason = "is full" if is_full(error) else f"cannot be written ({error.strerror})"
         raise _UnusableError(f"{folder} {reason}") from error
-
-
-def _is_full(error: BaseException) -> bool:
-    """Return whether an exception, or the log of a tool that it carries, is of a full disk."""
-    if isinstance(error, OSError):
-        return error.errno in _FULL
-    return isinstance(error, RunError) and any(os.strerror(each) in str(error) for each in _FULL)
 
 
 def _spare_folder() -> Path:

@@ -223,3 +223,13 @@ def test_verilog_depends_on_what_machines_import() -> None:
     assert found <= modules
     assert "hdl/vector/vector.py" in files
     assert "hdl/link/uart.py" not in files
+
+
+def test_a_disk_that_is_full_elsewhere_is_named(celosia, monkeypatch) -> None:
+    def write(*_given: object) -> None:
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            full.write("a")
+
+    monkeypatch.setattr("cli.configs.report", write)
+    code, _, errors = celosia("configs")
+    assert (code, errors) == (1, "celosia: no space is left on a disk that was to be written\n")
