@@ -218,29 +218,49 @@ def test_outputs_and_tensors_that_do_not_matter_are_named(tmp_path) -> None:
     assert load_onnx(path).unused == (*names[-2:], f"output {second}")
 
 
-@pytest.mark.parametrize("words", [5, 20])
-def test_a_bias_in_the_head_of_a_language_model(words, tmp_path) -> None:
-    form, path = Form(), tmp_path / "model.onnx"
-    gains = form.rng.uniform(0.5, 2, (3, 6)).astype(np.float32)
-    norms = iter(gains)
+def language_model(path: Path, words: int, *, whole: bool = True) -> Path:
+    """Write a decoder like GPT-2; its head and its last norm only where it is ``whole``."""
+    form = Form()
+    norms = iter(form.rng.uniform(0.5, 2, (3, 6)).astype(np.float32))
 
     def norm(x: str) -> str:
         return form.add("LayerNormalization", x, next(norms), epsilon=1e-5)
 
     table = form.rng.normal(0, 1, (words, 6)).astype(np.float32)
     places = form.rng.normal(0, 1, (4, 6)).astype(np.float32)
-    later = np.triu(np.full((4, 4), -np.inf, np.float32), 1)
-    form.known["later"] = later
+    form.known["later"] = np.triu(np.full((4, 4), -np.inf, np.float32), 1)
     x = form.block(form.add("Add", form.add("Gather", table, "ids"), places), "later", norm)
-    form.write(path, form.linear(norm(x), words), [("ids", INT, [1, 4])])
+    return form.write(path, form.linear(norm(x), words) if whole else x, [("ids", INT, [1, 4])])
+
+
+@pytest.mark.parametrize("words", [5, 20])
+def test_a_bias_in_the_head_of_a_language_model(words, tmp_path) -> None:
+    path = language_model(tmp_path / "model.onnx", words)
+    with pytest.raises(ValueError, match=f"run it with: celosia text {re.escape(str(path))}$"):
+        load_onnx(path)
     model, weights = load_onnx_text(path)
     assert model.head_bias
-    ids = form.rng.integers(0, words, (1, 4))
+    ids = np.random.default_rng(1).integers(0, words, (1, 4))
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"ids": ids})
     found = forward(model, weights, ids)["logits"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     runs(path)
+
+
+def test_a_language_model_without_its_head(tmp_path) -> None:
+    path = language_model(tmp_path / "model.onnx", 20, whole=False)
+    wrong = (
+        "it has no norm before its head, no score for each word behind each token; export a "
+        "decoder like GPT-2, with all of its parts from token numbers to a score for each word, "
+        "or use its Hugging Face folder if celosia text knows its type"
+    )
+    start = f"Model {path} is not run: its mask is causal, but as a language model "
+    with pytest.raises(ValueError, match=f"^{re.escape(start + wrong)}$"):
+        load_onnx(path)
+    start = f"Model {path} is not run as a language model: "
+    with pytest.raises(ValueError, match=f"^{re.escape(start + wrong)}$"):
+        load_onnx_text(path)
 
 
 def test_a_graph_of_5000_tokens_is_looked_at_in_seconds(tmp_path) -> None:

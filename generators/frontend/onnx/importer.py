@@ -20,6 +20,7 @@ from arch.errors import InputError
 from arch.files import reading
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, cut
+from generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from generators.frontend.onnx.explain import explain
 from generators.frontend.onnx.file import read_model
 from generators.frontend.onnx.graph import Graph
@@ -67,6 +68,12 @@ def _load(graph: Graph, *, quick: bool) -> Source:
     path = graph.path
     encoder, values = read_encoder(graph)
     if encoder.blocks[0].causal:
+        wrong = unlike_gpt2(encoder)
+        if wrong:
+            raise InputError(
+                f"Model {path} is not run: its mask is causal, but as a language model it has "
+                f"{wrong}; {LIKE}"
+            )
         raise InputError(
             f"Model {path} is a language model, as its mask is causal; run it with: "
             f"celosia text {path}"

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from arch.errors import InputError
+from generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from generators.frontend.onnx.graph import Graph
 from generators.frontend.onnx.importer import NAMES, TOLERANCE, read_encoder, read_graph
 from generators.frontend.text_description import TextDescription
@@ -28,25 +29,11 @@ def _load(graph: Graph) -> tuple[TextDescription, Weights]:
     path = graph.path
     encoder, _ = read_encoder(graph)
     first, given = encoder.blocks[0], encoder.weights
-    wrong = {
-        "no causal mask; run it with celosia run": not first.causal,
-        "an embedding that is not a table of token vectors": encoder.embedding != "tokens",
-        "norms behind its blocks": first.placement != "pre",
-        "no norm before its head": "final_norm.weight" not in given,
-        "a norm of the embedding": "embedding_norm.weight" in given,
-        "a class token": "class_token" in given,
-        "no positions that are learned": "positions" not in given,
-        "a hidden layer in its head": "head_hidden.weight" in given,
-        "no score for each word behind each token": encoder.pooling != "none"
-        or encoder.classes != len(given.get("words", ()))
-        or bool(encoder.name),
-    }
-    for what, there in wrong.items():
-        if there:
-            raise InputError(
-                f"Model {path} is not run as a language model: it has {what}; export one like "
-                "GPT-2, or use its Hugging Face folder"
-            )
+    if not first.causal:
+        raise InputError(f"Model {path} has no causal mask; run it with: celosia run {path}")
+    wrong = unlike_gpt2(encoder)
+    if wrong:
+        raise InputError(f"Model {path} is not run as a language model: it has {wrong}; {LIKE}")
     biased = bool(np.any(given["head.bias"]))
     tied = np.array_equal(given["words"], given["head.weight"])
     model = TextDescription(

@@ -1,0 +1,31 @@
+"""Graphs whose mask is causal: which of them a description of language models can say."""
+
+import numpy as np
+
+from generators.frontend.onnx.match import Encoder
+
+LIKE = (
+    "export a decoder like GPT-2, with all of its parts from token numbers to a score for each "
+    "word, or use its Hugging Face folder if celosia text knows its type"
+)
+"""Remedy for the others."""
+
+
+def unlike_gpt2(encoder: Encoder) -> str:
+    """Return all that keeps a causal graph from a language model's description, or nothing."""
+    given = encoder.weights
+    words = len(given.get("words", np.zeros(0)))
+    wrong = {
+        "an embedding that is not a table of token vectors": encoder.embedding != "tokens",
+        "norms behind its blocks": encoder.blocks[0].placement != "pre",
+        "no norm before its head": "final_norm.weight" not in given,
+        "a norm of the embedding": "embedding_norm.weight" in given,
+        "a class token": "class_token" in given,
+        "no positions that are learned": "positions" not in given,
+        "a hidden layer in its head": "head_hidden.weight" in given,
+        "no score for each word behind each token": encoder.pooling != "none"
+        or not encoder.classes
+        or encoder.classes != words
+        or bool(encoder.name),
+    }
+    return ", ".join(what for what, there in wrong.items() if there)
