@@ -50,7 +50,7 @@ def inside(folder: Path, name: object, place: Path) -> Path:
 
     Raises :class:`InputError` if the name is none or leads out of the folder.
     """
-    if not isinstance(name, str) or not name or "\0" in name:
+    if not isinstance(name, str) or not name or not name.isprintable():
         raise InputError(f"File {place} must name files of its folder, not {name!r}")
     path = folder / name
     if Path(name).is_absolute() or ".." in Path(name).parts or not _is_within(path, folder):

@@ -10,7 +10,15 @@ from generators.campaign.case import Case
 from tb.fuzz import files
 
 _MODULES = (
-    *("cli.inspect", "cli.run", "onnx.reference", "onnxruntime", "tokenizers", "PIL.Image"),
+    *(
+        "cli.inspect",
+        "cli.run",
+        "cli.bench",
+        "onnx.reference",
+        "onnxruntime",
+        "tokenizers",
+        "PIL.Image",
+    ),
     *("soundfile", "transformers.models.vit.image_processing_pil_vit"),
 )
 

@@ -95,7 +95,9 @@ def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
         axis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel("products per external byte")
     axes.set_ylabel("products per cycle")
-    axes.set_title(f"{title}: roofline (area of a dot: its share of the cycles)", fontsize=11)
+    axes.set_title(
+        f"{title}: roofline (area of a dot: its share of the cycles)", fontsize=11, parse_math=False
+    )
     axes.grid(which="major", alpha=0.3)
     handles = axes.get_legend_handles_labels()
     if handles[0]:
@@ -130,6 +132,7 @@ def utilization(
         f"{title}: {recording.cycles:,} cycles, utilization {total:.1%} (dotted)",
         fontsize=11,
         pad=22,
+        parse_math=False,
     )
     above.legend(
         handles=[mpl.patches.Patch(color=paint, label=kind) for kind, paint in paints.items()],

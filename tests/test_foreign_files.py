@@ -44,6 +44,7 @@ def folder(tmp_path: Path) -> Path:
         ("/dev/zero", "is not in its folder; copy it into"),
         ("x/../../outside.safetensors", "is not in its folder; copy it into"),
         ("a\0b", "must name files of its folder, not 'a\\x00b'"),
+        ("a\ud800", "must name files of its folder, not 'a\\ud800'"),
         ("", "must name files of its folder, not ''"),
         (["x"], "must name files in 'weight_map', not ['x']"),
         ({"x": 1}, "must name files in 'weight_map', not {'x': 1}"),

@@ -322,6 +322,15 @@ def test_schedulers_of_other_machines_need_encryption(host) -> None:
         assert Workers(cluster=f"tcp://{here}:8786").cluster
 
 
+def test_encryption_needs_certificates() -> None:
+    pytest.importorskip("distributed", reason="the extra cluster is not installed")
+    with (
+        pytest.raises(InputError, match="needs certificates in Dask's settings: set DASK_DISTR"),
+        Workers(cluster="tls://127.0.0.1:9").executor(),
+    ):
+        pass
+
+
 def test_a_scheduler_that_is_killed_ends_in_a_sentence(cluster, jobs, tmp_path) -> None:
     folder = tmp_path / "ran"
     folder.mkdir()

@@ -111,11 +111,13 @@ def _npy(folder: Path, rng: Rng) -> Seed:
     return Seed(words, ("x.npy", "y.npy"))
 
 
-def _toml(folder: Path, _rng: Rng) -> Seed:
+def _toml(folder: Path, rng: Rng) -> Seed:
+    if rng.random() < 0.5:
+        shutil.copytree(_MODELS / "digits-simplified", folder / "m")
+        return Seed(("inspect", "m"), ("m/model.toml",))
     (folder / "c.toml").write_text(PRESETS["tiny"].to_toml())
-    shutil.copytree(_MODELS / "digits-simplified", folder / "m")
-    words = ("inspect", "m", "--config", "c.toml")
-    return Seed(words, ("c.toml", "m/model.toml"))
+    words = ("bench", "gemm", "--config", "c.toml", "--sim", "golden", "--m", "3")
+    return Seed((*words, "--k", "4", "--n", "5"), ("c.toml",))
 
 
 def _vision(folder: Path, rng: Rng) -> None:
