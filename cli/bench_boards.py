@@ -12,8 +12,8 @@ import click
 
 from arch.errors import InputError, RunError
 from arch.link import fingerprint
-from cli.board_cases import CASES, Case, read
-from cli.board_tables import PAGES, refresh, row
+from cli.board_cases import CASES, Case, older_sources, read
+from cli.board_tables import PAGES, TODAY, refresh, row
 from cli.build import REPORT
 from cli.options import json_option
 from cli.output import check_folder, progress, report, warn, write_files
@@ -97,7 +97,7 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
         if file.is_file():
             found = json.loads(file.read_text(encoding="utf-8"))
             if found.get("design") == design:
-                _keep(case, folder, found)
+                _keep(case, folder, found | {"sources": TODAY})
                 return False
     with tempfile.TemporaryDirectory(prefix="celosia.") as work:
         main = "from cli.main import main; main()"
@@ -122,7 +122,7 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
         }
     else:
         found = json.loads(done.stdout)
-    _keep(case, folder, found)
+    _keep(case, folder, found | ({"sources": TODAY} if found.get("design") == design else {}))
     return True
 
 
@@ -130,19 +130,24 @@ def recount(case: Case, folder: Path) -> None:
     """Count the cycles of a kept report anew, of a machine of the same configuration as today's.
 
     It is so where the report's ``configuration`` is, or its ``design``; of any other one it is told
-    that nothing was counted.
+    that nothing was counted. A report that was of today's sources and has another design now is of
+    those of the commit that brought it.
 
     Raises :class:`RunError` where an output is not the golden model's.
     """
     file = folder / case.file
-    if case.unit is not None or not file.is_file():
+    if not file.is_file():
         return
     found = json.loads(file.read_text(encoding="utf-8"))
-    if "refused" in found:
+    today = found.get("design") == case.design()
+    if not today and found.get("sources") == TODAY:
+        found["sources"] = older_sources(file, found["design"])
+        _keep(case, folder, found)
+    if case.unit is not None or "refused" in found:
         return
     board, config = case.target()
     machine = f"{fingerprint(config):08x}"
-    if found.get("configuration") != machine and found.get("design") != case.design():
+    if found.get("configuration") != machine and not today:
         warn(f"{case.file} is of another machine than today's, and keeps its cycles")
         return
     _keep(case, folder, renewed(found, rates(config, board, found["clock_mhz"])))

@@ -1,6 +1,7 @@
 """Builds of `celosia bench boards`, and the reports that it keeps of them."""
 
 import json
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,3 +95,10 @@ def read(folder: Path) -> dict[str, Any]:
         for name, file in files.items()
         if file.is_file()
     }
+
+
+def older_sources(file: Path, design: str) -> str:
+    """Return the commit that brought a design to a report, or "older" where none is known."""
+    command = ["git", "log", "-1", "--format=commit %h", f"-S{design}", "--", file.name]
+    done = subprocess.run(command, cwd=file.parent, capture_output=True, encoding="utf-8")
+    return done.stdout.strip() or "older"

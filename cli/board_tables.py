@@ -11,6 +11,9 @@ from cli.rates import RATES, SPEEDS
 from fpga.devices import RESOURCES
 from generators.cache import ROOT
 
+TODAY = "today's"
+"""The field ``sources`` of a report whose design today's sources give as well."""
+
 
 def row(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the line of a report."""
@@ -23,6 +26,7 @@ def row(found: Mapping[str, Any]) -> dict[str, Any]:
         "board": found["board"],
         "device": found["device"],
         "machine": found["config"],
+        "sources": found.get("sources"),
         **used,
         "MHz": found.get("fmax_mhz"),
         "MHz of seeds": _spread(found.get("seeds", {})),
@@ -76,7 +80,7 @@ def units_table(found: Mapping[str, Any]) -> Iterator[str]:
         if case.file in found:
             one = found[case.file]
             rows.append(_named("unit", case, one | {"config": f"{case.unit} of {one['config']}"}))
-    names = ("unit", "device", *RESOURCES.values(), "MHz", "MHz of seeds")
+    names = ("unit", "device", "sources", *RESOURCES.values(), "MHz", "MHz of seeds")
     yield from _table([{name: one[name] for name in names} for one in rows])
 
 

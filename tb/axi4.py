@@ -21,8 +21,8 @@ class AxiMemory:
     """cocotbext-axi's ``AxiRam`` at the bridge's AXI4 ports, and a watch over them.
 
     ``bytes`` is its content; bus addresses are taken modulo its size. In each cycle each channel
-    does nothing with probability ``stall``. From the address ``broken`` on, words can be neither
-    read nor written. The bench calls :meth:`sample` at each falling edge.
+    does nothing with probability ``stall``. From the address ``broken`` on, which may change, words
+    can be neither read nor written. The bench calls :meth:`sample` at each falling edge.
     """
 
     def __init__(
@@ -40,8 +40,9 @@ class AxiMemory:
         self._dut, self._rng, self._stall = dut, rng, stall
         self._rules = AxiRules(dut, config)
         ram = AxiRam(AxiBus.from_prefix(dut, PREFIX), dut.clk, dut.rst, mem=content)
+        self.broken = broken
         if broken is not None:
-            _break(ram, broken)
+            self._break(ram)
         writes, reads = ram.write_if, ram.read_if
         # Addresses are taken far ahead of their data.
         writes.aw_channel.queue_occupancy_limit = _AHEAD
@@ -55,6 +56,24 @@ class AxiMemory:
             ):
                 channel.set_pause_generator(self._pauses())
 
+    def _break(self, ram: AxiRam) -> None:
+        """Make a RAM refuse words from the address ``broken`` on."""
+        reads, writes = ram.read_if, ram.write_if
+
+        def check(address: int) -> None:
+            if self.broken is not None and address >= self.broken:
+                raise OSError("broken")
+
+        async def read(address: int, length: int) -> bytes:
+            check(address)
+            return bytes(reads.read(address, length))
+
+        async def write(address: int, data: bytes) -> None:
+            check(address)
+            writes.write(address, data)
+
+        reads._read, writes._write = read, write
+
     def _pauses(self) -> Iterator[bool]:
         while True:
             yield bool(self._rng.random() < self._stall)
@@ -67,23 +86,6 @@ class AxiMemory:
         self._rules.sample()
         self.loaded += self._rules.moves("r")
         self.stored += self._rules.moves("w")
-
-
-def _break(ram: AxiRam, first: int) -> None:
-    """Make a RAM refuse words from an address on."""
-    reads, writes = ram.read_if, ram.write_if
-
-    async def read(address: int, length: int) -> bytes:
-        if address >= first:
-            raise OSError("broken")
-        return bytes(reads.read(address, length))
-
-    async def write(address: int, data: bytes) -> None:
-        if address >= first:
-            raise OSError("broken")
-        writes.write(address, data)
-
-    reads._read, writes._write = read, write
 
 
 class AxiRules:

@@ -143,7 +143,8 @@ class WishbonePackage:
     """cocotbext-wishbone's slave around an array of ``bytes``, and a watch over the bus.
 
     The slave answers a word in two cycles or more, whatever the cycle type, and looks at each word
-    anew; ``stall`` is the probability of each further cycle.
+    anew; ``stall`` is the probability of each further cycle. From the address ``broken`` on, which
+    may change, it answers with ``err``.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class WishbonePackage:
         size: int,
         broken: int | None = None,
     ):
-        assert broken is None, "this slave answers everything"
+        self.broken = size if broken is None else broken
         self.bytes = np.zeros(size, np.uint8)
         self.loaded = self.stored = 0
         self._dut, self._config, self._rng, self._stall = dut, config, rng, stall
@@ -167,6 +168,7 @@ class WishbonePackage:
             width=config.mem_width,
             signals_dict=_SIGNALS,
             datgen=self._words(),
+            ackgen=self._replies(),
             waitreplygen=self._waits(),
         )
         slave.add_callback(self._cycle)
@@ -178,6 +180,11 @@ class WishbonePackage:
             addr = self._rules.get("adr_o") % self.bytes.size
             yield int.from_bytes(self.bytes[addr : addr + width].tobytes(), "little")
 
+    def _replies(self) -> Iterator[int]:
+        """Yield how the slave answers the word at the address of the bus, as it numbers answers."""
+        while True:
+            yield 2 if self._rules.get("adr_o") % self.bytes.size >= self.broken else 1
+
     def _waits(self) -> Iterator[int]:
         while True:
             waits = 0
@@ -188,6 +195,8 @@ class WishbonePackage:
     def _cycle(self, results: list[Any]) -> None:
         """Write what a bus cycle wrote, as the package recorded it."""
         for result in results:
+            if result.ack != 1:
+                continue
             if result.datwr is None:
                 self.loaded += 1
                 continue

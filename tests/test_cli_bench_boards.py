@@ -1,6 +1,7 @@
 """Every board's build by one command: kept reports, and the tables that are made of them."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import cli.bench_boards
 from arch.link import fingerprint
 from cli.bench_boards import bench_boards, measure
 from cli.board_cases import CASES, MACHINES, Case, read
-from cli.board_tables import PAGES, refresh
+from cli.board_tables import PAGES, TODAY, refresh
 from fpga.boards import BOARDS
 from generators.cache import ROOT
 
@@ -60,6 +61,7 @@ def test_a_build_is_made_once_and_again_where_the_design_changes(
     assert found == BUILT | {
         "command": f"celosia build {' '.join(words)}",
         "design": CASE.design(),
+        "sources": TODAY,
     }
     file.write_text(json.dumps(found | {"design": "another"}))
     measure(CASE, tmp_path)
@@ -99,7 +101,7 @@ def test_what_does_not_fit_is_told_in_its_report(
     found = read(tmp_path)
     page = refresh(PAGE, found, "page")
     dashes = " | ".join("-" * 13)
-    assert f"| ulx3s_25f | LFE5U-25F | ulx3s_25f | {dashes} |\n" in page
+    assert f"| ulx3s_25f | LFE5U-25F | ulx3s_25f | today's | {dashes} |\n" in page
     assert (
         "\n`ulx3s_25f` with `ulx3s_25f`: Board ulx3s_25f has 56 block RAMs, but the design needs "
         "57.\n" in page
@@ -144,12 +146,12 @@ def test_pages_get_the_tables(
     bench_boards.main(words, standalone_mode=False)
     assert [command[2] for command in runs] == ["ulx3s_25f"]
     line = (
-        "| ulx3s_25f | LFE5U-25F | tiny | 20,100 of 24,288 | 12,000 of 24,288 | 28 of 28 "
+        "| ulx3s_25f | LFE5U-25F | tiny | - | 20,100 of 24,288 | 12,000 of 24,288 | 28 of 28 "
         "| 50 of 56 | 76.54 | - | 75 | 31,977 | 2,345 | - | - | - | - |\n"
     )
     text = page.read_text()
     assert text.startswith(
-        "a\n<!-- boards: begin -->\n\n| board | device | machine | four-input tables |"
+        "a\n<!-- boards: begin -->\n\n| board | device | machine | sources | four-input tables |"
     )
     assert text.endswith(f"{line}\n<!-- boards: end -->\nz\n")
     assert list(json.loads(capsys.readouterr().out)["reports"]) == ["ulx3s_25f.json"]
@@ -190,6 +192,46 @@ def test_cycles_are_counted_anew_where_the_machine_is_todays(
         another = "icebreaker.json is of another machine than today's, and keeps its cycles\n"
         assert errors.endswith(another) == (not same and "refused" not in own)
     assert not asked
+
+
+REPORTS = ROOT / "docs" / "reports"
+QUICK = ("requantizer", "systolic_array")
+"""Units of reports whose designs are made in a second or two; `make test-long` makes all."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.file, marks=[] if quick else [pytest.mark.long])
+        for case in CASES
+        for quick in [case.unit in QUICK and not case.variant]
+    ],
+)
+def test_a_report_says_of_which_sources_its_circuit_is(case: Case) -> None:
+    found = json.loads((REPORTS / case.file).read_text("utf-8"))
+    assert (found["sources"] == TODAY) == (found["design"] == case.design())
+
+
+def test_every_row_says_of_which_sources_it_is() -> None:
+    page = (ROOT / "docs" / "boards.md").read_text("utf-8")
+    for found in read(REPORTS).values():
+        assert re.fullmatch("today's|commit [0-9a-f]{7,}", found["sources"])
+    assert refresh(page, read(REPORTS), "boards.md") == page
+
+
+def test_a_report_of_other_sources_is_of_the_commit_that_brought_it(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    case = next(one for one in CASES if one.unit == "requantizer")
+    file, page = tmp_path / case.file, tmp_path / "page.md"
+    page.write_text(PAGE)
+    file.write_text(json.dumps(BUILT | {"design": "older", "sources": TODAY}))
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", case.file], check=True)
+    subprocess.run([*git, "commit", "-qm", "a report"], check=True)
+    words = ["--out", str(tmp_path), "--page", str(page), "--only", "requantizer", "--kept"]
+    bench_boards.main(words, standalone_mode=False)
+    head = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], encoding="utf-8")
+    assert json.loads(file.read_text())["sources"] == f"commit {head.strip()}"
 
 
 def test_no_work_where_there_is_no_place(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from arch.presets import PRESETS
+from generators.compiler import Options, compile_model
+from generators.frontend.description import ModelDescription
 from generators.verilog.units import make_accelerator
 from generators.verilog.verilog import to_verilog
 from hdl.accelerator import Accelerator
@@ -13,6 +16,8 @@ from hdl.bus.axi4_lite import Axi4LiteControl
 from hdl.bus.control import ControlledAccelerator
 from hdl.bus.wishbone_control import PORT_MEANINGS as WISHBONE_MEANINGS
 from hdl.bus.wishbone_control import WishboneControl
+from tb.model_testbench import golden_outputs
+from tb.random_models import random_inputs, random_weights
 from tb.simulate import simulate
 
 TINY = PRESETS["tiny"]
@@ -33,6 +38,47 @@ def test_accesses(unit, case):
         simulator="icarus",
         seed=4,
         parameters={"accesses": 150},
+    )
+
+
+@pytest.mark.parametrize(
+    ("control", "bus", "model"),
+    [("axi4-lite", "axi4", "axi4"), ("wishbone", "wishbone", "wishbone_package")],
+)
+def test_whole_inferences_are_exact_on_buses_of_others(control, bus, model):
+    """Real models, with pauses on every channel and a memory that fails meanwhile."""
+    rng = np.random.default_rng(1)
+    fields = {"tokens": 2, "features": 3, "dim": 4, "layers": 1, "heads": 1, "ffn": 4, "classes": 3}
+    description = ModelDescription(name="toy", **fields)
+    inputs = random_inputs(rng, description, 4)
+    weights = random_weights(rng, description)
+    compiled = compile_model(description, weights, inputs, TINY, Options(search=False))
+    runs = []
+    for values, output in zip(inputs[:2], golden_outputs(compiled, list(inputs[:2])), strict=True):
+        request = compiled.request(values)
+        runs.append(
+            {
+                "pc": compiled.entries[compiled.entry(again=False)].pc,
+                "registers": {f"R{number}": value for number, value in request.registers.items()},
+                "writes": [(addr, data.hex()) for addr, data in request.writes],
+                "addr": compiled.output_addr,
+                "output": output[: compiled.output_count].hex(),
+            }
+        )
+    simulate(
+        make_accelerator(TINY, bus, 32, 0, control),
+        bench="tests.support.bench_inference",
+        simulator="icarus",
+        seed=2,
+        parameters={
+            "config": TINY.fields(),
+            "control": control,
+            "model": model,
+            "stall": 0.2,
+            "words": [int(word) for word in compiled.words],
+            "image": compiled.image.tobytes().hex(),
+            "runs": runs,
+        },
     )
 
 
