@@ -1,35 +1,30 @@
 """Bench of whole inferences by a host and a memory on buses, both of them packages of others.
 
-Parameters: ``config``, every field of the configuration; ``control`` and ``model`` of the buses (a
-name of ``tb.external``); ``stall`` of every channel; ``words``, ``image``, and of each run ``pc``,
+Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name of
+``tb.external``); ``stall`` of every channel; ``words``, ``image``, and of each run ``pc``,
 ``registers``, ``writes``, ``addr`` and the ``output`` that is expected, bytes as hexadecimal.
 """
 
 from typing import Any
 
 import cocotb
-import cocotb.utils
 import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
-from cocotbext.wishbone.driver import WBOp, WishboneMaster
 
 from arch.config import Config
 from arch.registers import CONTROL_START, IDENTITY, REGISTER_MAP, STATUS_BUSY, Cause, cause_of
 from tb.bench import parameters, rng, start_clock
 from tb.external import MODELS
-from tests.support.bench_control import WISHBONE
 
 SIZE = 1 << 14
 """External memory (bytes)."""
-TOGETHER = 32
-"""Words of a program that a host writes at once."""
 LIMIT = 4000
 """Reads of STATUS until a run is over."""
 
 
-class AxiLiteHost:
-    """cocotbext-axi's host."""
+class Host:
+    """cocotbext-axi's host on AXI4-Lite."""
 
     def __init__(self, dut: Any, random: np.random.Generator, stall: float):
         self._master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk, dut.rst)
@@ -38,12 +33,11 @@ class AxiLiteHost:
         for channel in (*channels, reads.ar_channel, reads.r_channel):
             channel.set_pause_generator(bool(random.random() < stall) for _ in iter(int, 1))
 
-    async def write(self, name: str, *values: int) -> None:
-        """Write values to a register, one behind the other."""
-        for value in values:
-            data = value.to_bytes(4, "little")
-            answer = await self._master.write(4 * REGISTER_MAP[name].addr, data)
-            assert answer.resp == AxiResp.OKAY
+    async def write(self, name: str, value: int) -> None:
+        """Write a register."""
+        data = value.to_bytes(4, "little")
+        answer = await self._master.write(4 * REGISTER_MAP[name].addr, data)
+        assert answer.resp == AxiResp.OKAY
 
     async def read(self, name: str) -> int:
         """Return a register."""
@@ -51,41 +45,12 @@ class AxiLiteHost:
         return int.from_bytes(answer.data, "little")
 
 
-class WishboneHost:
-    """cocotbext-wishbone's host."""
-
-    def __init__(self, dut: Any, random: np.random.Generator, stall: float):
-        self._random, self._stall = random, stall
-        self._master = WishboneMaster(
-            dut, "wbs", dut.clk, width=32, timeout=50, signals_dict=WISHBONE
-        )
-
-    def _idle(self) -> int:
-        return int(self._random.integers(1, 4)) if self._random.random() < self._stall else 0
-
-    async def write(self, name: str, *values: int) -> None:
-        """Write values to a register, in one cycle of the bus."""
-        addr = 4 * REGISTER_MAP[name].addr
-        await self._master.send_cycle(
-            [WBOp(adr=addr, dat=value, idle=self._idle(), sel=15) for value in values]
-        )
-
-    async def read(self, name: str) -> int:
-        """Return a register."""
-        operation = WBOp(adr=4 * REGISTER_MAP[name].addr, idle=self._idle(), sel=15)
-        (result,) = await self._master.send_cycle([operation])
-        return int(result.datrd)
-
-
-HOSTS = {"axi4-lite": AxiLiteHost, "wishbone": WishboneHost}
-
-
 @cocotb.test()
 async def test_inferences_are_exact_whatever_the_buses_do(dut: Any) -> None:
     """Pauses everywhere; a run that memory fails in says so, and the next one is exact again."""
     given, random = parameters(), rng()
     config = Config(**given["config"])
-    host = HOSTS[given["control"]](dut, random, given["stall"])
+    host = Host(dut, random, given["stall"])
     memory = MODELS[given["model"]](dut, config, random, given["stall"], SIZE, SIZE)
     await start_clock(dut)
 
@@ -106,13 +71,12 @@ async def test_inferences_are_exact_whatever_the_buses_do(dut: Any) -> None:
         raise AssertionError("STATUS stays busy")
 
     cocotb.start_soon(serve())
-    dut._log.warning("loading %d words", len(given["words"]))
     image = np.frombuffer(bytes.fromhex(given["image"]), np.uint8)
     memory.bytes[: image.size] = image
     assert await host.read("ID") == IDENTITY
     await host.write("PROGRAM_ADDR", 0)
-    for first in range(0, len(given["words"]), TOGETHER):
-        await host.write("PROGRAM_DATA", *given["words"][first : first + TOGETHER])
+    for word in given["words"]:
+        await host.write("PROGRAM_DATA", word)
     for number, one in enumerate(given["runs"]):
         for addr, text in one["writes"]:
             data = np.frombuffer(bytes.fromhex(text), np.uint8)
@@ -124,7 +88,6 @@ async def test_inferences_are_exact_whatever_the_buses_do(dut: Any) -> None:
             assert await run(one["pc"]) == Cause.MEMORY
             assert int(dut.mem_error.value) == 1
             memory.broken = SIZE
-        dut._log.warning("run %d at %s", number, cocotb.utils.get_sim_time("ns"))
         assert await run(one["pc"]) == Cause.NONE
         expected = bytes.fromhex(one["output"])
         found = memory.bytes[one["addr"] : one["addr"] + len(expected)].tobytes()
