@@ -51,8 +51,8 @@ async def test_inferences_are_exact_whatever_the_buses_do(dut: Any) -> None:
     given, random = parameters(), rng()
     config = Config(**given["config"])
     host = Host(dut, random, given["stall"])
-    memory = MODELS[given["model"]](dut, config, random, given["stall"], SIZE, SIZE)
     await start_clock(dut)
+    memory = MODELS[given["model"]](dut, config, random, given["stall"], SIZE, SIZE)
 
     async def serve() -> None:
         while True:
