@@ -38,6 +38,7 @@ class Runner:
         options.intra_op_num_threads = 1
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         self._names = [value.name for value in model.graph.output]
+        self._inputs = {value.name for value in model.graph.input}
         try:
             session = runtime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
@@ -50,9 +51,13 @@ class Runner:
                 raise RunError(_line(error)) from error
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return all outputs; raise :class:`RunError` where the inputs do not fit the graph."""
+        """Return all outputs; raise :class:`RunError` where the inputs do not fit the graph.
+
+        Inputs that the graph does not have are left out.
+        """
+        given = {name: value for name, value in feeds.items() if name in self._inputs}
         try:
-            return [np.asarray(one) for one in self._run(self._names, dict(feeds))]
+            return [np.asarray(one) for one in self._run(self._names, given)]
         except Exception as error:
             raise RunError(_line(error)) from error
 
