@@ -1,4 +1,4 @@
-"""How far the floats of an imported model are from those of the library that it comes from."""
+"""Differences of the floats of an imported model from those of the library that it comes from."""
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version

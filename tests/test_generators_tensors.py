@@ -68,6 +68,16 @@ ELECTRA, ALBERT = "electra.embeddings", "albert.embeddings"
         ("ViTForImageClassification", {"vit.embeddings.cls_token": np.zeros((1, 23))}, {},
          "Weight 'embeddings.cls_token' in {0}/model.safetensors must have 24 columns, not "
          "[1, 23]"),
+        ("ViTForImageClassification", {}, {"image_size": 16777216},
+         "Settings in {0}/config.json make an input or its patches of 844424930131968 numbers, of "
+         "at most 67108864"),
+        ("ASTForAudioClassification", {}, {"max_length": 16777216, "num_mel_bins": 16777216},
+         "Settings in {0}/config.json make an input or its patches of 422212389568515 numbers, of "
+         "at most 67108864"),
+        ("PegasusForConditionalGeneration",
+         {"model.encoder.embed_positions.weight": None}, {"max_position_embeddings": 16777216},
+         "Setting 'max_position_embeddings' in {0}/config.json must be at most 11184810 where the "
+         "file has no positions, not 16777216"),
         ("Phi3ForCausalLM", {}, {"rope_parameters": {"partial_rotary_factor": 0.4}},
          "Setting 'partial_rotary_factor' in {0}/config.json must rotate an even number of a "
          "head's 8 columns, not 3"),

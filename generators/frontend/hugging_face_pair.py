@@ -18,6 +18,8 @@ PAIR_FAMILIES = ("blenderbot", "pegasus")
 _NAMES = read_table(TABLES / "pairs.toml")
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 """Tensors that repeat the vocabulary."""
+MOST_NUMBERS = 1 << 28
+"""Numbers of positions that are computed."""
 _EPSILON = 1e-5
 """Epsilon that norms of these kinds add to the variance, which no setting names."""
 
@@ -102,6 +104,11 @@ def _positions(given: Folder, name: str, model: TextDescription) -> Floats:
     """Return the vectors of all places, [places, dim], computed where Pegasus' file lacks them."""
     if name in given.tensors or given.kind != "pegasus":
         return given.floats(name)
+    if model.positions * model.dim > MOST_NUMBERS:
+        raise InputError(
+            f"Setting 'max_position_embeddings' in {given.config_path} must be at most "
+            f"{MOST_NUMBERS // model.dim} where the file has no positions, not {model.positions}"
+        )
     half = (model.dim + 1) // 2
     speeds = 10000.0 ** (-2 * np.arange(half) / model.dim)
     angles = np.arange(model.positions)[:, None] * speeds

@@ -1,5 +1,6 @@
 """Model folders as Hugging Face's libraries write them, of encoders of images and spectrograms."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ VISION_FAMILIES = {
     name: _Family(**values) for name, values in read_table(TABLES / "vision.toml").items()
 }
 """The kinds of models that are read, by the configuration's ``model_type``."""
+MOST_NUMBERS = 1 << 26
+"""Numbers of an input, or of its patches."""
 _CLASSIFIERS = ("classifier.weight", "classifier.dense.weight", "cls_classifier.weight")
 """The weight of a head's last layer, which has an output for each class."""
 _IDS = re.compile(r"embeddings\.position_ids$")
@@ -160,16 +163,24 @@ def _patches(given: Folder) -> tuple[tuple[int, ...], Array]:
             f"Setting 'patch_size' in {given.config_path} must be at most {min(sides)}, the "
             f"shorter side of an input, not {size}"
         )
+    channels = 1 if sound else config["num_channels"]
+    strides = (config["frequency_stride"], config["time_stride"]) if sound else (size, size)
+    rows = [(side - size) // step + 1 for side, step in zip(sides, reversed(strides), strict=True)]
+    numbers = channels * max(math.prod(sides), math.prod(rows) * size**2)
+    if numbers > MOST_NUMBERS:
+        raise InputError(
+            f"Settings in {given.config_path} make an input or its patches of {numbers} numbers, "
+            f"of at most {MOST_NUMBERS}"
+        )
     if sound:
         shape: tuple[int, ...] = tuple(sides)
-        strides = (config["frequency_stride"], config["time_stride"])
         # The convolution sees bands first.
         transposed = np.arange(shape[0] * shape[1]).reshape(shape).T
         seen = windows((1, *transposed.shape), (size, size), strides)
         places = transposed.ravel()[seen]
     else:
-        shape = (config["num_channels"], *sides)
-        places = windows(shape, (size, size), (size, size))
+        shape = (channels, *sides)
+        places = windows(shape, (size, size), strides)
     return shape, places.reshape(places.shape[0] * places.shape[1], -1)
 
 

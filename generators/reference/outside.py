@@ -19,7 +19,7 @@ _OUTPUTS = (
     *("logits", "prediction_logits", "image_embeds", "last_hidden_state"),
     *("seq_relationship_logits", "start_logits"),
 )
-"""What an output is called; the first of them that a model has is taken."""
+"""Names of outputs, of which the first that a model has is taken."""
 _INPUTS = {
     "vit": "pixel_values",
     "deit": "pixel_values",
@@ -27,7 +27,7 @@ _INPUTS = {
     "clip_vision_model": "pixel_values",
     "audio-spectrogram-transformer": "input_values",
 }
-"""What an input is called that is not token numbers, by the type of the model."""
+"""Names of inputs that are no token numbers, by the type of the model."""
 
 
 def folder_reference(path: Path) -> Callable[..., Array]:
