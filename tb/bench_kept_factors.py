@@ -32,7 +32,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
     while sum(done.values()) < given["commands"]:
         owes = bool(norms), bool(softmaxes)
         first, rows = int(random.integers(count)), int(random.integers(1, count + 1))
-        kind = str(random.choice(["norm", "softmax", *[""] * 8]))
+        kind = str(random.choice(["norm", "softmax", *[""] * 18]))
         # None starts while factors of a norm are owed, and no norm while those of a softmax are.
         if norms or (kind == "norm" and softmaxes):
             kind = ""
