@@ -9,7 +9,7 @@ from arch.config import Config
 from arch.errors import InputError
 from cli.format_options import Formats, format_options
 from cli.options import config_options, json_option, kv_options, norm_options, seed_option
-from cli.output import progress, report
+from cli.output import progress, report, warn
 from cli.paths import FILE, MODEL
 from cli.text_options import searched_text
 from generators.lower.residence import Cache
@@ -119,3 +119,8 @@ def perplexity(
         "texts": len(texts[:count]),
     }
     report(f"{name} on {path.name}", [result], as_json, result)
+    if found.cut:
+        warn(
+            f"{found.cut} of {result['texts']} texts have more tokens than model {name} has "
+            f"positions, {source.description.positions}; what is behind these is left out"
+        )

@@ -47,6 +47,8 @@ class Foresight:
     """The float model's negative log-likelihood of a token (natural units)."""
     agreement: float
     """Share of places at which the likeliest token is the float model's."""
+    cut: int
+    """Texts that have more tokens than the model has positions."""
 
     @property
     def perplexity(self) -> float:
@@ -88,7 +90,9 @@ def measure(
     """
     source.description.refuse_source("Perplexity")
     most = source.description.positions
-    numbers = [np.array(source.tokenizer.encode(text)[:most]) for text in texts]
+    whole = [source.tokenizer.encode(text) for text in texts]
+    cut = sum(len(tokens) > most for tokens in whole)
+    numbers = [np.array(tokens[:most]) for tokens in whole]
     total = sum(len(tokens) - 1 for tokens in numbers)
     if total < 1:
         raise InputError("Texts have no token to foresee")
@@ -108,7 +112,7 @@ def measure(
             done += len(targets)
             if progress is not None:
                 progress(done, total)
-    return Foresight(losses / total, total, exact_losses / total, alike / total)
+    return Foresight(losses / total, total, exact_losses / total, alike / total, cut)
 
 
 def _chunks(

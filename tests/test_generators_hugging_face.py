@@ -362,7 +362,8 @@ def test_texts_become_tokens_without_padding(tmp_path) -> None:
     assert source.encode("fox red blue fox").tolist() == [1, 5, 4, 2]
     texts = tmp_path / "texts.txt"
     texts.write_text("red fox\n\n  blue\n")
-    assert [sample.tolist() for sample in read_samples(texts, source)] == [[1, 4, 5, 2], [1, 3, 2]]
+    samples = read_samples(texts, source, calibration=True)
+    assert [sample.tolist() for sample in samples] == [[1, 4, 5, 2], [1, 3, 2]]
     message = "A text takes more than 2 tokens, but at most 2 may be"
     refused(message, source.tokenizer.encode, "red", 2)
 

@@ -91,6 +91,13 @@ def test_texts_of_a_file(tmp_path) -> None:
     refused("Texts have no token to foresee", measure, source(), None, [""])
 
 
+def test_texts_beyond_the_last_position_are_counted() -> None:
+    toy = source()
+    most = toy.description.positions
+    texts = ["a" * (most - 2), "a" * (3 * most)]
+    assert measure(toy, None, texts).cut == 1
+
+
 def test_the_command_on_one_real_story(celosia) -> None:
     code, output, errors = celosia(*REAL, "--count", "1", "--samples", "1")
     assert (code, errors) == (0, "")
