@@ -8,8 +8,11 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from arch.ddr3 import CHIPS, Kind, start_of
 from tb.bench import PERIOD_NS, rng, start_clock
 from tb.devices.ddr3 import REGISTERS, SEQUENCE, Bus
+from tb.mutation.devices import LONGEST
 
 _LIMIT = 160_000  # cycles
+_ISSUES = {REGISTERS[f"sdram_dfii_pi{half}_command_issue"] for half in range(2)}
+_SELECT = REGISTERS["ddrphy_dly_sel"]
 _CASES: list[tuple[list[dict[int, range]], dict[str, tuple[int, ...]], list[int], list[int]]] = [
     (
         [{0: range(2), 3: range(2, 8)}, {0: range(6, 8), 1: range(2), 2: range(3, 6)}],
@@ -31,20 +34,22 @@ async def chips_are_started(dut: Any) -> None:
     for windows, broken, delays, places in _CASES:
         await start_clock(dut, random)
         bus, waits = Bus(windows, **broken), []
-        since, reads = 0, 0
+        since, before = 0, 0
         for _ in range(_LIMIT):
             await FallingEdge(dut.clk)
             if int(dut.over.value):
                 break
             if int(dut.stb.value) and int(dut.cyc.value):
                 waits.append(since)
+                # After a command to the chip it gets its time, after other accesses none.
+                if len(waits) > len(start.wake) + 1:
+                    assert since >= 32 if before in _ISSUES else since < 32 or before == _SELECT
                 addr, data = 4 * int(dut.adr.value), int(dut.dat_w.value)
                 answer = 0
                 if int(dut.we.value):
                     bus.write(addr, data)
                 else:
                     answer = bus.read(addr)
-                    reads += 1
                 for _ in range(int(random.integers(3))):
                     await RisingEdge(dut.clk)
                     dut.dat_r.value = int(random.integers(1 << 32))
@@ -54,7 +59,7 @@ async def chips_are_started(dut: Any) -> None:
                 dut.ack.value, dut.dat_r.value = 1, answer
                 await RisingEdge(dut.clk)
                 dut.ack.value = 0
-                since = 0
+                since, before = 0, addr
             else:
                 await RisingEdge(dut.clk)
             since += 1
@@ -74,6 +79,9 @@ async def chips_are_started(dut: Any) -> None:
         ]
         assert bus.written[REGISTERS["ddrphy_dly_sel"]] == 0
         assert bus.log[-1] == (REGISTERS["sdram_dfii_control"], 1)
+        for step, wait in zip(start.wake, waits[1:], strict=False):
+            least = min(step.wait, LONGEST)
+            assert least <= wait <= 2 * least + 8
         _check_steps(bus, start.test, waits)
 
 

@@ -43,10 +43,15 @@ async def bytes_come(dut: Any) -> None:
             found = bytes(await takes.receive(count))
             assert found == (contents + b"\xff" * 400)[addr : addr + count]
         await asking
-        for _ in range(60):
+        for _ in range(400):
             await FallingEdge(dut.clk)
             assert not int(dut.o__valid.value), "a byte that nobody asked for"
             await RisingEdge(dut.clk)
+        # One that is longer than the chip's contents does not end early.
+        addr, last = int(random.integers(1 << 24)), 1 << int(random.integers(6, 24))
+        await asks.send([addr | last << 24])
+        found = bytes(await takes.receive(6))
+        assert found == bytes((contents[at] if at < 300 else 255) for at in range(addr, addr + 6))
         assert [addr for code, addr in model.commands if code == 0x6B] == [
             addr for addr, _ in requests
         ]

@@ -19,6 +19,8 @@ from tb.mutation.devices import CLOCK, PSRAM_CLOCK, PSRAM_SHEET, SDRAM_SHEET
 _SDRAM = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o", "dq_oe")
 _PSRAM = ("ck", "ck_n", "cs_n", "reset_n", "dq_o", "dq_oe", "rwds_o", "rwds_oe")
 _LIMIT = 30_000  # cycles
+_MOST = (625, 625, 170, 160)
+"""Cycles of reading and writing 256 words in order, and 12 words in rows of one bank (SDRAM)."""
 
 
 def _values(dut: Any, names: tuple[str, ...]) -> dict[str, int]:
@@ -122,9 +124,30 @@ class _Port:
                     break
 
 
+async def _in_time(dut: Any, port: _Port, model: SdramModel, half: int) -> None:
+    """Check that nothing takes longer than it must, and that refreshes are as many as they must."""
+    orders = [(64 * 4 * place, 64) for place in range(4)]
+    there = [(row << 8, 1) for row in range(12)]
+    begun, refreshes, times = model.now, model.counts[1], []
+    for move, bursts in (
+        (port.read, orders),
+        (port.write, [(half + addr, words) for addr, words in orders]),
+        (port.read, there),
+        (port.write, [(half + addr, words) for addr, words in there]),
+    ):
+        before = model.now
+        await move(bursts, 0.0)
+        times.append(model.now - before)
+    for _ in range(1400):
+        await RisingEdge(dut.clk)
+    assert all(spent <= most for spent, most in zip(times, _MOST, strict=True)), times
+    due = (model.now - begun) * 1e9 / CLOCK / SDRAM_SHEET.refi
+    assert abs(model.counts[1] - refreshes - due) <= 2
+
+
 @cocotb.test(timeout_time=_LIMIT * PERIOD_NS, timeout_unit="ns")
 async def bursts_are_kept(dut: Any) -> None:
-    """What is read was written last, whatever waits; every time of the chip is kept."""
+    """Reads bring the bytes that were written last, and every time of the chip is kept."""
     given, random = parameters(), rng()
     config = Config(**given["config"])
     await start_clock(dut, random)
@@ -146,6 +169,8 @@ async def bursts_are_kept(dut: Any) -> None:
     # Rows of one bank, and words that stop for long.
     banked = [(row << 8 | 64 * int(random.integers(1)), 1 + row % 3) for row in range(12)]
     await port.read(banked, 0.0)
+    if given["device"] == "sdram":
+        await _in_time(dut, port, model, half)
     await port.write([(half, 60), (64, 256)], 0.0, pause)
     await port.read([(half, 60), (64, 256)], 0.0, pause)
     await port.write(port.bursts(6, 0, 2 * half, 3), 0.8)

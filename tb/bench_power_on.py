@@ -10,9 +10,11 @@ from arch.link import ANSWER_HEADER, Command, request
 from arch.power_on import Op, record, seal
 from sim.power_on import power_on
 from tb.bench import PERIOD_NS, StreamMonitor, noise, rng, start_clock
-from tb.devices.host import ADDR, CONFIG, IDENTITY, SIZE, Host
+from tb.devices.host import ADDR, CONFIG, IDENTITY, Host
+from tb.mutation.devices import SIZE
 
-_LIMIT = 12_000  # cycles
+_LIMIT = 60_000  # cycles
+_CLASSES = 280
 _RUN = 70  # cycles of a run
 
 
@@ -20,16 +22,18 @@ def _asked(command: Command, tag: int, length: int, addr: int, data: bytes = b""
     return record(Op.REQUEST, request(command, tag, length, addr, data)[1:])
 
 
-def _good(random: np.random.Generator) -> bytes:
+def _good(random: np.random.Generator, classes: int = 21) -> bytes:
     """Return the records of an image whose scores are random."""
     scores = random.integers(-(1 << 15), 1 << 15, 21).astype("<i2")
     scores[random.integers(21, size=2)] = random.integers(1 << 15)
     data = scores.tobytes()
     choices = b"".join(
-        request(Command.WRITE_MEMORY, 9, 3, 40 + each % 8, bytes([each + 1] * 3)).ljust(16, b"\0")
-        for each in range(21)
+        request(Command.WRITE_MEMORY, 9, 3, 40 + each % 8, bytes([each % 255 + 1] * 3)).ljust(
+            16, b"\0"
+        )
+        for each in range(classes)
     )
-    names = b"".join(f"name {each}".encode().ljust(16, b"\0") for each in range(21))
+    names = b"".join(f"name {each}".encode().ljust(16, b"\0") for each in range(classes))
     return (
         _asked(Command.WRITE_MEMORY, 1, len(data), 7, data)
         + record(Op.TEXT, b"ok ")
@@ -51,7 +55,7 @@ def _images(random: np.random.Generator) -> list[tuple[bytes, int, Any]]:
 
     def other(at: int, found: bytes) -> bytes:
         """Return an error for the fourth request."""
-        return found[:1] + bytes([1 << int(random.integers(3))]) + found[2:] if at == 3 else found
+        return found[:1] + bytes([error]) + found[2:] if at == 3 else found
 
     def odd(at: int, found: bytes) -> bytes:
         """Return a byte more than numbers have, and the least of them first."""
@@ -61,7 +65,20 @@ def _images(random: np.random.Generator) -> list[tuple[bytes, int, Any]]:
         data = b"\x00\x80" + found[start + 2 : -2] + b"\x7f"
         return found[: start - 2] + len(data).to_bytes(2, "little") + data + found[-2:]
 
+    scores = random.integers(-(1 << 15), 1 << 14, _CLASSES).astype("<i2")
+    scores[int(random.integers(_CLASSES - 20, _CLASSES))] = 1 << 14
+    error = 1 << int(random.integers(3))
+
+    def many(at: int, found: bytes) -> bytes:
+        """Return more scores than were asked for, of which a late one is the largest."""
+        if at != 2:
+            return found
+        data = scores.tobytes()
+        start = 1 + ANSWER_HEADER
+        return found[: start - 2] + len(data).to_bytes(2, "little") + data + found[-2:]
+
     return [
+        (seal(CONFIG, _good(random, _CLASSES) + record(Op.END)), 0, many),
         (image, 0, None),
         (image, 0, odd),
         (image, 2, None),

@@ -34,6 +34,11 @@ class SdramModel:
         self._last_refresh = 0
         self._started = 0
 
+    @property
+    def now(self) -> int:
+        """Cycles that have passed."""
+        return self._now
+
     def peek(self, addr: int) -> int:
         """Return a byte."""
         return self.memory.get(addr, untouched(addr))

@@ -24,7 +24,7 @@ from hdl.memory.sdram.controller import SdramController
 from tb.devices import data_sheets
 from tb.devices.data_sheets import Time
 from tb.devices.ddr3 import REGISTERS, SEQUENCE
-from tb.devices.host import ADDR, IDENTITY, SIZE
+from tb.devices.host import ADDR, IDENTITY
 
 CLOCK = 143e6
 """Clock of the SDRAM and of the flash (Hz)."""
@@ -53,9 +53,16 @@ def memory_config(config: Config) -> Config:
     return config.replace(mem_width=32, mem_addr_width=13)
 
 
+SIZE = 0x4000
+"""Bytes of the flash with an image."""
+
+LONGEST = 4
+"""Longest wait of a step of a DDR3's start (cycles)."""
+
+
 def _starter() -> Starter:
     start = start_of(DDR3_CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
-    quick = tuple(replace(step, wait=min(step.wait, 4)) for step in start.wake)
+    quick = tuple(replace(step, wait=min(step.wait, LONGEST)) for step in start.wake)
     return Starter(replace(start, wake=quick))
 
 
