@@ -36,7 +36,7 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """Whether all delays of all places have been tested, each with two patterns."""
+        """All delays of all places have been tested, each with two patterns."""
         return self.seen >= 2 * 8 * 4
 
     def passes(self, lane: int) -> bool:
