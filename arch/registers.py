@@ -141,7 +141,7 @@ _BEHAVIOUR = {
     "INTERRUPT": "sw = rw; woclr; hw = w; hwset; reset = 0;",
     "INTERRUPT_ENABLE": "sw = rw; hw = r; reset = 0;",
 }
-"""What software and the circuit do to the fields of a register, in SystemRDL."""
+"""Actions of software and of the circuit on the fields of a register, in SystemRDL."""
 
 _BY_ACCESS = {"read": "sw = r; hw = w;", "write": "sw = w; hw = r;"}
 """The same of any other register; what software reads there, the circuit changes at any time."""
