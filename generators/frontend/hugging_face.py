@@ -133,6 +133,7 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
         vocabulary=len(words),
         types=0 if tables["types"] is None else len(tables["types"]),
         longest=min(tokens or longest, longest),
+        padding=given.config["pad_token_id"] if family.after_padding else None,
         pairs=sentences.pooling == "none",
     )
 

@@ -47,6 +47,8 @@ class Source:
     """A text may be two, with a tab between them."""
     vocabulary: int = 0
     """Tokens that there are, where ``before`` takes their numbers."""
+    padding: int | None = None
+    """Token that no input may hold, as tokens have other positions behind it; None without one."""
     compared: bool = True
     """The import was compared with the file's own run, where there is one."""
     path: Path | None = None
@@ -99,7 +101,16 @@ class Source:
         return apply(self.before, values)
 
     def check(self, inputs: Array) -> None:
-        """Raise :class:`InputError` where inputs [count, ...] have a shape that does not fit."""
+        """Raise :class:`InputError` where inputs [count, ...] do not fit.
+
+        Their shape is another one than the model takes, or a token is the padding.
+        """
+        numbers = inputs[..., 0] if inputs.ndim == 3 else inputs
+        if self.padding is not None and (numbers == self.padding).any():
+            raise InputError(
+                f"Inputs of model {self.description.name} must be without its padding, token "
+                f"{self.padding}, behind which it gives tokens other positions; leave it out"
+            )
         if self.shape is None:
             check_shape(self.description, inputs)
             return
@@ -134,6 +145,9 @@ class Source:
         """Return a random input of full length, in the model's own form, not prepared."""
         model = self.description
         vocabulary = self.vocabulary or model.vocabulary
+        if vocabulary and self.padding is not None:
+            drawn = rng.integers(0, vocabulary - 1, self.shape or (model.tokens,))
+            return drawn + (drawn >= self.padding)
         if vocabulary:
             return rng.integers(0, vocabulary, self.shape or (model.tokens,))
         return rng.normal(0, 1, self.shape or (model.tokens, model.features))
