@@ -11,8 +11,8 @@ from arch.errors import InputError
 from generators.quantize.options import Quantization
 from generators.sources import load_source
 from generators.text_sources import load_text
-from tests.support import edits
 from tests.test_generators_hugging_face_text import LLAMA, llama_tensors, write_folder
+from tools import folder_edits as edits
 
 BASES = json.loads((edits.DATA / "bases.json").read_text(encoding="utf-8"))
 

@@ -12,7 +12,7 @@ import pytest
 
 from arch.errors import InputError
 from generators.reference.outside import folder_reference
-from tests.support import edits
+from tools import folder_edits as edits
 
 BASES, OUTPUTS = (
     json.loads((edits.DATA / f"{part}.json").read_text(encoding="utf-8"))
@@ -33,7 +33,7 @@ needs_zoo = pytest.mark.skipif(
 def compared(folder: Path, inputs: list[np.ndarray], expected: np.ndarray) -> float | None:
     """Return the difference of a folder's output from its last rows, None where it is refused."""
     try:
-        found = np.atleast_2d(edits.ours(folder, inputs))
+        found = np.atleast_2d(edits.imported(folder, inputs))
     except InputError:
         return None
     rows = found[-len(expected) :]

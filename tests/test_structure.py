@@ -48,6 +48,7 @@ def test_imports_point_down(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for name, node in imported(tree):
         top = name.partition(".")[0]
+        assert top != "tests", f"line {node.lineno} imports {name}"
         if top in ALLOWED:
             assert top in ALLOWED[package], f"line {node.lineno} imports {name}"
         assert node in tree.body, f"line {node.lineno} imports within a block"

@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 
 from arch.errors import InputError
 from generators.reference.outside import folder_reference
-from tests.support import edits
+from tools import folder_edits as edits
 
 _DECODER = {
     "hidden_size": 32,

@@ -19,7 +19,7 @@ from generators.reference.floats import encode, forward
 from generators.sources import load_source
 from generators.text_sources import load_text
 
-DATA = Path(__file__).parents[1] / "data" / "edits"
+DATA = Path(__file__).parents[1] / "tests" / "data" / "edits"
 Config = dict[str, Any]
 Tensors = dict[str, np.ndarray]
 _SETTINGS = read_table(TABLES / "settings.toml")
@@ -72,7 +72,7 @@ def write(folder: Path, config: Config, tensors: Tensors) -> None:
     save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def ours(folder: Path, inputs: list[np.ndarray]) -> np.ndarray:
+def imported(folder: Path, inputs: list[np.ndarray]) -> np.ndarray:
     """Return the output of a folder for an input, in float64."""
     kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     if kind in TEXT_FAMILIES or kind in PAIR_FAMILIES:
