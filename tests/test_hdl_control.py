@@ -41,9 +41,12 @@ def test_accesses(unit, case):
     )
 
 
-@pytest.mark.parametrize(("bus", "model"), [("axi4", "axi4"), ("wishbone", "wishbone_package")])
-def test_whole_inferences_are_exact_on_buses_of_others(bus, model):
-    """A host on AXI4-Lite, pauses on every channel, and a memory that fails meanwhile."""
+@pytest.mark.parametrize(
+    ("control", "bus", "model"),
+    [("axi4-lite", "axi4", "axi4"), ("wishbone", "wishbone", "wishbone_package")],
+)
+def test_whole_inferences_are_exact_on_buses_of_others(control, bus, model):
+    """A host and a memory on buses, pauses on both, and a memory that fails meanwhile."""
     rng = np.random.default_rng(1)
     fields = {"tokens": 2, "features": 3, "dim": 4, "layers": 1, "heads": 1, "ffn": 4, "classes": 3}
     description = ModelDescription(name="toy", **fields)
@@ -63,12 +66,13 @@ def test_whole_inferences_are_exact_on_buses_of_others(bus, model):
             }
         )
     simulate(
-        make_accelerator(TINY, bus, 32, 0, "axi4-lite"),
+        make_accelerator(TINY, bus, 32, 0, control),
         bench="tests.support.bench_inference",
         simulator="icarus",
         seed=2,
         parameters={
             "config": TINY.fields(),
+            "control": control,
             "model": model,
             "stall": 0.2,
             "words": [int(word) for word in compiled.words],

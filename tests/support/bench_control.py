@@ -12,7 +12,7 @@ from cocotbext.wishbone.driver import WBOp, WishboneMaster
 
 from tb.bench import parameters, rng, start_clock
 
-_WISHBONE = {
+WISHBONE_SIGNALS = {
     "cyc": "cyc_i",
     "stb": "stb_i",
     "we": "we_i",
@@ -90,7 +90,9 @@ async def wishbone_reaches_the_registers(dut: Any) -> None:
     given, random = parameters(), rng()
     await start_clock(dut)
     registers = _Registers(dut)
-    master = WishboneMaster(dut, "wbs", dut.clk, width=32, timeout=20, signals_dict=_WISHBONE)
+    master = WishboneMaster(
+        dut, "wbs", dut.clk, width=32, timeout=20, signals_dict=WISHBONE_SIGNALS
+    )
     wanted = list(registers.values)
     writes = []
     for _ in range(given["accesses"] // 4):
