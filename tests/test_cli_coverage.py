@@ -105,9 +105,9 @@ class Sums(Component):
 def test_the_order_of_assignments_and_names_of_others_make_no_other_module(
     tmp_path, monkeypatch
 ) -> None:
-    """An instance may have a name that Verilog knows otherwise, which is written with a mark."""
+    """An instance whose name is a word of Verilog has another name in the text."""
     own = CoveredVerilog(Sums())
-    assert "  top_Chooser \\cross  (" in own.lines
+    assert "  top_Chooser cross_ (" in own.lines
     choices = "  assign o = a[0] ? b : a;", "  assign _1 = b[0] ? b : a;"
     first, second = (own.lines.index(choice) for choice in choices)
     lines = list(own.lines)
