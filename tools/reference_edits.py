@@ -96,6 +96,7 @@ _BASES: dict[str, dict[str, Any]] = {
     "PegasusForConditionalGeneration": {**_PAIR, "scale_embedding": True},
     "BertForMaskedLM": _ENCODER,
     "BertForSequenceClassification": {**_ENCODER, **_LABELS},
+    "BertLMHeadModel": _ENCODER,
     "RobertaForMaskedLM": _ENCODER,
     "XLMRobertaForTokenClassification": {**_ENCODER, **_LABELS},
     "CamembertForQuestionAnswering": _ENCODER,
@@ -104,7 +105,10 @@ _BASES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 24,
     },
     "ElectraForSequenceClassification": {**_ENCODER, **_LABELS, "embedding_size": 16},
+    "ElectraForMaskedLM": {**_ENCODER, "embedding_size": 16},
+    "ElectraForPreTraining": {**_ENCODER, "embedding_size": 16},
     "AlbertForMaskedLM": {**_ENCODER, "embedding_size": 16},
+    "AlbertForPreTraining": {**_ENCODER, "embedding_size": 16},
     "ViTForImageClassification": {**_IMAGE, **_LABELS},
     "DeiTForImageClassificationWithTeacher": {**_IMAGE, **_LABELS},
     "Dinov2ForImageClassification": {

@@ -87,6 +87,8 @@ def folder_reference(path: Path) -> Callable[..., Array]:
         value = getattr(answer, taken)
         if taken == "start_logits":
             value = torch.stack([value, answer.end_logits], dim=-1)
+        elif given.architecture == "ElectraForPreTraining":
+            value = value[..., None]
         return np.atleast_2d(np.asarray(value[0].numpy(), np.float64))
 
     return compute

@@ -23,7 +23,6 @@ NASTY: tuple[Any, ...] = (
 """Values that are wrong nearly everywhere."""
 _EXTREME = (0, 1, 2**7, 2**15, 2**31, 2**32 - 1, 2**63, 2**64 - 1)
 _SPECIAL = 0.08  # part of the cases in which the file becomes another kind of entry
-_LEAST_FIELDS = 1
 
 
 def damage(path: Path, outside: Path, rng: Rng) -> str:
