@@ -14,7 +14,7 @@ from generators.frontend.weights import Floats
 from generators.reference.floats import FUNCTION_NAMES
 
 HEADS = re.compile(
-    r"(pooler|cls|classifier|lm_head|vocab_\w+|pre_classifier|qa_outputs|predictions|"
+    r"(pooler|cls|classifier|sop_classifier|lm_head|vocab_\w+|pre_classifier|qa_outputs|predictions|"
     r"cls_classifier|distillation_classifier|visual_projection|decoder|discriminator_predictions|"
     r"generator_\w+|mask_token|embeddings\.mask_token)(\.|$)"
 )
@@ -35,8 +35,11 @@ _MASKED = (
     ("lm_head.dense", "lm_head.layer_norm", "lm_head"),
     ("vocab_transform", "vocab_layer_norm", "vocab_projector"),
     ("predictions.dense", "predictions.LayerNorm", "predictions"),
+    ("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"),
 )
 """Linear layer, norm and scores of models that guess words."""
+_EXACT = ("roberta", "xlm-roberta", "camembert", "electra")
+"""Families whose head has the exact GELU, whatever the encoder has."""
 
 
 @dataclass
@@ -78,7 +81,14 @@ def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon
         if theirs == "classifier":
             head.labels = folder.labels(classes)
         return head
-    if kind in ("MaskedLM", "PreTraining"):
+    if name == "ElectraForPreTraining":
+        head = Head()
+        head.layer(folder, "head_hidden", "discriminator_predictions.dense")
+        head.layer(folder, "head", "discriminator_predictions.dense_prediction")
+        hidden, classes = (len(head.weights[f"{one}.bias"]) for one in ("head_hidden", "head"))
+        head.fields = {"classes": classes, "head_hidden": hidden, "head_activation": activation}
+        return head
+    if kind in ("MaskedLM", "PreTraining") or name == "BertLMHeadModel":
         return _masked(folder, words, rows, activation, epsilon)
     if kind.endswith("Model") or not kind:
         trained = sorted(one for one in folder.tensors if HEADS.match(one))
@@ -127,7 +137,7 @@ def _masked(folder: Folder, words: Floats, rows: int, activation: str, epsilon: 
             f"{', '.join(last for _, _, last in _MASKED)} is there"
         )
     dense, norm, last = known[0]
-    function = "gelu" if folder.kind in ("roberta", "xlm-roberta", "camembert") else activation
+    function = "gelu" if folder.kind in _EXACT else activation
     table, bias = _scores(folder, words, last)
     config, columns = folder.config, words.shape[1]
     dim = config["hidden_size"] if "hidden_size" in config else config["dim"]
