@@ -190,13 +190,19 @@ def _processed(
     folder: Path,
     path: Path,
 ) -> NDArray[np.float64]:
-    """Return what a processor makes of an image, which it leaves at the model's size if it may."""
+    """Return what a processor makes of an image.
+
+    An image of the model's size stays so where the processor would make it another one that no
+    setting gives.
+    """
     sized = {"size", "crop_size", "image_processor"} & set(how)
-    as_is = {"do_resize": False, "do_center_crop": False}
-    options = as_is if not sized and (image.height, image.width) == shape[1:] else {}
+    fits = not sized and (image.height, image.width) == shape[1:]
     with _processing(path, folder):
-        found = processor(image, return_tensors="np", **options)["pixel_values"]
-        return np.asarray(found[0], np.float64)
+        found = processor(image, return_tensors="np")["pixel_values"][0]
+        if fits and np.shape(found) != shape:
+            as_is = {"do_resize": False, "do_center_crop": False}
+            found = processor(image, return_tensors="np", **as_is)["pixel_values"][0]
+        return np.asarray(found, np.float64)
 
 
 def _plain(

@@ -168,6 +168,18 @@ def listener(folder: Path, how: dict[str, Any], shape: tuple[int, ...]) -> Sourc
     return replace(source, path=folder, shape=shape)
 
 
+def test_an_image_of_the_models_size_is_processed_as_any_other(tmp_path: Path) -> None:
+    how = {"image_processor_type": "DeiTImageProcessor"}
+    source = listener(tmp_path / "model", how, (3, 224, 224))
+    pixels = np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.png")
+    package = library("transformers", "Tests need", "transformers")
+    processor = package.AutoImageProcessor.from_pretrained(str(tmp_path / "model"), backend="pil")
+    right = processor(Image.fromarray(pixels), return_tensors="np")["pixel_values"][0]
+    found = image_reader(source)(tmp_path / "x.png")
+    np.testing.assert_allclose(found, right, atol=1e-6)
+
+
 KINDS = [
     ("wav", "PCM_U8"), ("wav", "PCM_16"), ("wav", "PCM_24"), ("wav", "PCM_32"), ("wav", "FLOAT"),
     ("wav", "DOUBLE"), ("flac", "PCM_16"), ("flac", "PCM_24"), ("flac", "PCM_S8"),
