@@ -32,10 +32,11 @@ def check_memory(
     options: Quantization,
     memory_bytes: int | None = None,
 ) -> None:
-    """Refuse a model whose weights alone are more than external memory has room for.
+    """Refuse a model of many weights that alone are more than external memory has room for.
 
     ``memory_bytes`` are those of a board, None: what ``mem_addr_width`` reaches. Weights that stay
-    on the chip, and those of which whole tiles are zeros, are left to the compiler.
+    on the chip, those of which whole tiles are zeros, and models that are calibrated in seconds
+    are left to the compiler, which knows all that a model needs.
 
     Raises :class:`InputError` with a change that makes room for the weights.
     """
@@ -43,6 +44,8 @@ def check_memory(
         return
     limit = 1 << config.mem_addr_width if memory_bytes is None else memory_bytes
     names = _linear_weights(model)
+    if sum(weights[name].size for name in names) < MANY:
+        return
     least = _least_bytes(weights, names, options)
     if least <= limit or any(
         not tiles_used(weights[name].T, config.rows, config.cols).all() for name in names

@@ -239,7 +239,7 @@ def test_a_mixture_keeps_its_bound_and_is_smaller_than_one_format() -> None:
             "Options --weights auto and --loss need each other, but weights is auto and loss None",
         ),
         (("--loss", "1"), "need each other, but weights is int8 and loss 1.0"),
-        (("--weights", "auto", "--loss", "-1"), "Loss must not be negative, not -1.0"),
+        (("--weights", "auto", "--loss", "-1"), "Loss must be a number from 0 on, not -1.0"),
     ],
 )
 def test_searches_that_are_refused(celosia, words, message) -> None:

@@ -81,7 +81,7 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
     paths = {
         "scratchpad": "scratchpad.bank_1.lane_2.ram.memory",
         "accumulators": "accumulators.bank_0.rows.ram.memory",
-        "program": "sequencer.program.ram.memory",
+        "program": "sequencer.program_.ram.memory",
         "control": "sequencer.registers.ram.memory",
         "parameters": "vector.params.line_0.ram.memory",
         "queues": "load.ahead.fifo._0_",
@@ -124,7 +124,7 @@ def test_registers_with_a_copy_tell_of_a_flip(problem: Problem) -> None:
     assert found["detected"] > 150
     assert set(found) <= {"detected", "masked"}  # what is written at once, or ends with the run
     # A word may wait behind the program's memory for long, and its register has no copy.
-    (word,) = [site for site in machine.sites if site.path == "sequencer.program.ram._0_"]
+    (word,) = [site for site in machine.sites if site.path == "sequencer.program_.ram._0_"]
     held = Counter()
     for _ in range(100):
         bit, cycle = (int(rng.integers(end)) for end in (word.width, machine.cycles - 50))
