@@ -8,6 +8,7 @@ import pytest
 from arch.errors import InputError
 from generators.frontend.source import Source
 from generators.sources import load_source
+from tests.test_onnx_forms import FLOAT, INT, Form, runtime
 from tests.test_reference_edits import BASES
 from tools import folder_edits as edits
 
@@ -28,8 +29,8 @@ def test_padding_is_refused_where_positions_depend_on_it(tmp_path: Path, name: s
         with pytest.raises(InputError) as caught:
             source.prepare(inputs)
         assert str(caught.value) == (
-            f"Inputs of model model must be without its padding, token {PADDING}, behind which it "
-            "gives tokens other positions; leave it out"
+            f"Inputs of model model must be without its padding, token {PADDING}, which it does "
+            "not take for a token; leave it out"
         )
     source.prepare(np.array([5, 6]))
 
@@ -43,3 +44,20 @@ def test_random_inputs_have_every_token_but_padding(tmp_path: Path) -> None:
 def test_padding_is_a_token_as_any_other_in_bert(tmp_path: Path) -> None:
     source = encoder(tmp_path / "model", "BertForMaskedLM")
     assert source.prepare(np.array([5, PADDING, 6])).tolist() == [5, PADDING, 6]
+
+
+def test_a_graph_that_masks_its_padding(tmp_path: Path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    table = form.rng.normal(0, 1, (7, 6)).astype(np.float32)
+    masked = form.add("Cast", form.add("Equal", "x", np.array(PADDING)), to=FLOAT)
+    mask = form.add("Unsqueeze", form.add("Mul", masked, np.float32(-1e9)), np.array([1, 2]))
+    output = form.block(form.add("Gather", table, "x"), mask)
+    form.write(path, output, [("x", INT, [1, 4])])
+    source = load_source(str(path))
+    with pytest.raises(InputError, match=f"must be without its padding, token {PADDING}, which it"):
+        source.prepare(np.array([1, PADDING, 2, 5]))
+    # As the sentence says: those without it are as they are behind a mask.
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": np.array([[1, 2, PADDING, PADDING]])})
+    found = source.floats(source.prepare(np.array([1, 2])))
+    np.testing.assert_allclose(found, expected[0, :2], rtol=1e-4, atol=1e-5)

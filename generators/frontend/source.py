@@ -48,7 +48,8 @@ class Source:
     vocabulary: int = 0
     """Tokens that there are, where ``before`` takes their numbers."""
     padding: int | None = None
-    """Token that no input may hold, as tokens have other positions behind it; None without one."""
+    """Token that no input may hold, as the others' outputs depend on it otherwise: it is masked,
+    or tokens behind it have other positions. None without one."""
     compared: bool = True
     """The import was compared with the file's own run, where there is one."""
     path: Path | None = None
@@ -109,7 +110,7 @@ class Source:
         if self.padding is not None and (numbers == self.padding).any():
             raise InputError(
                 f"Inputs of model {self.description.name} must be without its padding, token "
-                f"{self.padding}, behind which it gives tokens other positions; leave it out"
+                f"{self.padding}, which it does not take for a token; leave it out"
             )
         if self.shape is None:
             check_shape(self.description, inputs)
