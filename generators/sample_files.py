@@ -188,6 +188,12 @@ def _numbering(path: Path, source: Source, classes: int) -> Callable[[str], int]
     names = {name: number for number, name in enumerate(source.labels)}
 
     def number(label: str) -> int:
+        if source.labels.count(label) > 1:
+            both = [str(one) for one, name in enumerate(source.labels) if name == label]
+            raise InputError(
+                f"Label {label!r} in {path} is the name of the classes {' and '.join(both)}; give "
+                "the number of the right one"
+            )
         number = names.get(label, int(label) if _is_short_number(label) else -1)
         if not 0 <= number < classes:
             known = f" or one of {_listed(names)}" if names else ""

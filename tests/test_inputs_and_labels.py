@@ -57,6 +57,18 @@ def test_blank_lines_are_refused_where_labels_could_belong_to_them(tmp_path: Pat
     assert read_sentences(write(path, "a\nb\n\n")) == ["a", "b"]
 
 
+def test_a_name_of_two_classes_is_refused(tmp_path: Path, source) -> None:
+    cranes = replace(source, labels=("crane", *NAMED[1:9], "crane"))
+    path = write(tmp_path / "labels", "n1\ncrane\n")
+    with pytest.raises(InputError) as caught:
+        read_labels(path, cranes)
+    assert str(caught.value) == (
+        f"Label 'crane' in {path} is the name of the classes 0 and 9; give the number of the right "
+        "one"
+    )
+    assert read_labels(write(path, "n1\n0\n9\n"), cranes).tolist() == [1, 0, 9]
+
+
 @pytest.mark.parametrize("labels", [2, 4])
 @pytest.mark.parametrize("random", [False, True])
 def test_a_count_of_labels_that_differs_is_refused(tmp_path, source, labels, random) -> None:
