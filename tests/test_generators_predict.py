@@ -92,6 +92,41 @@ def test_a_tree_is_sooner_done_but_waits_for_the_last_line() -> None:
     assert cycles([resident]) - cycles([resident], tree) == sooner
 
 
+@pytest.mark.parametrize(("k", "counted"), [(5, 55), (8, 61), (32, 109)])
+def test_parameters_wait_for_weights_that_a_tree_reads_first(k, counted) -> None:
+    """Parameters are in the weights' bank; a product's last rows of weights may be few."""
+    tree = PRESETS["tiny"].replace(array="tree", max_k=64, acc_depth=64)
+    sizes = {"m": 4, "k": k, "n": 8, "acc_stride": 9, "a_stride": 32, "b_stride": 8}
+    product = Instruction(Opcode.MATMUL, sizes | {"b_addr": tree.bank_bytes})
+    params = Instruction(Opcode.PARAMS, {"i_addr": tree.bank_bytes + 256, "n": 8})
+    # As Verilator counts it.
+    assert cycles([product, params], tree) == pytest.approx(counted, abs=5)
+
+
+@pytest.mark.parametrize(("loads", "counted"), [(12, 3328), (16, 3471), (24, 3871), (30, 4171)])
+def test_the_memory_takes_few_bursts_ahead(loads, counted) -> None:
+    """A MAP stands behind short LOADs in the program, of which the memory takes eight."""
+    config = PRESETS["tiny"]
+    program = [
+        Instruction(Opcode.LOAD, {"dram_addr": 256 * place, "m": 1, "row_bytes": 200})
+        for place in range(loads)
+    ]
+    sizes = {"m": 100, "n": 16, "i_stride": 16, "o_stride": 16}
+    program += 2 * [Instruction(Opcode.MAP, sizes | {"i_addr": config.bank_bytes})]
+    # As Verilator counts it.
+    assert cycles(program, config) == pytest.approx(counted, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_bytes", "counted"), [(64, 8, 363), (64, 32, 565), (200, 4, 1045)]
+)
+def test_short_rows_wait_for_the_latency(rows, row_bytes, counted) -> None:
+    sizes = {"dram_stride": 64, "sp_stride": row_bytes, "m": rows, "row_bytes": row_bytes}
+    load = Instruction(Opcode.LOAD, sizes)
+    # As Verilator counts it.
+    assert cycles([load], PRESETS["tiny"], latency=40) == pytest.approx(counted, abs=10)
+
+
 def test_a_registered_machine_answers_later() -> None:
     registered = SMALL.replace(registered=True)
     # One cycle of these is that of its place in front of the engine, one that of its last sums.

@@ -6,7 +6,7 @@ formula (``timing``), longer where a product reads the same bank of the scratchp
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from arch.config import Config
@@ -15,6 +15,7 @@ from arch.instruction import Instruction, unpack_one
 from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
 from generators.program.timing import MatrixTiming, VectorTiming
 from hdl.control.dispatch import queue_latency
+from hdl.memory.address import burst_words
 from hdl.memory.requests import lines_wait
 from sim.flow import Step, run
 
@@ -24,6 +25,8 @@ _STOP = 3
 """Cycles from the last command's end to the halt."""
 _ASK = 5
 """Cycles from a taken LOAD to its first request."""
+_ROOM = 2
+"""Cycles from a LOAD that may be taken to the first request that could be its own."""
 _KEEP = 3
 """Cycles from a LOAD's last word to its end."""
 _FETCH = 6
@@ -31,8 +34,7 @@ _FETCH = 6
 _WRITTEN = 2
 """Cycles from the end of a command that is followed until the next one may leave."""
 _BURSTS = 8
-"""Bursts that the external memory takes before it answers the first."""
-_BURST_WORDS = 256
+"""Bursts that the external memory takes before the first of them is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,10 @@ class _Machine:
         self._last = 0
         self._data = 0
         """Cycle in which the last requested word arrives."""
+        self._asked = 0
+        """Cycle in which the memory took the last burst's request."""
+        self._bursts: deque[int] = deque([0] * _BURSTS, _BURSTS)
+        """Cycles in which the last words of the last bursts arrive."""
         self._read = 0
 
     def step(self, step: Step) -> None:
@@ -184,12 +190,30 @@ class _Machine:
             self._free[Engine.STORE] = end
             return ready, ready, end + self._latency
         self._read += words
-        begin = max(self._data, ready + _ASK + self._latency)
-        self._data = begin + words * self._interval
-        # Requests go ahead of data as far as the memory takes them.
-        ahead = _BURSTS * _BURST_WORDS * self._interval
-        self._free[Engine.LOAD] = max(ready + step["m"] + 1, self._data - self._latency - ahead)
+        asked = ready + _ASK
+        begin = max(self._data, asked + self._latency)
+        passed = 0
+        for row in range(step["m"]):
+            passed = self._asked
+            for size in self._burst_sizes(step, row):
+                # Requests go ahead of data as far as the memory takes them.
+                asked = max(asked, self._asked + 1, self._bursts[0])
+                self._data = max(self._data, asked + self._latency) + size * self._interval
+                self._bursts.append(self._data)
+                self._asked = asked
+        # The last row leaves room for the next command while it waits for the memory.
+        self._free[Engine.LOAD] = max(ready + step["m"] + 1, passed - _ROOM)
         return begin, ready, self._data + _KEEP
+
+    def _burst_sizes(self, step: Step, row: int) -> Iterator[int]:
+        """Yield the words of each burst of a row of a LOAD."""
+        longest, width = burst_words(self._config), self._config.mem_bytes
+        addr = (step["dram_addr"] + row * step["dram_stride"]) // width
+        end = addr + -(-step["row_bytes"] // width)
+        while addr < end:
+            size = min(longest - addr % longest, end - addr)
+            yield size
+            addr += size
 
     def _instruction(self, address: int) -> Instruction:
         if address not in self._decoded:

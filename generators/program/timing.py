@@ -30,10 +30,9 @@ class Reads:
     begin: int
     end: int
     banks: tuple[int | None, int | None]
-    """Of the activations, which take every cycle, and of the weights, where any are read."""
+    """Of the activations, which take every cycle, and of the weights, where either are read."""
     lines: int
-    """Stored lines of weights in every ``cycles``."""
-    cycles: int
+    """Stored lines of weights, evenly over these cycles."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class VectorTiming:
         }
         now, left = begin, float(beats)
         for reads in others:
-            if not banks or reads.end <= now:
+            if not banks or reads.end <= max(now, reads.begin):
                 continue
             if now + left <= reads.begin:
                 break
@@ -126,7 +125,7 @@ class VectorTiming:
             if reads.banks[0] in banks:
                 share = 0.0
             elif reads.banks[1] in banks:
-                share = max(1 - reads.lines / reads.cycles, 0.0)
+                share = max(1 - reads.lines / (reads.end - reads.begin), 0.0)
             if share * (reads.end - now) >= left:
                 left /= share
                 break
@@ -268,7 +267,7 @@ class MatrixTiming:
         end, before, loaded = self._end, self._before, self._loaded
         tiles = self._tiles(step)
         inner_tiles = -(-step["k"] // config.rows)
-        first = -1
+        first = first_line = -1
         count = parts(step, config)
         # Of rows in pairs the tile columns begin with one parity and the other by turns.
         turns = config.beat_lanes >= config.cols and m % 2 == 0 and step["acc_stride"] & 1
@@ -286,7 +285,7 @@ class MatrixTiming:
             if shared and tile < len(tiles) - 1:
                 end += stored[tile]
             if first < 0:
-                first = begin
+                first, first_line = begin, line
             if (m == 1 or turns) and product and b_bank is None:
                 row = step["acc_addr"] + tile // inner_tiles * step["acc_stride"]
                 for cycle in range(m * count):
@@ -302,8 +301,10 @@ class MatrixTiming:
         # A command's last tile leaves the walker as its lines are asked for.
         self._accept = max(self._accept_next, taken + len(tiles), loaded - 1 - config.registered)
         self._accept_next = loaded
-        cycles = max(m * count, *(lines for lines, _ in tiles))
-        self.reads.append(Reads(first, end, (a_bank, b_bank), max(stored), cycles))
+        if late:
+            # The first tile's weights come before any activation.
+            self.reads.append(Reads(first_line, first, (None, b_bank), stored.pop(0)))
+        self.reads.append(Reads(first, end, (a_bank, b_bank), sum(stored)))
         return first, taken, end + self._settle
 
     def _add(self, now: int, parity: int) -> None:
@@ -322,7 +323,7 @@ class MatrixTiming:
         self._end = self._before = self._loaded = done - self._settle
         self._accept = self._accept_next = done
         banks = step["a_addr"] // config.bank_bytes, step["b_addr"] // config.bank_bytes
-        self.reads.append(Reads(taken, done, banks, 1, 1))
+        self.reads.append(Reads(taken, done, banks, done - taken))
         return taken, taken, done
 
     def _stored(self, step: Step, tiles: Iterable[tuple[int, int]]) -> list[int]:
