@@ -1,5 +1,6 @@
 """The token of padding in inputs of encoders that give the tokens behind it other positions."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,3 +62,7 @@ def test_a_graph_that_masks_its_padding(tmp_path: Path) -> None:
     (expected,) = session.run(None, {"x": np.array([[1, 2, PADDING, PADDING]])})
     found = source.floats(source.prepare(np.array([1, 2])))
     np.testing.assert_allclose(found, expected[0, :2], rtol=1e-4, atol=1e-5)
+    # Of an input of any rank each number is a token.
+    several = replace(source, shape=(2, 2))
+    with pytest.raises(InputError, match=f"must be without its padding, token {PADDING}, which it"):
+        several.check(np.array([[[1, PADDING], [2, 5]]]))

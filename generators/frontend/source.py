@@ -106,7 +106,7 @@ class Source:
 
         Their shape is another one than the model takes, or a token is the padding.
         """
-        numbers = inputs[..., 0] if inputs.ndim == 3 else inputs
+        numbers = inputs[..., 0] if self.types and inputs.ndim == 3 else inputs
         if self.padding is not None and (numbers == self.padding).any():
             raise InputError(
                 f"Inputs of model {self.description.name} must be without its padding, token "
