@@ -263,8 +263,8 @@ def test_heads_are_used_or_named(tmp_path) -> None:
     write_folder(tmp_path, CONFIG | {"architectures": ["BertForSequenceClassification"]}, tensors)
     message = (
         f"Weights {tmp_path}/model.safetensors lack the classifier of "
-        "BertForSequenceClassification: one of classifier, classifier.out_proj, classifier with "
-        "the layer in front of it"
+        "BertForSequenceClassification: one of classifier, classifier.out_proj with the layer in "
+        "front of it"
     )
     refused(message, load_source, str(tmp_path))
 

@@ -124,7 +124,8 @@ def _classifier(folder: Folder, kind: str) -> Head:
             return head
     raise InputError(
         f"Weights {folder.weights_path} lack the classifier of {folder.architecture}: "
-        f"one of {', '.join(last for _, last, _ in _HIDDEN[1:])} with the layer in front of it"
+        f"one of {', '.join(dict.fromkeys(last for _, last, _ in _HIDDEN))} with the layer in "
+        "front of it"
     )
 
 
