@@ -61,7 +61,10 @@ def _differences(
         expected = reference(*given)
         if isinstance(source, Source) and is_hugging_face(path):
             expected = _pooled(source, expected)
-        found = _floats(source, given).reshape(expected.shape)
+        found = _floats(source, given)
+        if isinstance(source, TextSource):  # a graph of a fixed length fills the rows behind a text
+            expected = expected.reshape(-1, expected.shape[-1])[: len(found)]
+        found = found.reshape(expected.shape)
         yield float(np.abs(found - expected).max() / (np.abs(expected).max() or 1.0))
 
 

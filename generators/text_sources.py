@@ -170,7 +170,8 @@ def is_text(model: str) -> bool:
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     """Return the language model of a name or a path.
 
-    ``checkpoint`` is a file of llama2.c (``.bin``), with its tokenizer in another; or a folder
+    ``checkpoint`` is a file of llama2.c (``.bin``), with its tokenizer in another, without which
+    texts are token numbers; or a folder
     with config.json and model.safetensors, as Hugging Face's libraries write them, of Llama,
     GPT-2 or their kin, or with decoder.toml and weights.safetensors, where ``tokenizer`` is its own
     tokenizer.json if not given, or its own vocab.json where each token is a character; or the name
@@ -203,9 +204,9 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     if path.suffix != LLAMA2C_SUFFIX:
         refuse_other(path)
     model, weights = load_llama2c(path)
-    if tokenizer is None:
-        raise InputError(f"Checkpoint {path} needs a tokenizer")
-    known = Llama2cTokenizer(tokenizer, model.vocabulary)
+    known: TokenizerLike = NumberTokenizer(model.vocabulary)
+    if tokenizer is not None:
+        known = Llama2cTokenizer(tokenizer, model.vocabulary)
     return TextSource(model, weights, known, tokenizer)
 
 

@@ -10,6 +10,7 @@ from arch.errors import InputError
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.golden import GoldenModel
+from generators.lower.banks import LATENCY
 from generators.quantize.options import Quantization
 from generators.reference.floats import forward
 from generators.sources import load_source
@@ -26,25 +27,28 @@ _DECODERS = PRESETS["story"]
 _SEED = 2
 
 
-def try_model(path: Path) -> dict[str, Any]:
+def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dict[str, Any]:
     """Run a model on random inputs on the golden machine, against its integer and float references.
 
+    ``tokens`` is the number of tokens of an encoder that does not fix it, ``tokenizer`` the
+    file of a checkpoint of llama2.c.
     ``mismatches`` counts the tensors that are not those of the integer reference, ``cosine`` is
-    the least cosine similarity of an output of the whole model to the floats'; ``machine`` and
-    ``host`` tell what runs where. Where the model is refused, ``refused`` is the sentence and the
-    others are None.
+    the least cosine similarity of an output of the whole model to the floats', ``cycles`` the
+    prediction for a run at full length, of a decoder for a token at the last place; ``machine``
+    and ``host`` tell what runs where. Where the model is refused, ``refused`` is the sentence and
+    the others are None.
     """
-    none = dict.fromkeys(("machine", "host", "unused", "tensors", "mismatches", "cosine"))
+    none = dict.fromkeys(("machine", "host", "unused", "tensors", "mismatches", "cosine", "cycles"))
     try:
         if is_text(str(path)):
-            return {**none, **_decoder(path, _DECODERS), "refused": None}
-        return {**none, **_encoder(path, _ENCODERS), "refused": None}
+            return {**none, **_decoder(path, tokenizer, _DECODERS), "refused": None}
+        return {**none, **_encoder(path, tokens, _ENCODERS), "refused": None}
     except InputError as error:
         return {**none, "refused": str(error)}
 
 
-def _encoder(path: Path, config: Config) -> dict[str, Any]:
-    source = load_source(str(path))
+def _encoder(path: Path, tokens: int, config: Config) -> dict[str, Any]:
+    source = load_source(str(path), tokens)
     model, rng = source.description, np.random.default_rng(_SEED)
     samples = [source.prepare(source.random(rng)) for _ in range(_SAMPLES)]
     compiled = compile_model(model, source.weights, samples, config, Options(search=False))
@@ -71,11 +75,12 @@ def _encoder(path: Path, config: Config) -> dict[str, Any]:
         "tensors": tensors,
         "mismatches": mismatches,
         "cosine": min(cosines),
+        "cycles": compiled.predict(LATENCY).cycles,
     }
 
 
-def _decoder(path: Path, config: Config) -> dict[str, Any]:
-    source = load_text(str(path))
+def _decoder(path: Path, tokenizer: Path | None, config: Config) -> dict[str, Any]:
+    source = load_text(str(path), tokenizer)
     model, rng = source.description, np.random.default_rng(_SEED)
     length = min(_LENGTH, model.positions)
     texts = rng.integers(0, model.vocabulary, (_TEXTS, length)).tolist()
@@ -98,4 +103,5 @@ def _decoder(path: Path, config: Config) -> dict[str, Any]:
         "tensors": tensors,
         "mismatches": mismatches,
         "cosine": min(cosines),
+        "cycles": program.predict(program.cache.capacity - 1, LATENCY).cycles,
     }

@@ -54,6 +54,14 @@ def test_every_array_finds_its_place(tmp_path) -> None:
     assert weights["words"][3, 4] == 3 * 12 + 4
 
 
+def test_without_a_tokenizer_texts_are_token_numbers(tmp_path) -> None:
+    path = tmp_path / "toy.bin"
+    path.write_bytes(checkpoint(SIZES))
+    source = load_text(str(path))
+    assert source.tokenizer.encode("3 6 0") == [3, 6, 0]
+    assert source.tokenizer_file is None
+
+
 def test_checkpoints_that_are_refused(tmp_path) -> None:
     path = tmp_path / "toy.bin"
     message = f"Cannot read checkpoint {path}: No such file or directory"

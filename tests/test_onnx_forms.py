@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from generators import comparison
 from generators.frontend.onnx.importer import load_onnx
 from generators.frontend.onnx.text import load_onnx_text
 from generators.inspection import inspect
 from generators.reference.floats import forward
 from generators.sources import load_source
+from generators.text_sources import load_text
 from tb.try_model import try_model
 from tests.test_onnx_opsets import FLOAT, Opset, agrees, helper, onnx, runtime
 
@@ -250,6 +252,14 @@ def test_a_bias_in_the_head_of_a_language_model(words, tmp_path) -> None:
     found = forward(model, weights, ids)["logits"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     runs(path)
+
+
+def test_a_text_that_is_shorter_than_a_graph_is_compared(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(comparison, "_LENGTH", 2)
+    path = language_model(tmp_path / "model.onnx", 20)
+    found = comparison.compare(load_text(str(path)), path)
+    assert found["refused"] is None
+    assert 0 < found["difference"] < comparison.NEAR
 
 
 def test_a_language_model_without_its_head(tmp_path) -> None:

@@ -1,35 +1,103 @@
-"""Trained models that others published, tried as they are: `python -m tools.published FOLDER`."""
+"""Trained models that others published, tried as they are.
 
+`python -m tools.published FOLDER [NAME ...]` tries those that are named, or all, and writes the
+page. FOLDER holds the files of each under its name, as the list has them; the list's sources are
+public repositories at a commit and packages at a version. Results of a trial are kept in FOLDER.
+"""
+
+import argparse
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
+from arch.errors import InputError
 from arch.tables import read_table
+from generators.comparison import NEAR, compare
+from generators.sources import load_source
+from generators.text_sources import is_text, load_text
+from tb.try_model import try_model
 
 LIST = Path(__file__).with_suffix(".toml")
 PAGE = Path(__file__).parents[1] / "docs" / "published.md"
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
+_HEAD = ("model", "source", "licence", "form", "kind", "runs", "cosine", "difference", "cycles")
+
+
+def checked(folder: Path, name: str, one: dict[str, Any]) -> Path:
+    """Return the path to give to `celosia run`, of a file whose hash is that of the list."""
+    path = folder / name
+    file = path / ("model.safetensors" if one["form"] == "safetensors" else Path(one["path"]).name)
+    if not file.is_file():
+        raise InputError(f"File {file} is missing; take {one['path']} of {one['source']}")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != one["sha256"]:
+        raise InputError(f"File {file} is not that of {one['source']} at {one['at']}")
+    return path if one["form"] == "safetensors" else file
+
+
+def trial(path: Path, tokens: int, tokenizer: Path | None) -> dict[str, Any]:
+    """Return the results of :func:`tb.try_model.try_model`, and ``difference``.
+
+    That is the largest difference of the import's floats from the outputs of the model's own
+    library, relative to the largest output; None where there is no library to compare with.
+    """
+    result = try_model(path, tokens, tokenizer)
+    if result["refused"] is not None:
+        result["refused"] = result["refused"].replace(f"{path.parent}/", "")
+    else:
+        text = is_text(str(path))
+        source = load_text(str(path), tokenizer) if text else load_source(str(path), tokens)
+        result["difference"] = compare(source, path, tokens)["difference"]
+    return result
+
+
+def right(row: dict[str, Any]) -> bool:
+    """Return whether a model was accepted, and has the outputs of its own library."""
+    return row["refused"] is None and not row["mismatches"] and (row["difference"] or 0) <= NEAR
+
+
+def cells(row: dict[str, Any] | None) -> tuple[str, ...]:
+    """Return the cells of a trial: whether it runs, its cosine, difference and cycles."""
+    if row is None:
+        return ("not tried", "", "", "")
+    if row["refused"] is not None:
+        why = row["refused"].partition(" is not run: ")[2] or row["refused"]
+        return (f"refused: {why.partition(' (node ')[0]}".replace("|", "\\|"), "", "", "")
+    difference = "" if row["difference"] is None else f"{row['difference']:.0e}"
+    runs = "yes" if right(row) else "differs"
+    return (runs, f"{row['cosine']:.3f}", difference, f"{row['cycles']:,}")
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return the list as a table, with what ``rows`` hold of a trial, by the model's name."""
-    lines = [
-        "| model | source | licence | form | kind | runs | cosine | cycles |",
-        "|---" * 8 + "|",
-    ]
+    lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     for name, one in read_table(LIST).items():
-        row = rows.get(name, {})
-        at = one["at"][:10]
-        cells = (name, f"{one['source']} {at}", one["licence"], one["form"], one["kind"])
-        lines.append(f"| {' | '.join(cells)} | {row.get('runs', 'not tried')} | | |")
+        start = (name, f"{one['source']} {one['at'][:10]}", one["licence"], one["form"])
+        lines.append(f"| {' | '.join((*start, one['kind'], *cells(rows.get(name))))} |")
     return "\n".join(lines)
 
 
-def write_page(rows: dict[str, dict[str, Any]]) -> None:
-    """Write the table into the page between its marks."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}", encoding="utf-8")
+def main() -> None:
+    """Try models and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    given = parser.parse_args()
+    listed, kept = read_table(LIST), given.folder / "results.json"
+    rows = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    for name in given.names or listed:
+        one = listed[name]
+        path = checked(given.folder, name, one)
+        beside = one["form"] == "llama2.c" and "beside" in one
+        tokenizer = path.with_name(Path(one["beside"]).name) if beside else None
+        rows[name] = trial(path, one.get("tokens", 0), tokenizer)
+        print(f"{name}: {', '.join(cells(rows[name]))}", flush=True)
+        kept.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+        text = PAGE.read_text(encoding="utf-8")
+        before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+        text = f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}"
+        PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write_page({})
+    main()
