@@ -17,7 +17,6 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from tests.support.edits import DATA, tensors_of, write
 
 from arch.errors import InputError
 from arch.presets import PRESETS, load
@@ -30,6 +29,7 @@ from generators.verilog.units import UNITS, make_accelerator, make_unit
 from generators.verilog.verilog import to_verilog
 from tb.text_session import TextSession
 from tb.texts_session import TextsSession
+from tools.folder_edits import DATA, tensors_of, write
 
 ROOT = Path(__file__).parents[1]
 TABLE = tomllib.loads(Path(__file__).with_name("gate.toml").read_text(encoding="utf-8"))
