@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from arch.errors import InputError
 from generators.export.text_folder import load_compiled_text
 from generators.frontend.pieces import REPLACEMENT
 from generators.sample_files import read_samples
@@ -36,9 +37,15 @@ def test_sentences_are_what_an_encoder_was_trained_with(tmp_path: Path, kind: Ki
     folder = tmp_path / "model"
     encoder_folder(kind, folder)
     tokenizer = reference(folder)
-    texts = [one for one in TEXTS if one.strip()]
-    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     source = load_source(str(folder))
+    texts = [text for text in TEXTS if text.strip()]
+    padded = [text for text in texts if source.padding in tokenizer(text)["input_ids"]]
+    for text in padded:
+        with pytest.raises(InputError, match=r"must be without its padding, token 1, "):
+            source.prepare(source.encode(text))
+    assert len(padded) <= 1
+    texts = [text for text in texts if text not in padded]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     found = read_samples(tmp_path / "texts.txt", source)
     right = [
         tokenizer(one, truncation=True, max_length=min(128, tokenizer.model_max_length))[
