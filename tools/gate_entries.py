@@ -103,10 +103,10 @@ def _digest(parts: Iterable[object]) -> str:
 def _unit(unit: str, line: str) -> Entry:
     source, *fields = line.split()
     try:
-        component = make_unit(unit, load(source, fields))
+        verilog = to_verilog(make_unit(unit, load(source, fields)), "top")
     except InputError:
         return {"verilog": "refused"}
-    return {"verilog": verilog_hash(to_verilog(component, "top"))}
+    return {"verilog": verilog_hash(verilog)}
 
 
 def _accelerator(line: str) -> Entry:
