@@ -75,20 +75,24 @@ def fit_part(
     synthesis counts the rest, which takes minutes; ``tell`` is called before each such step.
 
     Raises :class:`InputError` if the design needs more than the device has; the sentence names the
-    resource and, if one was found, a field with a value that fits.
+    resource and a field with a value that fits, or the values that were tried and do not fit.
     """
     try:
         return _fit(make(config), top, device, tell)
     except _OverfullError as error:
         refused = error
     tell(f"{refused}. Search for a configuration that fits")
+    tried = []
     for field, value in _smaller(config, make, device, refused):
+        tried.append(f"{field}={value}")
         try:
             _fit(make(config.replace(**{field: value})), top, device, tell)
         except _OverfullError:
             continue
         raise InputError(f"{refused}; it fits with --set {field}={value}")
-    raise InputError(f"{refused}; take a smaller configuration, such as --config tiny")
+    raise InputError(
+        f"{refused}; {', '.join(tried) or 'half of any one field'} does not fit either"
+    )
 
 
 def family_needs(verilog: str) -> str:
