@@ -1,1 +1,3 @@
 """The contract that every other package reads: configuration, instruction set, numerics."""
+
+assert __name__ == "celosia.arch", "import celosia.arch: arch alone would be a second copy"

@@ -13,9 +13,9 @@ that are 0 may be left out; a ``#`` starts a comment::
 
 import re
 
-from arch.errors import ProgramError
-from arch.instruction import Instruction, Operand
-from arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.arch.errors import ProgramError
+from celosia.arch.instruction import Instruction, Operand
+from celosia.arch.isa import DEFINITIONS, Engine, Opcode
 
 _VALUE = re.compile(r"(?:(?P<immediate>-?(?:0x[0-9a-fA-F]+|\d+))(?:\+|$))?(?:r(?P<register>\d+))?")
 

@@ -6,9 +6,9 @@ import tomllib
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from arch.errors import InputError
-from arch.fields import Fields
-from arch.rules import check_ranges, check_rules, check_types
+from celosia.arch.errors import InputError
+from celosia.arch.fields import Fields
+from celosia.arch.rules import check_ranges, check_rules, check_types
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from arch.tables import own_table
+from celosia.arch.tables import own_table
 
 DELAYS = 8
 """Read delays of each byte lane."""

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from arch.formats import EXPONENT_BITS, FORMATS, OPERAND_BITS, SCALE_BITS, WeightFormat
-from arch.protection import protection
+from celosia.arch.formats import EXPONENT_BITS, FORMATS, OPERAND_BITS, SCALE_BITS, WeightFormat
+from celosia.arch.protection import protection
 
 
 def next_power_of_two(value: int) -> int:
@@ -13,7 +13,7 @@ def next_power_of_two(value: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """Fields of :class:`arch.config.Config`, not checked yet."""
+    """Fields of :class:`celosia.arch.config.Config`, not checked yet."""
 
     name: str = "custom"
     """Name of the configuration; part of no circuit."""
@@ -121,7 +121,7 @@ class Fields:
 
     weight_formats: str = ""
     """Formats of fewer bits that weights may be stored in, names with commas between
-    (``arch.formats``)."""
+    (``celosia.arch.formats``)."""
     weight_group: int = 0
     """Inputs of a column that may have a scale together, a multiple of rows (weights); 0: only
     output channels have scales."""
@@ -135,7 +135,7 @@ class Fields:
     its temperature."""
     protect: str = "none"
     """Check bits in memories and copies of registers: ``none``, ``detect``, ``correct``, or
-    ``UNIT=LEVEL`` of some, parted by commas; the units are those of ``arch.protection``."""
+    ``UNIT=LEVEL`` of some, parted by commas; the units are those of ``celosia.arch.protection``."""
 
     counters: bool = True
     """Products, words moved, and what engines and array do in each cycle are counted; without it

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 
 @contextmanager

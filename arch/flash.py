@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from arch.errors import InputError
-from arch.tables import own_table
+from celosia.arch.errors import InputError
+from celosia.arch.tables import own_table
 
 WAKE = 0xAB
 """Command that ends the power-down in which some FPGAs leave the flash that they have read."""
@@ -133,7 +133,7 @@ def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashBoot:
-    """A chip with an image (``arch.power_on``) from a byte address on, read by so many lanes."""
+    """A chip whose image (``celosia.arch.power_on``) begins at a byte address, and its lanes."""
 
     chip: FlashChip
     addr: int

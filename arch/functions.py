@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], Floats]

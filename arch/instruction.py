@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from arch.errors import ProgramError
-from arch.isa import (
+from celosia.arch.errors import ProgramError
+from celosia.arch.isa import (
     DEFINITIONS,
     FLAG_SHIFT,
     IMMEDIATE_WIDTH,

@@ -21,7 +21,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from arch.tables import own_table
+from celosia.arch.tables import own_table
 
 WORD_WIDTH = 32
 IMMEDIATE_WIDTH = 28

@@ -4,7 +4,7 @@ import enum
 import hashlib
 from dataclasses import dataclass
 
-from arch.config import Config
+from celosia.arch.config import Config
 
 VERSION = 1
 """Version of the protocol, the first thing that HELLO tells."""

@@ -1,6 +1,6 @@
 """Names of models, configurations and classes, which go into generated files and to terminals."""
 
-from arch.errors import InputError, InputTypeError
+from celosia.arch.errors import InputError, InputTypeError
 
 LONGEST = 255
 """Characters of a name, at most."""

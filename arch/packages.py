@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 
 def library(module: str, who: str, package: str, extra: str = "") -> Any:

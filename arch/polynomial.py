@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from arch.functions import Function
+from celosia.arch.errors import InputError
+from celosia.arch.functions import Function
 
 FRACTION_WIDTH = 22
 """Bits after the leading one of an operand that a reciprocal looks at (bits)."""

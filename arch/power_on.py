@@ -8,9 +8,9 @@ before it. Numbers are least significant byte first.
 import enum
 import zlib
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.link import fingerprint
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.link import fingerprint
 
 MAGIC = b"CEL\x01"
 """First bytes of an image; the last of them is the version of its form."""

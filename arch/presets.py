@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.files import read_toml
-from arch.micro.config import MicroConfig
-from arch.tables import own_table
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.files import read_toml
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.tables import own_table
 
 
 def _preset(name: str, microcoded: bool = False, **values: Any) -> Config:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import combinations
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 LEVELS = ("none", "detect", "correct")
 """No code; a parity bit a part; a code that corrects one wrong bit of a part and detects two."""

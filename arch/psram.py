@@ -4,8 +4,8 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from arch.errors import InputError
-from arch.tables import own_table
+from celosia.arch.errors import InputError
+from celosia.arch.tables import own_table
 
 COMMAND = 3
 """Periods of the chip's clock that a command takes; the last one counts as latency, too."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from arch.isa import IMMEDIATE_WIDTH, REGISTERS, Engine
-from arch.tables import own_table
-from arch.templates import rendered
+from celosia.arch.isa import IMMEDIATE_WIDTH, REGISTERS, Engine
+from celosia.arch.tables import own_table
+from celosia.arch.templates import rendered
 
 IDENTITY = 0xCE105A01
 """Value of ID; its low byte is the version of this register map."""

@@ -2,13 +2,13 @@
 
 from dataclasses import fields
 
-from arch.errors import InputError, InputTypeError
-from arch.fields import Fields
-from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
-from arch.names import check_name
-from arch.protection import protection
-from arch.sparse import ENTRY_WIDTH, MOST_LOADED, beat_bytes
-from arch.tables import own_table
+from celosia.arch.errors import InputError, InputTypeError
+from celosia.arch.fields import Fields
+from celosia.arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
+from celosia.arch.names import check_name
+from celosia.arch.protection import protection
+from celosia.arch.sparse import ENTRY_WIDTH, MOST_LOADED, beat_bytes
+from celosia.arch.tables import own_table
 
 ARRAYS = ("systolic", "tree")
 """Values of the field ``array``."""

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from arch.errors import InputError
-from arch.tables import own_table
+from celosia.arch.errors import InputError
+from celosia.arch.tables import own_table
 
 POSTPONED = 7
 """Refreshes that may be late at most, as makers state 8 or 9 average times between two."""

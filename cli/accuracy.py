@@ -4,13 +4,13 @@ from pathlib import Path
 
 import click
 
-from arch.errors import InputError
-from arch.presets import PRESETS
-from cli.options import json_option, seed_option
-from cli.output import progress, report
-from cli.paths import FILE, MODEL
-from generators.accuracy import accuracy_report
-from generators.closeness import closeness
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.cli.options import json_option, seed_option
+from celosia.cli.output import progress, report
+from celosia.cli.paths import FILE, MODEL
+from celosia.generators.studies.accuracy import accuracy_report
+from celosia.generators.studies.closeness import closeness
 
 _MOST_ROWS = 100_000_000
 

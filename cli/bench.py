@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
-from arch.config import Config
-from cli.bench_all import bench_all
-from cli.bench_boards import bench_boards
-from cli.bench_formats import bench_formats
-from cli.bench_pins import bench_pins
-from cli.format_options import Formats, format_options
-from cli.options import (
+from celosia.arch.config import Config
+from celosia.cli.bench_all import bench_all
+from celosia.cli.bench_boards import bench_boards
+from celosia.cli.bench_formats import bench_formats
+from celosia.cli.bench_pins import bench_pins
+from celosia.cli.format_options import Formats, format_options
+from celosia.cli.options import (
     config_options,
     equipped,
     json_option,
@@ -21,21 +21,21 @@ from cli.options import (
     size_options,
     times,
 )
-from cli.output import cycles_table, progress, report
-from cli.paths import MODEL
-from cli.tracing import RunTrace, trace_option
-from generators.bench.gemm_bench import bench_gemm, bench_shapes
-from generators.bench.gemm_shapes import shapes_named
-from generators.bench.sparse_bench import bench_sparse
-from generators.quantize.options import Quantization
-from tb.attention_bench import bench_attention
-from tb.compile_bench import bench_compile
-from tb.decode_bench import bench_decode
-from tb.harness_bench import bench_harness
-from tb.machines import make_machine
-from tb.memory_timing import FAR, SDRAM, MemoryTiming
-from tb.toggle_bench import bench_toggles
-from tb.trace_model import check_clocked
+from celosia.cli.output import cycles_table, progress, report
+from celosia.cli.paths import MODEL
+from celosia.cli.tracing import RunTrace, trace_option
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.studies.gemm_bench import bench_gemm, bench_shapes
+from celosia.generators.studies.gemm_shapes import shapes_named
+from celosia.generators.studies.sparse_bench import bench_sparse
+from celosia.tb.machine.memory_timing import FAR, SDRAM, MemoryTiming
+from celosia.tb.machine.simulators import make_machine
+from celosia.tb.models.trace_model import check_clocked
+from celosia.tb.speed.attention_bench import bench_attention
+from celosia.tb.speed.compile_bench import bench_compile
+from celosia.tb.speed.decode_bench import bench_decode
+from celosia.tb.speed.harness_bench import bench_harness
+from celosia.tb.speed.toggle_bench import bench_toggles
 
 
 @click.group()

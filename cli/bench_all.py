@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError, RunError
-from cli.options import json_option
-from cli.output import check_folder, progress, report, text, write_files
-from cli.paths import FILE
-from generators.cache import ROOT
-from tb.toolchain import environment
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.support.cache import ROOT
+from celosia.cli.options import json_option
+from celosia.cli.output import check_folder, progress, report, text, write_files
+from celosia.cli.paths import FILE
+from celosia.tb.machine.toolchain import environment
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ def measure(case: Case) -> dict[str, Any]:
 
     Raises :class:`RunError` where the command fails.
     """
-    main = "from cli.main import main; main()"
+    main = "from celosia.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", main, *shlex.split(case.words), "--json"],
-        cwd=ROOT,
+        cwd=ROOT.parent,
         env=environment(),
         capture_output=True,
         encoding="utf-8",

@@ -10,18 +10,18 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError, RunError
-from arch.link import fingerprint
-from cli.board_cases import CASES, Case, older_sources, read
-from cli.board_tables import PAGES, TODAY, refresh, row
-from cli.build import REPORT
-from cli.options import json_option
-from cli.output import check_folder, progress, report, warn, write_files
-from cli.paths import FILE
-from cli.rates import rates, renewed
-from fpga.boards import get_board
-from generators.cache import ROOT
-from tb.toolchain import environment
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.link import fingerprint
+from celosia.arch.support.cache import ROOT
+from celosia.cli.board_cases import CASES, Case, older_sources, read
+from celosia.cli.board_tables import PAGES, TODAY, refresh, row
+from celosia.cli.build import REPORT
+from celosia.cli.options import json_option
+from celosia.cli.output import check_folder, progress, report, warn, write_files
+from celosia.cli.paths import FILE
+from celosia.cli.rates import rates, renewed
+from celosia.fpga.boards import get_board
+from celosia.tb.machine.toolchain import environment
 
 
 @click.command("boards")
@@ -29,7 +29,7 @@ from tb.toolchain import environment
     "--out",
     "folder",
     type=FILE,
-    default=ROOT / "docs" / "reports",
+    default=ROOT.parent / "docs" / "reports",
     help="Folder of the reports; without it docs/reports.",
 )
 @click.option("--only", metavar="TEXT", default="", help="Only builds with this in their names.")
@@ -100,10 +100,10 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
                 _keep(case, folder, found | {"sources": TODAY})
                 return False
     with tempfile.TemporaryDirectory(prefix="celosia.") as work:
-        main = "from cli.main import main; main()"
+        main = "from celosia.cli.main import main; main()"
         done = subprocess.run(
             [sys.executable, "-c", main, "build", *case.words, "--out", work, "--json"],
-            cwd=ROOT,
+            cwd=ROOT.parent,
             env=environment(),
             capture_output=True,
             encoding="utf-8",

@@ -10,21 +10,21 @@ from typing import Any
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.formats import OPERAND_BITS
-from arch.presets import PRESETS
-from cli.options import json_option, memory_options, seed_option, simulator_option
-from cli.output import progress, report
-from fpga.boards import get_board
-from fpga.synthesis import count, synthesize
-from generators.quantize.options import Quantization
-from generators.verilog.units import make_unit
-from generators.verilog.verilog import to_verilog
-from hdl.sparse.engine import SparseMatrixEngine
-from tb.decode_bench import bench_decode
-from tb.machines import make_machine
-from tb.memory_timing import SDRAM, MemoryTiming
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.presets import PRESETS
+from celosia.cli.options import json_option, memory_options, seed_option, simulator_option
+from celosia.cli.output import progress, report
+from celosia.fpga.boards import get_board
+from celosia.fpga.synthesis import count, synthesize
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.verilog.units import make_unit
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.sparse.engine import SparseMatrixEngine
+from celosia.tb.machine.memory_timing import SDRAM, MemoryTiming
+from celosia.tb.machine.simulators import make_machine
+from celosia.tb.speed.decode_bench import bench_decode
 
 BOARD = "ulx3s_85f"
 """Board whose device areas are of."""

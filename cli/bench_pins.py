@@ -7,26 +7,26 @@ from typing import Any
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from cli.board import opened
-from cli.board_options import board_options, checked_clock
-from cli.format_options import Formats, format_options
-from cli.model_options import searched
-from cli.options import equipped, given_options, json_option, seed_option
-from cli.output import progress, report
-from cli.paths import FILE
-from fpga.boards import Board
-from generators.compiler import Options, compile_model
-from generators.graph import Decoder
-from generators.quantize.options import Quantization
-from generators.sources import load_source
-from generators.text_compiler import compile_text
-from generators.text_shapes import SHAPES, untrained
-from tb.inference import infer
-from tb.memory_timing import ONCHIP
-from tb.run_inputs import Files, check_room, read_inputs
-from tb.text_session import TextSession
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.cli.board import opened
+from celosia.cli.board_options import board_options, checked_clock
+from celosia.cli.format_options import Formats, format_options
+from celosia.cli.model_options import searched
+from celosia.cli.options import equipped, given_options, json_option, seed_option
+from celosia.cli.output import progress, report
+from celosia.cli.paths import FILE
+from celosia.fpga.boards import Board
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_shapes import SHAPES, untrained
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.tb.machine.memory_timing import ONCHIP
+from celosia.tb.models.inference import infer
+from celosia.tb.models.run_inputs import Files, check_room, read_inputs
+from celosia.tb.models.text_session import TextSession
 
 SAMPLE = 32
 """Tokens of the text that weights of no model are calibrated on."""

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.link import fingerprint
-from cli.board_options import board_options, flash_option, flashed
-from cli.paths import FILE, read_bytes
-from fpga.boards import Board
-from fpga.ddr3.around import modelled
-from fpga.ddr3.core import Core, make_core
-from fpga.device import Device, known_config
-from fpga.flash import check_image
-from fpga.top import BoardTop
-from tb.board import ModelledDdr3, SimulatedBoard
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.link import fingerprint
+from celosia.cli.board_options import board_options, flash_option, flashed
+from celosia.cli.paths import FILE, read_bytes
+from celosia.fpga.boards import Board
+from celosia.fpga.ddr3.around import modelled
+from celosia.fpga.ddr3.core import Core, make_core
+from celosia.fpga.device import Device, known_config
+from celosia.fpga.flash import check_image
+from celosia.fpga.top import BoardTop
+from celosia.tb.machine.simulated_board import ModelledDdr3, SimulatedBoard
 
 DIVISOR = 4
 """Cycles of a bit: as few as a receiver can do with, so that little time is simulated."""

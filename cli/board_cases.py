@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arch.config import Config
-from arch.tables import read_table
-from cli.board_options import resolve_board
-from fpga.boards import BOARDS, Board
-from fpga.build import board_design, unit_design
-from generators.verilog.units import make_unit
+from celosia.arch.config import Config
+from celosia.arch.tables import read_table
+from celosia.cli.board_options import resolve_board
+from celosia.fpga.boards import BOARDS, Board
+from celosia.fpga.build import board_design, unit_design
+from celosia.generators.verilog.units import make_unit
 
 
 @dataclass(frozen=True)

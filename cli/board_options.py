@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.formats import OPERAND_BITS
-from arch.micro.config import MicroConfig
-from arch.presets import PRESETS, load, stated
-from arch.rules import PACKED_WIDTH
-from cli.options import grouped, override_option
-from fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_flash, with_sdram
-from hdl.arithmetic.multiplier import HARDWARE_WIDTH
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.presets import PRESETS, load, stated
+from celosia.arch.rules import PACKED_WIDTH
+from celosia.cli.options import grouped, override_option
+from celosia.fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_flash, with_sdram
+from celosia.hdl.arithmetic.multiplier import HARDWARE_WIDTH
 
 _MOST_MHZ = 1000
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from arch.errors import InputError
-from cli.board_cases import BOARD_CASES, CASES, UNITS, Case
-from cli.output import text
-from cli.rates import RATES, SPEEDS
-from fpga.devices import RESOURCES
-from generators.cache import ROOT
+from celosia.arch.errors import InputError
+from celosia.arch.support.cache import ROOT
+from celosia.cli.board_cases import BOARD_CASES, CASES, UNITS, Case
+from celosia.cli.output import text
+from celosia.cli.rates import RATES, SPEEDS
+from celosia.fpga.devices import RESOURCES
 
 TODAY = "today's"
 """The field ``sources`` of a report whose design today's sources give as well."""
@@ -92,7 +92,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {' | '.join(text(value) for value in one.values())} |"
 
 
-PAGES = (ROOT / "docs" / "boards.md", ROOT / "README.md")
+PAGES = (ROOT.parent / "docs" / "boards.md", ROOT.parent / "README.md")
 """The pages that have tables."""
 
 TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table}

@@ -9,17 +9,17 @@ from typing import Any
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from cli.board_options import board_options, checked_clock, flash_option, flashed
-from cli.options import check_unit, json_option
-from cli.output import check_folder, report, write_files
-from cli.paths import FILE
-from cli.rates import MODEL, SPEEDS, rates, renewed
-from fpga.boards import Board
-from fpga.build import Build, board_design, build_board, build_unit, unit_design
-from fpga.devices import RESOURCES
-from generators.verilog.units import UNITS, make_unit
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.cli.board_options import board_options, checked_clock, flash_option, flashed
+from celosia.cli.options import check_unit, json_option
+from celosia.cli.output import check_folder, report, write_files
+from celosia.cli.paths import FILE
+from celosia.cli.rates import MODEL, SPEEDS, rates, renewed
+from celosia.fpga.boards import Board
+from celosia.fpga.build import Build, board_design, build_board, build_unit, unit_design
+from celosia.fpga.devices import RESOURCES
+from celosia.generators.verilog.units import UNITS, make_unit
 
 REPORT = "report.json"
 """Name of the report's file."""

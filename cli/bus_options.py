@@ -3,12 +3,12 @@
 import click
 from amaranth.lib.wiring import Component
 
-from arch.config import Config
-from arch.errors import InputError
-from cli.options import given_options, grouped
-from generators.verilog.names import check_module_name, check_top_name
-from generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
-from tb.plain_testbench import Attachment
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.cli.options import given_options, grouped
+from celosia.generators.verilog.names import check_module_name, check_top_name
+from celosia.generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
+from celosia.tb.models.plain_testbench import Attachment
 
 _OPTIONS = (
     click.option(
@@ -70,7 +70,7 @@ attachment_options = grouped("attachment", _attachment, *_OPTIONS)
 def attached(config: Config, attachment: Attachment) -> Component:
     """Return the accelerator with its ports behind buses.
 
-    Raises :class:`InputError` as :func:`generators.verilog.units.make_accelerator`.
+    Raises :class:`InputError` as :func:`celosia.generators.verilog.units.make_accelerator`.
     """
     it = attachment
     return make_accelerator(config, it.bus, it.addr_width, it.base, it.control)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from cli.options import grouped
-from cli.output import progress
-from cli.paths import FILE
-from generators.campaign.case import Campaign, Job, Outcome, sources
-from generators.campaign.run import run_campaign
-from generators.campaign.store import Store
-from generators.campaign.workers import Workers
+from celosia.cli.options import grouped
+from celosia.cli.output import progress
+from celosia.cli.paths import FILE
+from celosia.generators.campaign.case import Campaign, Job, Outcome, sources
+from celosia.generators.campaign.run import run_campaign
+from celosia.generators.campaign.store import Store
+from celosia.generators.campaign.workers import Workers
 
 
 @dataclass(frozen=True)

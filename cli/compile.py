@@ -8,34 +8,34 @@ from typing import Any
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.micro.config import MicroConfig
-from cli.bus_options import attached, attachment_options, check_modules, top_option
-from cli.format_options import Formats, format_options
-from cli.model_options import ModelOptions, model_options, searched
-from cli.options import config_choice, equipped, given_options, json_option, memory_options
-from cli.output import check_folder, progress, report, say, warn, write_files
-from cli.paths import FILE, MODEL
-from cli.prompt_options import prompts_option
-from cli.text_options import DecoderOptions, decoder_options
-from generators.compiler import compile_model
-from generators.export.c_model import c_files
-from generators.export.c_text import text_c_files
-from generators.export.folder import outdated, with_digests
-from generators.export.package import MANIFEST, package
-from generators.export.text_package import text_package
-from generators.sources import load_source
-from generators.text_sources import is_text
-from generators.verilog.manifest import manifest
-from generators.verilog.verilog import to_verilog
-from tb.export_inputs import COUNT, export_inputs, read_names
-from tb.memory_timing import FAR, MemoryTiming
-from tb.model_testbench import golden_outputs, model_testbench
-from tb.plain_testbench import TOP, Attachment
-from tb.run_inputs import Files, check_room
-from tb.text_samples import text_samples
-from tb.text_testbench import text_testbench
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.micro.config import MicroConfig
+from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
+from celosia.cli.format_options import Formats, format_options
+from celosia.cli.model_options import ModelOptions, model_options, searched
+from celosia.cli.options import config_choice, equipped, given_options, json_option, memory_options
+from celosia.cli.output import check_folder, progress, report, say, warn, write_files
+from celosia.cli.paths import FILE, MODEL
+from celosia.cli.prompt_options import prompts_option
+from celosia.cli.text_options import DecoderOptions, decoder_options
+from celosia.generators.export.c_model import c_files
+from celosia.generators.export.c_text import text_c_files
+from celosia.generators.export.folder import outdated, with_digests
+from celosia.generators.export.package import MANIFEST, package
+from celosia.generators.export.text_package import text_package
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import is_text
+from celosia.generators.lower.encoder_compiler import compile_model
+from celosia.generators.verilog.manifest import manifest
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.machine.memory_timing import FAR, MemoryTiming
+from celosia.tb.models.export_inputs import COUNT, export_inputs, read_names
+from celosia.tb.models.model_testbench import golden_outputs, model_testbench
+from celosia.tb.models.plain_testbench import TOP, Attachment
+from celosia.tb.models.run_inputs import Files, check_room
+from celosia.tb.models.text_samples import text_samples
+from celosia.tb.models.text_testbench import text_testbench
 
 Written = dict[str, str | bytes]
 ENCODER_ONLY = (

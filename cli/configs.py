@@ -5,11 +5,11 @@ from dataclasses import asdict
 
 import click
 
-from arch.errors import InputError
-from arch.presets import PRESETS
-from cli.board_options import resolve_board
-from cli.options import json_option
-from cli.output import report
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.cli.board_options import resolve_board
+from celosia.cli.options import json_option
+from celosia.cli.output import report
 
 _SHOWN = ("rows", "cols", "lanes", "scratchpad_bytes", "acc_depth", "mem_width")
 

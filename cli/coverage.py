@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError, check_known
-from cli.campaign_options import Runner, campaign_options
-from cli.options import json_option, seed_option
-from cli.output import report, say
-from generators.campaign.case import Outcome
-from tb.coverage import programs
-from tb.coverage.configurations import CONFIGURATIONS
-from tb.coverage.points import Coverage, ModuleCoverage, from_json, merge, totals
-from tb.coverage.units import KIND, UNITS, run
-from tb.toolchain import check_simulator
+from celosia.arch.errors import InputError, check_known
+from celosia.cli.campaign_options import Runner, campaign_options
+from celosia.cli.options import json_option, seed_option
+from celosia.cli.output import report, say
+from celosia.generators.campaign.case import Outcome
+from celosia.tb.machine.toolchain import check_simulator
+from celosia.tb.verify.coverage import goal_programs as programs
+from celosia.tb.verify.coverage.covered import CONFIGURATIONS
+from celosia.tb.verify.coverage.points import Coverage, ModuleCoverage, from_json, merge, totals
+from celosia.tb.verify.coverage.units import KIND, UNITS, run
 
 
 @dataclass

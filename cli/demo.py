@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from arch.presets import PRESETS
-from cli.output import check_folder, progress, report
-from cli.paths import FILE, check_ending
-from generators.frontend import digits
-from tb.picture import chosen, draw
-from tb.run_inputs import run_files
-from tb.toolchain import missing_tools
-from tb.trace_model import trace_model
+from celosia.arch.presets import PRESETS
+from celosia.cli.output import check_folder, progress, report
+from celosia.cli.paths import FILE, check_ending
+from celosia.generators.frontend import digits
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.picture import chosen, draw
+from celosia.tb.models.run_inputs import run_files
+from celosia.tb.models.trace_model import trace_model
 
 MODELS = ("digits", "digits-simplified")
 SMALLER_COUNT = 3

@@ -2,11 +2,11 @@
 
 import importlib
 
-from cli.interrupts import answered
-from generators.process import end_processes, starting
+from celosia.arch.support.process import end_processes, starting
+from celosia.cli.interrupts import answered
 
 
 def main() -> None:
-    """Run :func:`cli.main.main`."""
+    """Run :func:`celosia.cli.main.main`."""
     with answered(end_processes, starting):
-        importlib.import_module("cli.main").main()
+        importlib.import_module("celosia.cli.main").main()

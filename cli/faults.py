@@ -4,15 +4,15 @@ from collections import Counter
 
 import click
 
-from arch.errors import RunError
-from cli.campaign_options import Runner, campaign_options
-from cli.options import json_option, override_option, seed_option, source_option
-from cli.output import report
-from tb.fast_build import accelerator_verilog
-from tb.faults.campaign import CASES, CLASSES, KIND, UNITS, fault_config, run, table
-from tb.faults.machine import check_units
-from tb.faults.problems import open_problem
-from tb.faults.sites import find_sites
+from celosia.arch.errors import RunError
+from celosia.cli.campaign_options import Runner, campaign_options
+from celosia.cli.options import json_option, override_option, seed_option, source_option
+from celosia.cli.output import report
+from celosia.tb.machine.fast_build import accelerator_verilog
+from celosia.tb.verify.faults.campaign import CASES, CLASSES, KIND, UNITS, fault_config, run, table
+from celosia.tb.verify.faults.faulty_machine import check_units
+from celosia.tb.verify.faults.problems import open_problem
+from celosia.tb.verify.faults.sites import find_sites
 
 
 @click.command()

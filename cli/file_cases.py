@@ -5,15 +5,15 @@ import importlib
 import os
 from typing import Any
 
-from cli.main import main
-from generators.campaign.case import Case
-from tb.fuzz import files
+from celosia.cli.main import main
+from celosia.generators.campaign.case import Case
+from celosia.tb.verify.fuzz import files
 
 _MODULES = (
     *(
-        "cli.inspect",
-        "cli.run",
-        "cli.bench",
+        "celosia.cli.inspect",
+        "celosia.cli.run",
+        "celosia.cli.bench",
         "onnx.reference",
         "onnxruntime",
         "tokenizers",
@@ -32,6 +32,6 @@ def _import_all() -> None:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Return what comes of the case's damaged file, as :func:`tb.fuzz.files.run` does."""
+    """Return the outcome of a damaged file, as :func:`celosia.tb.verify.fuzz.files.run` does."""
     _import_all()
     return files.run(case, main)

@@ -6,21 +6,27 @@ from typing import Any
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from cli.board_options import board_options, flashed
-from cli.model_options import searched
-from cli.options import json_option, seed_option
-from cli.output import report, write_files
-from cli.paths import FILE, MODEL
-from cli.prompt_options import prompt_option
-from cli.text_options import TextOptions, text_options
-from fpga.boards import FLASHES, IMAGE_ADDR, Board
-from fpga.flash import check_image, find_bitstream, flash_command, image_command, load_command
-from fpga.flash import flash as load
-from fpga.top import PAYLOAD_BYTES
-from tb.flash_image import flash_image, text_flash_image
-from tb.run_inputs import Files
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.cli.board_options import board_options, flashed
+from celosia.cli.model_options import searched
+from celosia.cli.options import json_option, seed_option
+from celosia.cli.output import report, write_files
+from celosia.cli.paths import FILE, MODEL
+from celosia.cli.prompt_options import prompt_option
+from celosia.cli.text_options import TextOptions, text_options
+from celosia.fpga.boards import FLASHES, IMAGE_ADDR, Board
+from celosia.fpga.flash import (
+    check_image,
+    find_bitstream,
+    flash_command,
+    image_command,
+    load_command,
+)
+from celosia.fpga.flash import flash as load
+from celosia.fpga.top import PAYLOAD_BYTES
+from celosia.tb.models.flash_image import flash_image, text_flash_image
+from celosia.tb.models.run_inputs import Files
 
 
 @click.command()

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError
-from arch.formats import FORMATS, NESTED, OPERAND_BITS
-from cli.options import grouped
-from generators.nested import check_bits
-from generators.quantize.options import INT8, MIXED
+from celosia.arch.errors import InputError
+from celosia.arch.formats import FORMATS, NESTED, OPERAND_BITS
+from celosia.cli.options import grouped
+from celosia.generators.graph.fewer_planes import check_bits
+from celosia.generators.quantize.options import INT8, MIXED
 
 AUTO = "auto"
 """Weights whose formats are searched for."""
@@ -124,7 +124,7 @@ class Formats:
 
     @property
     def quantization(self) -> Mapping[str, Any]:
-        """Fields of :class:`generators.quantize.options.Quantization`, before any search.
+        """Fields of :class:`celosia.generators.quantize.options.Quantization`, before any search.
 
         Raises :class:`InputError` where bits are asked for that these weights are not read at.
         """

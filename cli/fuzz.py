@@ -4,15 +4,15 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError, check_known
-from arch.presets import WITH_ENGINES
-from cli import file_cases
-from cli.campaign_options import Runner, campaign_options
-from cli.options import json_option, seed_option
-from cli.output import report, say
-from generators.campaign.case import Job
-from tb.fuzz import graphs, lines, models, programs, traces
-from tb.fuzz.file_seeds import FORMATS
+from celosia.arch.errors import InputError, check_known
+from celosia.arch.presets import WITH_ENGINES
+from celosia.cli import file_cases
+from celosia.cli.campaign_options import Runner, campaign_options
+from celosia.cli.options import json_option, seed_option
+from celosia.cli.output import report, say
+from celosia.generators.campaign.case import Job
+from celosia.tb.verify.fuzz import graphs, lines, models, programs, traces
+from celosia.tb.verify.fuzz.file_seeds import FORMATS
 
 CASES: dict[str, tuple[Job, dict[str, tuple[str, ...]], int]] = {
     "model": (models.run, {}, 4),

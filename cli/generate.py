@@ -5,21 +5,21 @@ from pathlib import Path
 import click
 from amaranth.lib.wiring import Component
 
-from arch.config import Config
-from arch.errors import InputError, check_known
-from cli.bus_options import attached, attachment_options, check_modules, top_option
-from cli.options import check_unit, config_options, seed_option
-from cli.output import check_folder, say, write_files
-from cli.paths import FILE
-from fpga.part import PARTS, get_part
-from fpga.part_fit import family_needs, fit_part
-from fpga.synthesis import EXPORTED, exported
-from generators.verilog.describe import summary
-from generators.verilog.fusesoc import core_file
-from generators.verilog.manifest import manifest
-from generators.verilog.units import UNITS, make_unit
-from generators.verilog.verilog import to_verilog
-from tb.plain_testbench import Attachment, testbench
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, check_known
+from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
+from celosia.cli.options import check_unit, config_options, seed_option
+from celosia.cli.output import check_folder, say, write_files
+from celosia.cli.paths import FILE
+from celosia.fpga.part import PARTS, get_part
+from celosia.fpga.part_fit import family_needs, fit_part
+from celosia.fpga.synthesis import EXPORTED, exported
+from celosia.generators.verilog.describe import summary
+from celosia.generators.verilog.fusesoc import core_file
+from celosia.generators.verilog.manifest import manifest
+from celosia.generators.verilog.units import UNITS, make_unit
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.models.plain_testbench import Attachment, testbench
 
 
 @click.command()

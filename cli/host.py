@@ -6,21 +6,21 @@ from typing import Any
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.presets import load
-from cli.board_options import link_option
-from cli.format_options import Formats
-from cli.input_options import InputOptions, input_options, report_model
-from cli.model_options import searched
-from cli.options import json_option, override_option, seed_option
-from cli.output import progress, report
-from cli.paths import FILE, MODEL, read_bytes
-from cli.prompt_options import prompts_option
-from cli.text_options import TextOptions, report_text, text_options
-from fpga.device import Device
-from fpga.top import BAUD
-from tb.selftest import selftest as run_selftest
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.presets import load
+from celosia.cli.board_options import link_option
+from celosia.cli.format_options import Formats
+from celosia.cli.input_options import InputOptions, input_options, report_model
+from celosia.cli.model_options import searched
+from celosia.cli.options import json_option, override_option, seed_option
+from celosia.cli.output import progress, report
+from celosia.cli.paths import FILE, MODEL, read_bytes
+from celosia.cli.prompt_options import prompts_option
+from celosia.cli.text_options import TextOptions, report_text, text_options
+from celosia.fpga.device import Device
+from celosia.fpga.top import BAUD
+from celosia.tb.machine.selftest import selftest as run_selftest
 
 
 @click.group()

@@ -7,18 +7,25 @@ from typing import Any, Self
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.formats import OPERAND_BITS
-from cli.options import Command, added
-from cli.output import check_folder, cycles_table, predictions_table, report, warn, write_array
-from cli.paths import FILE
-from generators.compiler import Options
-from generators.machine import Machine
-from tb.inference import Progress
-from tb.machines import PROMPT
-from tb.memory_timing import MemoryTiming
-from tb.run_inputs import Files, run_files
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.formats import OPERAND_BITS
+from celosia.cli.options import Command, added
+from celosia.cli.output import (
+    check_folder,
+    cycles_table,
+    predictions_table,
+    report,
+    warn,
+    write_array,
+)
+from celosia.cli.paths import FILE
+from celosia.generators.lower.encoder_compiler import Options
+from celosia.generators.runtime.interface import Machine
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.models.inference import Progress
+from celosia.tb.models.run_inputs import Files, run_files
 
 _OPTIONS = (
     click.option(
@@ -85,7 +92,7 @@ class InputOptions:
         memory_bytes: int | None = None,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
-        """Run a model and write its outputs; the figures are those of ``tb.run_inputs``.
+        """Run a model and write its outputs, with the figures of ``celosia.tb.models.run_inputs``.
 
         Where no inputs are given the model must be one of the digits, and runs on their test
         split.

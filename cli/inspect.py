@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError
-from arch.presets import PRESETS
-from cli.options import json_option, override_option, resolve
-from cli.output import announced, progress, report, say
-from generators.comparison import NEAR, compare
-from generators.inspection import fit
-from generators.inspection import inspect as look
-from generators.sources import load_source
-from generators.text_sources import is_text, load_text
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.cli.options import json_option, override_option, resolve
+from celosia.cli.output import announced, progress, report, say
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import is_text, load_text
+from celosia.generators.studies.comparison import NEAR, compare
+from celosia.generators.studies.inspection import fit
+from celosia.generators.studies.inspection import inspect as look
 
 
 @click.command()

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError, RunError
-from cli.interrupts import answered, interrupted
-from cli.output import exit_code, progress, say
-from generators.cache import is_full
-from generators.fitting import FitError, remedy
-from generators.process import end_processes, starting
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.support.cache import is_full
+from celosia.arch.support.process import end_processes, starting
+from celosia.cli.interrupts import answered, interrupted
+from celosia.cli.output import exit_code, progress, say
+from celosia.generators.lower.fitting import FitError, remedy
 
 COMMANDS = (
     *("configs", "generate", "compile", "inspect", "run", "trace", "board", "host", "bench"),
@@ -38,7 +38,7 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         try:
-            module = importlib.import_module(f"cli.{name}")
+            module = importlib.import_module(f"celosia.cli.{name}")
         except ModuleNotFoundError as error:
             raise InputError(
                 f"Command {name} needs the package {error.name}; install "

@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 
 import click
 
-from arch.config import Config
-from cli.format_options import Formats
-from cli.options import equipped, grouped
-from cli.output import progress, say
-from generators.compiler import Options
-from generators.mixtures import mix_digits
-from generators.quantize.options import ENCODER_BALANCE
+from celosia.arch.config import Config
+from celosia.cli.format_options import Formats
+from celosia.cli.options import equipped, grouped
+from celosia.cli.output import progress, say
+from celosia.generators.lower.encoder_compiler import Options
+from celosia.generators.quantize.options import ENCODER_BALANCE
+from celosia.generators.studies.mixtures import mix_digits
 
 _OPTIONS = (
     click.option(

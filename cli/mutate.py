@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError
-from cli.campaign_options import Runner, campaign_options
-from cli.options import (
+from celosia.arch.errors import InputError
+from celosia.cli.campaign_options import Runner, campaign_options
+from celosia.cli.options import (
     check_unit,
     json_option,
     override_option,
@@ -15,12 +15,12 @@ from cli.options import (
     seed_option,
     source_option,
 )
-from cli.output import report, say
-from generators.campaign.case import Outcome
-from tb.formal.prover import missing_tools
-from tb.mutation.campaign import GROUP, MUTATED, run
-from tb.mutation.equivalence import SECONDS
-from tb.toolchain import check_simulator
+from celosia.cli.output import report, say
+from celosia.generators.campaign.case import Outcome
+from celosia.tb.machine.toolchain import check_simulator
+from celosia.tb.verify.formal.prover import missing_tools
+from celosia.tb.verify.mutation.campaign import GROUP, MUTATED, run
+from celosia.tb.verify.mutation.equivalence import SECONDS
 
 _MOST = (1 << 16) - 1
 _LONGEST = 86_400

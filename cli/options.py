@@ -8,16 +8,16 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.formats import NESTED, PLANES
-from arch.isa import RING_SLOTS
-from arch.presets import PRESETS, load, stated
-from arch.rules import WIDE_SUMS
-from generators.graph import Decoder
-from generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
-from tb.memory_timing import MemoryTiming
-from tb.toolchain import MACHINES
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.formats import NESTED, PLANES
+from celosia.arch.isa import RING_SLOTS
+from celosia.arch.presets import PRESETS, load, stated
+from celosia.arch.rules import WIDE_SUMS
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.toolchain import MACHINES
 
 Command = Callable[..., Any]
 Adder = Callable[[Command], Command]

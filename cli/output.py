@@ -27,15 +27,15 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from arch.errors import InputError
-from sim.report import CAUSES
+from celosia.arch.errors import InputError
+from celosia.sim.report import CAUSES
 
 Update = Callable[[int, int], None]
 
 LINE_SECONDS = 30.0
 """Interval of progress lines without a terminal (seconds)."""
 
-_WRONG = "cli.output.wrong"
+_WRONG = "celosia.cli.output.wrong"
 _ANNOUNCED = 1.5  # seconds
 _CONTROLS = {
     code: repr(chr(code))[1:-1]
@@ -171,7 +171,7 @@ def exit_code() -> int:
 def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:
     """Print where a result's cycles went: the array's, and with ``engines`` each engine's.
 
-    ``where`` and ``counters`` of the result are those of :class:`sim.report.Report`.
+    ``where`` and ``counters`` of the result are those of :class:`celosia.sim.report.Report`.
 
     Nothing is printed with ``as_json``, or where the machine has no clock.
     """

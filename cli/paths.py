@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from arch.files import reading
+from celosia.arch.files import reading
 
 _LONGEST_PART = 255  # bytes; of a name within a folder, on any usual file system
 _LONGEST = 4095  # bytes; of a whole path

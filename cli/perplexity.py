@@ -5,21 +5,21 @@ from pathlib import Path
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from cli.format_options import Formats, format_options
-from cli.options import config_options, json_option, kv_options, norm_options, seed_option
-from cli.output import progress, report, warn
-from cli.paths import FILE, MODEL
-from cli.text_options import searched_text
-from generators.lower.residence import Cache
-from generators.lower.weights import coded_bytes
-from generators.nested import coarser, is_nested
-from generators.perplexity import measure, read_texts
-from generators.quantize.multipliers import held_parameters
-from generators.quantize.options import Quantization
-from generators.text_compiler import check_sparse
-from generators.text_sources import load_text
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.cli.format_options import Formats, format_options
+from celosia.cli.options import config_options, json_option, kv_options, norm_options, seed_option
+from celosia.cli.output import progress, report, warn
+from celosia.cli.paths import FILE, MODEL
+from celosia.cli.text_options import searched_text
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.graph.fewer_planes import coarser, is_nested
+from celosia.generators.lower.residence import Cache
+from celosia.generators.lower.text_compiler import check_sparse
+from celosia.generators.lower.weights import coded_bytes
+from celosia.generators.quantize.multipliers import held_parameters
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.studies.perplexity import measure, read_texts
 
 
 @click.command()

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import click
 
-from arch.errors import InputError
-from cli.options import Command
-from generators.lower.residence import MOST_TEXTS
+from celosia.arch.errors import InputError
+from celosia.cli.options import Command
+from celosia.generators.lower.residence import MOST_TEXTS
 
 
 def prompt_option(about: str) -> Callable[[Command], Command]:

@@ -4,9 +4,9 @@ import os
 
 import click
 
-from cli.options import json_option
-from cli.output import progress, report
-from tb.formal.catalog import choose, results
+from celosia.cli.options import json_option
+from celosia.cli.output import progress, report
+from celosia.tb.verify.formal.catalog import choose, results
 
 
 @click.command()

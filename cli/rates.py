@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from arch.config import Config
-from arch.errors import InputError, RunError
-from arch.isa import RING_SLOTS
-from arch.link import fingerprint
-from cli.board import opened
-from fpga.boards import Board
-from generators.quantize.options import Quantization
-from generators.text_compiler import compile_text
-from generators.text_program import TextProgram
-from generators.text_shapes import STORIES260K, untrained
-from tb.run_inputs import run_files
-from tb.texts_session import TextsSession
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.isa import RING_SLOTS
+from celosia.arch.link import fingerprint
+from celosia.cli.board import opened
+from celosia.fpga.boards import Board
+from celosia.generators.frontend.text_shapes import STORIES260K, untrained
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.lower.text_program import TextProgram
+from celosia.generators.quantize.options import Quantization
+from celosia.tb.models.run_inputs import run_files
+from celosia.tb.models.texts_session import TextsSession
 
 MODEL = "digits"
 """The model whose inferences are counted."""

@@ -4,22 +4,22 @@ import importlib
 
 import click
 
-from arch.errors import check_known
-from cli.options import json_option
-from cli.output import progress, report
-from generators.campaign.case import Case
+from celosia.arch.errors import check_known
+from celosia.cli.options import json_option
+from celosia.cli.output import progress, report
+from celosia.generators.campaign.case import Case
 
 KINDS = {
-    "model": "tb.fuzz.models",
-    "onnx": "tb.fuzz.graphs",
-    "program": "tb.fuzz.programs",
-    "trace": "tb.fuzz.traces",
-    "line": "tb.fuzz.lines",
-    "files": "cli.file_cases",
-    "mutant": "tb.mutation.campaign",
-    "coverage": "tb.coverage.units",
-    "functional": "tb.coverage.programs",
-    "fault": "tb.faults.campaign",
+    "model": "celosia.tb.verify.fuzz.models",
+    "onnx": "celosia.tb.verify.fuzz.graphs",
+    "program": "celosia.tb.verify.fuzz.programs",
+    "trace": "celosia.tb.verify.fuzz.traces",
+    "line": "celosia.tb.verify.fuzz.lines",
+    "files": "celosia.cli.file_cases",
+    "mutant": "celosia.tb.verify.mutation.campaign",
+    "coverage": "celosia.tb.verify.coverage.units",
+    "functional": "celosia.tb.verify.coverage.goal_programs",
+    "fault": "celosia.tb.verify.faults.campaign",
 }
 """The module of each kind of case; its function ``run`` is the job."""
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError, RunError
-from cli.options import check_unit, config_options, json_option, seed_option
-from cli.output import check_folder, progress, report, say, text
-from cli.paths import FILE
-from tb.benches import BENCHES
-from tb.simulate import simulate
-from tb.toolchain import SIMULATORS, check_simulator
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, RunError
+from celosia.cli.options import check_unit, config_options, json_option, seed_option
+from celosia.cli.output import check_folder, progress, report, say, text
+from celosia.cli.paths import FILE
+from celosia.tb.benches.catalog import BENCHES
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.toolchain import SIMULATORS, check_simulator
 
 
 @click.command()

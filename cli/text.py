@@ -6,26 +6,26 @@ from typing import Any
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from cli.input_options import report_model
-from cli.options import (
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.cli.input_options import report_model
+from celosia.cli.options import (
     config_options,
     json_option,
     memory_options,
     seed_option,
     simulator_option,
 )
-from cli.output import report
-from cli.paths import FILE, MODEL
-from cli.prompt_options import prompts_option
-from cli.text_options import TextOptions, report_text, text_options
-from generators.export.text_folder import is_compiled_text
-from generators.sample_files import read_answers
-from generators.text_sources import is_text
-from tb.machines import check_simulator
-from tb.memory_timing import FAR, MemoryTiming
-from tb.run_inputs import Files, run_files
+from celosia.cli.output import report
+from celosia.cli.paths import FILE, MODEL
+from celosia.cli.prompt_options import prompts_option
+from celosia.cli.text_options import TextOptions, report_text, text_options
+from celosia.generators.export.text_folder import is_compiled_text
+from celosia.generators.frontend.sample_files import read_answers
+from celosia.generators.frontend.text_sources import is_text
+from celosia.tb.machine.memory_timing import FAR, MemoryTiming
+from celosia.tb.machine.simulators import check_simulator
+from celosia.tb.models.run_inputs import Files, run_files
 
 
 @click.command()

@@ -7,33 +7,41 @@ from typing import Any, Self
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.link import fingerprint
-from cli.format_options import Formats, format_options
-from cli.options import KV_OPTIONS, NORM_OPTIONS, Command, added, equipped, given_options, paired
-from cli.output import cycles_table, progress, report, say, warn
-from cli.paths import FILE
-from generators.early import check_layers, check_memory
-from generators.export.text_folder import is_compiled_text, load_compiled_text
-from generators.graph import Decoder
-from generators.lower.checks import check_described
-from generators.machine import Machine
-from generators.mixtures import mix_text
-from generators.nested import check_bits
-from generators.quantize.options import DECODER_BALANCE, Quantization
-from generators.quantize.parting import Parting
-from generators.reference.sampling import Sampling
-from generators.text_compiler import compile_text
-from generators.text_host import TextHost
-from generators.text_program import TextProgram
-from generators.text_sources import TextSource, TokenizerLike, load_text
-from tb.machines import PROMPT
-from tb.memory_timing import MemoryTiming
-from tb.run_answers import run_answers
-from tb.run_text import run_text
-from tb.run_texts import run_texts
-from tb.text_lengths import check_length
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.link import fingerprint
+from celosia.cli.format_options import Formats, format_options
+from celosia.cli.options import (
+    KV_OPTIONS,
+    NORM_OPTIONS,
+    Command,
+    added,
+    equipped,
+    given_options,
+    paired,
+)
+from celosia.cli.output import cycles_table, progress, report, say, warn
+from celosia.cli.paths import FILE
+from celosia.generators.export.text_folder import is_compiled_text, load_compiled_text
+from celosia.generators.frontend.text_sources import TextSource, TokenizerLike, load_text
+from celosia.generators.graph.fewer_planes import check_bits
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.checks import check_described
+from celosia.generators.lower.early import check_layers, check_memory
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.lower.text_program import TextProgram
+from celosia.generators.quantize.options import DECODER_BALANCE, Quantization
+from celosia.generators.quantize.parting import Parting
+from celosia.generators.reference.sampling import Sampling
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.studies.mixtures import mix_text
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.models.run_answers import run_answers
+from celosia.tb.models.run_text import run_text
+from celosia.tb.models.run_texts import run_texts
+from celosia.tb.models.text_lengths import check_length
 
 KEEP, RECOMPUTE = "keep", "recompute"
 """Choices of what is there of earlier tokens: keys and values, or what these are made of."""
@@ -277,7 +285,7 @@ class TextOptions(DecoderOptions):
     ) -> dict[str, Any]:
         """Go on with a prompt, shown as it grows unless ``quiet``; return what it took.
 
-        Arguments are those of :func:`tb.run_text.run_text` and ``compile_text``.
+        Arguments are those of :func:`celosia.tb.models.run_text.run_text` and ``compile_text``.
         """
         sampling = Sampling(self.temperature, self.top_p)
         fixed = not isinstance(machine, str)
@@ -312,7 +320,7 @@ class TextOptions(DecoderOptions):
     ) -> dict[str, Any]:
         """Go on with two prompts in the same runs; return the texts and what they took.
 
-        Arguments are those of :func:`tb.run_texts.run_texts` and ``compile_text``.
+        Arguments are those of :func:`celosia.tb.models.run_texts.run_texts` and ``compile_text``.
         """
         sampling = Sampling(self.temperature, self.top_p)
         fixed = not isinstance(machine, str)
@@ -348,7 +356,7 @@ class TextOptions(DecoderOptions):
     ) -> dict[str, Any]:
         """Answer sources that have a right answer; return the share of these, and what it took.
 
-        Arguments are those of :func:`tb.run_answers.run_answers`.
+        Arguments are those of :func:`celosia.tb.models.run_answers.run_answers`.
         """
         if self.temperature:
             raise InputError(

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from cli.options import config_options, json_option, memory_options, simulator_option
-from cli.output import check_folder, cycles_table, progress, report, say, write_files
-from cli.paths import FILE, MODEL
-from tb.memory_timing import FAR, MemoryTiming
-from tb.run_inputs import Files
-from tb.timeline import timeline
-from tb.trace_model import trace_model
-from tb.trace_picture import png, roofline, utilization
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.cli.options import config_options, json_option, memory_options, simulator_option
+from celosia.cli.output import check_folder, cycles_table, progress, report, say, write_files
+from celosia.cli.paths import FILE, MODEL
+from celosia.tb.machine.memory_timing import FAR, MemoryTiming
+from celosia.tb.models.run_inputs import Files
+from celosia.tb.models.timeline import timeline
+from celosia.tb.models.trace_model import trace_model
+from celosia.tb.models.trace_picture import png, roofline, utilization
 
 
 @click.command()

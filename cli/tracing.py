@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from arch.config import Config
-from arch.errors import InputError
-from cli.options import grouped
-from cli.output import check_folder, write_files
-from cli.paths import FILE
-from generators.machine import Machine
-from tb.machine import SimulatedMachine
-from tb.machines import make_machine
-from tb.places import places
-from tb.timeline import timeline
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.cli.options import grouped
+from celosia.cli.output import check_folder, write_files
+from celosia.cli.paths import FILE
+from celosia.generators.runtime.interface import Machine
+from celosia.tb.machine.simulated import SimulatedMachine
+from celosia.tb.machine.simulators import make_machine
+from celosia.tb.models.places import places
+from celosia.tb.models.timeline import timeline
 
 
 class RunTrace:
@@ -33,8 +33,8 @@ class RunTrace:
     def machine(self, config: Config, simulator: str, *arguments: Any) -> Machine:
         """Return the machine, recorded where a file is named.
 
-        Raises :class:`InputError` as :func:`tb.machines.make_machine`, and where a machine without
-        a clock is to be recorded.
+        Raises :class:`InputError` as :func:`celosia.tb.machine.simulators.make_machine`, and where
+        a machine without a clock is to be recorded.
         """
         if self._file is None:
             return make_machine(config, simulator, *arguments)

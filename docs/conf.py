@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from generators.export.registers import pages
+from celosia.generators.export.registers import pages
 
 project = "Celosia"
 author = "The Celosia authors"

@@ -28,12 +28,12 @@ from straight_through import Forward, codes, matrices, nested
 from torch import Tensor
 from training import MODELS
 
-from arch.formats import FORMATS, NESTED, OPERAND_BITS
-from generators.frontend.weights import DESCRIPTION_FILE, WEIGHTS_FILE
-from generators.network import network
-from generators.quantize.options import INT8, Quantization
-from generators.quantize.stored import choose
-from generators.text_sources import CHARACTERS_FILE, DECODER_FILE, is_text
+from celosia.arch.formats import FORMATS, NESTED, OPERAND_BITS
+from celosia.generators.frontend.text_sources import CHARACTERS_FILE, DECODER_FILE, is_text
+from celosia.generators.frontend.weights import DESCRIPTION_FILE, WEIGHTS_FILE
+from celosia.generators.graph.network import network
+from celosia.generators.quantize.options import INT8, Quantization
+from celosia.generators.quantize.stored import choose
 
 RATE, STEP_RATE = 2e-3, 4e-3
 """Learning rates of weights, and of the logarithms of their steps."""

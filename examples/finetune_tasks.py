@@ -10,20 +10,20 @@ from torch import Tensor
 from torch.nn import functional
 from train_digits import augment
 
-from arch.formats import FORMATS, NESTED
-from arch.presets import PRESETS
-from generators.frontend import digits
-from generators.frontend.weights import Weights
-from generators.graph import IntegerGraph
-from generators.nested import coarser, is_nested
-from generators.network import network
-from generators.quantize.calibrate import calibrate
-from generators.quantize.error_steps import ErrorSteps
-from generators.quantize.options import Quantization
-from generators.quantize.quantize import quantize_calibrated, quantize_stepped
-from generators.quantize.texts import given_texts, sample_texts
-from generators.sources import load_source
-from generators.text_sources import load_text
+from celosia.arch.formats import FORMATS, NESTED
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.frontend.weights import Weights
+from celosia.generators.graph.fewer_planes import coarser, is_nested
+from celosia.generators.graph.network import network
+from celosia.generators.graph.quantized import IntegerGraph
+from celosia.generators.quantize.calibrate import calibrate
+from celosia.generators.quantize.error_steps import ErrorSteps
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_calibrated, quantize_stepped
+from celosia.generators.quantize.texts import given_texts, sample_texts
 
 TOGETHER = 128
 """Texts that are made up at once."""

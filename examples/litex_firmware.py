@@ -19,8 +19,14 @@ from litex.soc.integration.export import get_csr_header, get_linker_regions
 from litex.soc.integration.soc_core import get_mem_data
 from litex_soc import CONTROL, IO, MAIN_MEMORY, CelosiaSoc, generate_verilog
 
-from generators.cache import cached, digest
-from tb.toolchain import COMPILER_OPTIONS, Runtime, run, simulator_version, without_comments
+from celosia.arch.support.cache import cached, digest
+from celosia.tb.machine.toolchain import (
+    COMPILER_OPTIONS,
+    Runtime,
+    run,
+    simulator_version,
+    without_comments,
+)
 
 FIRMWARE = Path(__file__).parent / "firmware"
 MEMORY_WIDTH = 16

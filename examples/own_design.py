@@ -10,10 +10,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from arch.presets import PRESETS
-from hdl.machine import machine_component
-from hdl.ports import HostPort
+from celosia.arch.config import Config
+from celosia.arch.presets import PRESETS
+from celosia.hdl.machine import machine_component
+from celosia.hdl.ports import HostPort
 
 
 class StreamProcessor(wiring.Component):

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from arch.formats import OPERAND_BITS, WeightFormat
-from generators import network
-from generators.graph import IntegerGraph
-from generators.network import Home, Network, Value
-from generators.reference.integers import evaluate
-from generators.tensors import Tensor as IntegerTensor
+from celosia.arch.formats import OPERAND_BITS, WeightFormat
+from celosia.generators.graph import network
+from celosia.generators.graph.network import Home, Network, Value
+from celosia.generators.graph.quantized import IntegerGraph
+from celosia.generators.graph.tensors import Tensor as IntegerTensor
+from celosia.generators.reference.integers import evaluate
 
 _ACTIVATIONS = {
     "gelu": functional.gelu,

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn import functional
 from training import MODELS, arrays, initial, learn
 
-from generators.frontend import digits
-from generators.frontend.description import ModelDescription
-from generators.network import network
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.graph.network import network
 
 EPOCHS = 260
 BATCH = 64

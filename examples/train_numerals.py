@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn import functional
 from training import GPT2, MODELS, arrays, initial, learn, write_characters
 
-from generators.frontend.text_description import TextDescription
-from generators.network import network
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.graph.network import network
 
 CHARACTERS = "\n0123456789IVXLCDM"
 MODEL = TextDescription(

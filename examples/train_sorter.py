@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from training import GPT2, initial, learn, next_token_loss, write_gpt2
 
-from generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_description import TextDescription
 
 DIGITS, LENGTH = 3, 6
 MODEL = TextDescription(

@@ -16,7 +16,7 @@ from tales import tales
 from torch import Tensor
 from training import GPT2, MODELS, initial, learn, next_token_loss, write_characters, write_gpt2
 
-from generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_description import TextDescription
 
 CHARACTERS = "\n abcdefghijklmnopqrstuvwxyz.,"
 MODEL = TextDescription(

@@ -12,8 +12,8 @@ from straight_through import Forward
 from torch import Tensor
 from torch.nn import functional
 
-from generators.frontend.text_description import TextDescription
-from generators.network import Description, network
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.graph.network import Description, network
 
 MODELS = Path(__file__).parents[1] / "generators" / "models"
 GPT2 = {"norm": "layernorm", "position": "learned", "gated": False, "bias": True}

@@ -26,7 +26,7 @@ import torch
 from zoo_files import export, weighted, write
 from zoo_models import folders, graphs, samples
 
-from tb.try_model import try_model
+from celosia.tb.models.try_model import try_model
 
 BEGIN, END = "<!-- zoo: begin -->", "<!-- zoo: end -->"
 

@@ -1,1 +1,3 @@
 """Boards."""
+
+assert __name__ == "celosia.fpga", "import celosia.fpga: fpga alone would be a second copy"

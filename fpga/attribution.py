@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fpga.devices import Family
+from celosia.fpga.devices import Family
 
 _BEL = re.compile(r"X(\d+)/?Y(\d+)/")
 _PREFIX = re.compile(r"^\\?(?:[a-z0-9_]*_(?=[A-Z]))?")

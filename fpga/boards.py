@@ -9,18 +9,18 @@ from typing import Any
 from amaranth.build import Attrs, DiffPairs, Pins, Resource, ResourceError, Subsignal
 from amaranth.utils import exact_log2
 
-from arch.config import Config
-from arch.ddr3 import CHIPS as DDR3_CHIPS
-from arch.errors import InputError, check_known
-from arch.flash import CHIPS as FLASH_CHIPS
-from arch.flash import FlashBoot
-from arch.presets import PRESETS
-from arch.psram import PsramChip, side_by_side
-from arch.sdram import CHIPS as SDRAM_CHIPS
-from arch.sdram import SdramChip
-from arch.tables import read_table
-from fpga.ddr3.core import Ddr3
-from fpga.devices import DEVICES, Device
+from celosia.arch.config import Config
+from celosia.arch.ddr3 import CHIPS as DDR3_CHIPS
+from celosia.arch.errors import InputError, check_known
+from celosia.arch.flash import CHIPS as FLASH_CHIPS
+from celosia.arch.flash import FlashBoot
+from celosia.arch.presets import PRESETS
+from celosia.arch.psram import PsramChip, side_by_side
+from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
+from celosia.arch.sdram import SdramChip
+from celosia.arch.tables import read_table
+from celosia.fpga.ddr3.core import Ddr3
+from celosia.fpga.devices import DEVICES, Device
 
 LEDS = ("heartbeat", "busy", "error")
 """Signals on the LEDs of a board, in this order, as far as it has them."""
@@ -101,8 +101,8 @@ class _Entry:
     spi: Sequence[Any]
     sdram: str = ""
     ddr3: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``fpga.ddr3.core.Ddr3``, the chip by its name, and ``pins`` that the platform has
-    otherwise."""
+    """Fields of ``celosia.fpga.ddr3.core.Ddr3``, the chip by its name, and ``pins`` that differ
+    from the platform's."""
     psram: Mapping[str, Any] = field(default_factory=dict)
     """The ``name`` of a chip in the device's package, how many ``dies`` of it, and attributes of
     the ``leds``, which are in the same bank of pins."""

@@ -11,23 +11,23 @@ from typing import Any
 
 from amaranth.lib.wiring import Component
 
-from arch.config import Config
-from arch.errors import RunError
-from fpga.attribution import Units, count_units, critical_path
-from fpga.boards import Board
-from fpga.ddr3.core import ClockError, Core, make_core
-from fpga.devices import RESOURCES, Family
-from fpga.floorplan import draw
-from fpga.global_resets import spread_resets
-from fpga.harness import Harness
-from fpga.pins import CORE, TOP, constraints, top_verilog, unit_constraints
-from fpga.placement import PLACED, Placement, fills, pack, place, placer_options
-from fpga.pll import Pll, find_pll
-from fpga.sites import seat
-from fpga.synthesis import NETLIST, check_fits, count, prepare, synthesize
-from fpga.tools import find_tool
-from fpga.top import BoardTop
-from generators.verilog.verilog import to_verilog
+from celosia.arch.config import Config
+from celosia.arch.errors import RunError
+from celosia.fpga.attribution import Units, count_units, critical_path
+from celosia.fpga.boards import Board
+from celosia.fpga.ddr3.core import ClockError, Core, make_core
+from celosia.fpga.devices import RESOURCES, Family
+from celosia.fpga.floorplan import draw
+from celosia.fpga.global_resets import spread_resets
+from celosia.fpga.harness import Harness
+from celosia.fpga.pins import CORE, TOP, constraints, top_verilog, unit_constraints
+from celosia.fpga.placement import PLACED, Placement, fills, pack, place, placer_options
+from celosia.fpga.pll import Pll, find_pll
+from celosia.fpga.sites import seat
+from celosia.fpga.synthesis import NETLIST, check_fits, count, prepare, synthesize
+from celosia.fpga.tools import find_tool
+from celosia.fpga.top import BoardTop
+from celosia.generators.verilog.verilog import to_verilog
 
 Progress = Callable[[str, int, int], None]
 
@@ -60,7 +60,7 @@ def build_unit(
     *,
     mhz: float | None = None,
 ) -> Build:
-    """Build a unit alone, between registers (``fpga.harness``), for a board's device.
+    """Build a unit alone, between registers (``celosia.fpga.harness``), for a board's device.
 
     ``mhz`` is what place-and-route strives for.
     """

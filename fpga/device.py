@@ -1,7 +1,7 @@
 """A machine on a board, behind a serial port.
 
-The methods are those of ``sim.interpreter.Interpreter``, so that one piece of code can run a
-program on any of them and compare.
+The methods are those of ``celosia.sim.interpreter.Interpreter``, so that one piece of code can run
+a program on any of them and compare.
 """
 
 import secrets
@@ -11,9 +11,9 @@ from typing import Self
 
 import serial
 
-from arch.config import Config
-from arch.errors import InputError, RunError
-from arch.link import (
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.link import (
     ANSWER_HEADER,
     ANSWER_SYNC,
     CRC_BYTES,
@@ -28,8 +28,8 @@ from arch.link import (
     fingerprint,
     request,
 )
-from arch.presets import PRESETS
-from arch.registers import (
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import (
     CAUSE_MEANINGS,
     CONTROL_ABORT,
     COUNTERS,
@@ -39,11 +39,11 @@ from arch.registers import (
     STATUS_ERROR,
     cause_of,
 )
-from fpga.boards import board_configs, check_link
-from fpga.serial_port import Port, open_serial
-from fpga.spi_port import open_spi
-from fpga.top import BAUD
-from sim.report import Report
+from celosia.fpga.boards import board_configs, check_link
+from celosia.fpga.serial_port import Port, open_serial
+from celosia.fpga.spi_port import open_spi
+from celosia.fpga.top import BAUD
+from celosia.sim.report import Report
 
 RETRIES = 6
 """Repetitions of a request before the connection is given up."""
@@ -127,7 +127,7 @@ class Device:
     ) -> Self:
         """Return the machine behind a port of some name.
 
-        ``link`` is one of ``fpga.boards.LINKS``, ``baud`` its bits a second.
+        ``link`` is one of ``celosia.fpga.boards.LINKS``, ``baud`` its bits a second.
 
         Raises :class:`InputError` where there is no such port or another program has it, and
         :class:`RunError` as the constructor.

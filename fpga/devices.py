@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from arch.tables import read_table
+from celosia.arch.tables import read_table
 
 RESOURCES = {
     "luts": "four-input tables",
@@ -42,10 +42,11 @@ class Device:
     """A device: its family, what it holds, and the options that tell nextpnr which one it is.
 
     ``placer`` are nextpnr's options of how to place on it. Where an array gets places of its own
-    (``fpga.sites``), ``multiplier_rows`` and ``ram_rows`` are the device's rows of blocks of four
-    multipliers or block RAMs, and ``blocks`` the blocks' first columns. ``wire_ps`` is what mapping
-    takes a wire between two tables to cost (ps), where that is not Yosys' own: its default is less
-    than a fifth of what routed wires take on a large device, so that paths would have more tables.
+    (``celosia.fpga.sites``), ``multiplier_rows`` and ``ram_rows`` are the device's rows of blocks
+    of four multipliers or block RAMs, and ``blocks`` the blocks' first columns. ``wire_ps`` is what
+    mapping takes a wire between two tables to cost (ps), where that is not Yosys' own: its default
+    is less than a fifth of what routed wires take on a large device, so that paths would have more
+    tables.
     """
 
     name: str

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from arch.errors import InputError, RunError
-from fpga.boards import IMAGE_ADDR, Board
+from celosia.arch.errors import InputError, RunError
+from celosia.fpga.boards import IMAGE_ADDR, Board
 
 LOADERS = {
     "openFPGALoader": "openfpgaloader",

@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
+from celosia.hdl.component import Component
 
 FOLD = 4
 """Outputs that one table of the parity tree takes."""

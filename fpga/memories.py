@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fpga.devices import Device
+from celosia.fpga.devices import Device
 
 _MEMORY = re.compile(r"^  memory width (\d+) size (\d+) (?:offset \d+ )?(\S+)$", re.MULTILINE)
 _WRITTEN = re.compile(r"^  cell \$memwr\S* .*\n(?:    .*\n)*?    parameter \\MEMID \"(\S+)\"", re.M)

@@ -1,6 +1,6 @@
 """Registers behind memories that go into these, in one module of a design.
 
-Modules and memories are those of :mod:`fpga.memory_paths`.
+Modules and memories are those of :mod:`celosia.fpga.memory_paths`.
 """
 
 from collections import defaultdict
@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fpga.memory_paths import DATA, REGISTERS, Bit, Load, Module, loads_of
+from celosia.fpga.memory_paths import DATA, REGISTERS, Bit, Load, Module, loads_of
 
 TAKE, CLEAR = "take", "clear"
 """Inputs of a memory with its register: the register's enable and its reset."""

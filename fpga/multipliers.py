@@ -1,12 +1,12 @@
-"""The multipliers of device families beside ``hdl.arithmetic.multiplier.Multiplier``."""
+"""The multipliers of device families beside ``celosia.hdl.arithmetic.multiplier.Multiplier``."""
 
 import re
 import textwrap
 from dataclasses import dataclass
 from fractions import Fraction
 
-from fpga.table_product import row_product, table_product
-from fpga.templates import template
+from celosia.fpga.table_product import row_product, table_product
+from celosia.fpga.templates import template
 
 _MODULE = re.compile(
     r"^module ((?:\w+_)?Multiplier(?:_\d+)?) \((.*?)^\);.*?^endmodule\n", re.MULTILINE | re.DOTALL
@@ -95,8 +95,8 @@ def _padded(shift: re.Match[str]) -> str:
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
     """Return a :class:`Multiplier` module with its ``*`` made of tables, and the module it needs.
 
-    For ``ecp5`` that needs ``fpga.table_product.ROWS`` as well; for other families it is the sum of
-    a shifted operand for each bit of the narrower one, as Verilog.
+    For ``ecp5`` that needs ``celosia.fpga.table_product.ROWS`` as well; for other families it is
+    the sum of a shifted operand for each bit of the narrower one, as Verilog.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

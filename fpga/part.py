@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from arch.errors import check_known
-from fpga.devices import DEVICES, Device, Family
-from fpga.hierarchy import Hierarchy
-from fpga.memories import Memory, beyond, memory_needs, table_style
-from fpga.multipliers import find_multipliers, with_table_product
-from fpga.table_product import ROWS, product_tables
+from celosia.arch.errors import check_known
+from celosia.fpga.devices import DEVICES, Device, Family
+from celosia.fpga.hierarchy import Hierarchy
+from celosia.fpga.memories import Memory, beyond, memory_needs, table_style
+from celosia.fpga.multipliers import find_multipliers, with_table_product
+from celosia.fpga.table_product import ROWS, product_tables
 
 _MULTIPLIER = re.compile(r"^(?:\w+_)?Multiplier(?:_\d+)?$")
 _OPERAND = re.compile(r"input +wire +(?:\[(\d+):0\] )?[ab]\b")

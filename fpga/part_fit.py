@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from arch.config import Config
-from arch.errors import InputError
-from fpga.devices import RESOURCES, Device
-from fpga.hierarchy import Hierarchy
-from fpga.part import PARTS, Needs, Surplus, needs, surplus
-from fpga.synthesis import exported, plain_needs
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.fpga.devices import RESOURCES, Device
+from celosia.fpga.hierarchy import Hierarchy
+from celosia.fpga.part import PARTS, Needs, Surplus, needs, surplus
+from celosia.fpga.synthesis import exported, plain_needs
 
 _USABLE = {"luts": 0.95}
 """Part of a resource that a design may take; nextpnr places hardly more tables."""

@@ -2,14 +2,14 @@
 
 from amaranth.hdl import Shape
 
-from fpga.boards import LEDS, LINKS, Board, Pin
-from fpga.ddr3.around import core_instance, core_wires
-from fpga.ddr3.core import Ddr3
-from fpga.pll import Pll
-from fpga.templates import template
-from hdl.memory.ddr3.pins import CorePorts
-from hdl.memory.psram.pins import PsramPins
-from hdl.memory.sdram.pins import SdramPins
+from celosia.fpga.boards import LEDS, LINKS, Board, Pin
+from celosia.fpga.ddr3.around import core_instance, core_wires
+from celosia.fpga.ddr3.core import Ddr3
+from celosia.fpga.pll import Pll
+from celosia.fpga.templates import template
+from celosia.hdl.memory.ddr3.pins import CorePorts
+from celosia.hdl.memory.psram.pins import PsramPins
+from celosia.hdl.memory.sdram.pins import SdramPins
 
 CORE = "celosia_board"
 """Name of the module of the board's machine."""
@@ -210,7 +210,7 @@ def constraints(board: Board) -> tuple[str, str]:
 
 
 def unit_constraints(board: Board) -> tuple[str, str] | None:
-    """Return the same for the pins of a unit alone (:mod:`fpga.harness`), on the board's own.
+    """Return the same for the pins of a unit alone (:mod:`celosia.fpga.harness`).
 
     Nothing is returned where the family's tools find places for pins by themselves.
     """

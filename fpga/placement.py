@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arch.errors import RunError
-from fpga.boards import Board
-from fpga.devices import Device
-from fpga.synthesis import NETLIST
-from fpga.tools import find_tool, run_tool
-from generators.cache import cached, digest
-from generators.campaign.case import Campaign, Case
-from generators.campaign.run import run_campaign
-from generators.campaign.store import Store
-from generators.campaign.workers import Workers
+from celosia.arch.errors import RunError
+from celosia.arch.support.cache import cached, digest
+from celosia.fpga.boards import Board
+from celosia.fpga.devices import Device
+from celosia.fpga.synthesis import NETLIST
+from celosia.fpga.tools import find_tool, run_tool
+from celosia.generators.campaign.case import Campaign, Case
+from celosia.generators.campaign.run import run_campaign
+from celosia.generators.campaign.store import Store
+from celosia.generators.campaign.workers import Workers
 
 PLACED = "placed.json"
 """Name of the file of the placed netlist."""
@@ -104,7 +104,7 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has a tree, on a device whose places are known (``fpga.sites``)."""
+    """Return whether a design has a tree and the device known places (``celosia.fpga.sites``)."""
     return bool(device.blocks and _TREE.search(verilog))
 
 

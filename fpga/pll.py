@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from arch.errors import InputError
-from fpga.templates import template
+from celosia.arch.errors import InputError
+from celosia.fpga.templates import template
 
 # The loop filter, which nextpnr-ecp5 leaves at zero where no attribute says it; the values are
 # those of Project Trellis's ecppll.

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fpga.memory_paths import DATA, carriers
-from fpga.memory_registers import move, registered
-from fpga.output_registers import use_output_registers
-from fpga.templates import template
-from fpga.tools import find_tool, run_tool
-from generators.verilog.verilog import read_modules
+from celosia.fpga.memory_paths import DATA, carriers
+from celosia.fpga.memory_registers import move, registered
+from celosia.fpga.output_registers import use_output_registers
+from celosia.fpga.templates import template
+from celosia.fpga.tools import find_tool, run_tool
+from celosia.generators.verilog.verilog import read_modules
 
 _MODULE = re.compile(
     r"^((?://[^\n]*\n)*)module (\S+) \(\n(.*?)^\);\n(.*?)^endmodule\n", re.MULTILINE | re.DOTALL
@@ -89,9 +89,10 @@ def with_output_registers(verilog: str, family: str) -> str:
 
     For ``ecp5``, where all that a memory reads leads to nothing but one register each, of the
     memory's clock and of one enable and reset, which begins at 0, and all of the memory becomes
-    block RAMs that can have those registers (:mod:`fpga.output_registers`): then the memory is
-    DP16KD in a module of its own. Modules between a memory and its register become part of the one
-    around both. A register's reset acts behind it, so that every bit is as before in every cycle.
+    block RAMs that can have those registers (:mod:`celosia.fpga.output_registers`): then the memory
+    is DP16KD in a module of its own. Modules between a memory and its register become part of the
+    one around both. A register's reset acts behind it, so that every bit is as before in every
+    cycle.
 
     Raises :class:`InputError` where a design has memories and Yosys is not installed.
     """

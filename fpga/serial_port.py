@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import serial
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 
 class Port(Protocol):

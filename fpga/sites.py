@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from fpga.devices import Device
+from celosia.fpga.devices import Device
 
 _ELEMENT = re.compile(r"\.array\.column_(\d+)\.element_(\d+)\.")
 _FACTOR = re.compile(r"\.array\.column_(\d+)\.multiplier_(\d+)\.")

@@ -11,9 +11,9 @@ from typing import Protocol
 from pyftdi.spi import SpiController, SpiIOError
 from pyftdi.usbtools import UsbToolsError
 
-from arch.errors import InputError
-from fpga.serial_port import port_error
-from hdl.link.spi import FILL
+from celosia.arch.errors import InputError
+from celosia.fpga.serial_port import port_error
+from celosia.hdl.link.spi import FILL
 
 FTDI = "ftdi://"
 """Prefix of the names of adapters with FTDI's chips."""
@@ -45,7 +45,7 @@ class Wires(Protocol):
 
 
 class SpiPort:
-    """The methods of pyserial's ports that ``fpga.device`` uses.
+    """The methods of pyserial's ports that ``celosia.fpga.device`` uses.
 
     Bytes that come while a request is sent are dropped, as the board answers only afterwards. To
     read is to send zeros, which no request begins with, so that a byte comes in any case. Between

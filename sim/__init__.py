@@ -1,1 +1,3 @@
 """The golden models: plain integer NumPy."""
+
+assert __name__ == "celosia.sim", "import celosia.sim: sim alone would be a second copy"

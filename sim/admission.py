@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from arch.config import Config
-from arch.errors import ProgramError
-from arch.formats import index_of
-from arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, WIDE_FLAGS, Opcode
-from arch.sparse import LEAST_K
-from sim.flow import Step
-from sim.regions import Region, meet, regions, sizes
+from celosia.arch.config import Config
+from celosia.arch.errors import ProgramError
+from celosia.arch.formats import index_of
+from celosia.arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, WIDE_FLAGS, Opcode
+from celosia.arch.sparse import LEAST_K
+from celosia.sim.flow import Step
+from celosia.sim.regions import Region, meet, regions, sizes
 
 
 def check_step(step: Step, config: Config) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
-from arch.errors import ProgramError
-from arch.isa import Engine
-from sim.admission import check_followed, check_step
-from sim.flow import Step, run
-from sim.regions import Memory, Region, regions, sizes
-from sim.sums import Sums
+from celosia.arch.config import Config
+from celosia.arch.errors import ProgramError
+from celosia.arch.isa import Engine
+from celosia.sim.admission import check_followed, check_step
+from celosia.sim.flow import Step, run
+from celosia.sim.regions import Memory, Region, regions, sizes
+from celosia.sim.sums import Sums
 
 Clock = NDArray[np.int64]
 Counts = NDArray[np.int32]
@@ -92,7 +92,7 @@ def check(
 
     Raises :class:`ProgramError` where a step could not run on the configuration, waits for a token
     that no earlier step pushes, leaves a token behind, races with a step of another engine, or
-    takes accumulators that a product left out (:class:`sim.sums.Sums`).
+    takes accumulators that a product left out (:class:`celosia.sim.sums.Sums`).
     """
     memories, sums = Memories(config), Sums(config)
     tokens: dict[tuple[Engine, Engine], deque[Clock]] = {

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.functions import OCTAVE_FRACTION, OCTAVE_LIMIT, octave_table
+from celosia.arch.functions import OCTAVE_FRACTION, OCTAVE_LIMIT, octave_table
 
 _TABLE = octave_table()
 

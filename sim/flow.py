@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from arch.errors import ProgramError
-from arch.instruction import Instruction, resolve, unpack_one
-from arch.isa import (
+from celosia.arch.errors import ProgramError
+from celosia.arch.instruction import Instruction, resolve, unpack_one
+from celosia.arch.isa import (
     COUNT_WIDTH,
     DEFINITIONS,
     FACTOR_SHIFT,

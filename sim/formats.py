@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.formats import DIGITS, OPERAND_BITS, WeightFormat
+from celosia.arch.formats import DIGITS, OPERAND_BITS, WeightFormat
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

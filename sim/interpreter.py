@@ -4,22 +4,23 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from arch.config import Config
-from arch.errors import ProgramError
-from arch.instruction import wrap as wrap_immediate
-from arch.isa import REGISTERS, Engine, Opcode
-from sim.admission import check_followed, check_step
-from sim.flow import Step, run
-from sim.matrix_steps import MatrixSteps
-from sim.regions import regions
-from sim.report import Report
-from sim.vector_steps import VectorSteps
+from celosia.arch.config import Config
+from celosia.arch.errors import ProgramError
+from celosia.arch.instruction import wrap as wrap_immediate
+from celosia.arch.isa import REGISTERS, Engine, Opcode
+from celosia.sim.admission import check_followed, check_step
+from celosia.sim.flow import Step, run
+from celosia.sim.matrix_steps import MatrixSteps
+from celosia.sim.regions import regions
+from celosia.sim.report import Report
+from celosia.sim.vector_steps import VectorSteps
 
 
 class Interpreter(MatrixSteps, VectorSteps):
     """A machine of some configuration that has no clock and no concurrency.
 
-    What it writes to its memories (:class:`sim.memories.Memories`) is what the circuit must write.
+    What it writes to its memories (:class:`celosia.sim.memories.Memories`) is what the circuit must
+    write.
     """
 
     def __init__(self, config: Config):

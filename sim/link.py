@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from arch.link import (
+from celosia.arch.link import (
     ANSWER_SYNC,
     CRC_BYTES,
     HELLO_FIELDS,
@@ -16,7 +16,7 @@ from arch.link import (
     answer,
     crc16,
 )
-from arch.registers import REGISTER_MAP
+from celosia.arch.registers import REGISTER_MAP
 
 REGISTERS = 256
 """Registers that the host port can address."""

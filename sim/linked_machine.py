@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from arch.config import Config
-from arch.link import Identity
-from arch.registers import CONTROL_START, REGISTER_MAP
-from sim.interpreter import Interpreter
-from sim.link import LinkModel
+from celosia.arch.config import Config
+from celosia.arch.link import Identity
+from celosia.arch.registers import CONTROL_START, REGISTER_MAP
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.link import LinkModel
 
 _NAMES = {register.addr: name for name, register in REGISTER_MAP.items()}
 

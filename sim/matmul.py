@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from sim import blocks
+from celosia.sim import blocks
 
 Ints = NDArray[np.int64]
 WIDE_UNIT = 256

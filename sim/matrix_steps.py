@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from arch.formats import index_of
-from arch.sparse import code_bytes
-from sim import blocks, pairs
-from sim.flow import Step
-from sim.formats import unpack
-from sim.matmul import append, held, marked, parts_of_wide, place, wrap
-from sim.memories import Ints, Memories
-from sim.regions import ceil_div, stored_rows
-from sim.sparse import decode, multiply
+from celosia.arch.formats import index_of
+from celosia.arch.sparse import code_bytes
+from celosia.sim import blocks, pairs
+from celosia.sim.flow import Step
+from celosia.sim.formats import unpack
+from celosia.sim.matmul import append, held, marked, parts_of_wide, place, wrap
+from celosia.sim.memories import Ints, Memories
+from celosia.sim.regions import ceil_div, stored_rows
+from celosia.sim.sparse import decode, multiply
 
 
 class MatrixSteps(Memories):

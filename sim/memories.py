@@ -3,11 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
-from sim.flow import Step
-from sim.regions import Region
-from sim.report import signature
-from sim.sums import Sums
+from celosia.arch.config import Config
+from celosia.sim.flow import Step
+from celosia.sim.regions import Region
+from celosia.sim.report import signature
+from celosia.sim.sums import Sums
 
 Ints = NDArray[np.int64]
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import ProgramError, RunError
-from arch.micro.config import MicroConfig
-from arch.micro.isa import (
+from celosia.arch.errors import ProgramError, RunError
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.micro.isa import (
     IMMEDIATE_WIDTH,
     MULTIPLY_CYCLES,
     OPERATIONS,
@@ -18,7 +18,7 @@ from arch.micro.isa import (
     Form,
     Signal,
 )
-from arch.micro.memory import memory_map
+from celosia.arch.micro.memory import memory_map
 
 _WORD = (1 << 32) - 1
 _NAMES = {operation.number: name for name, operation in OPERATIONS.items()}
@@ -65,7 +65,7 @@ class MicroCore:
     are its memories, all 0 at first; ``address`` is the next micro-instruction's, ``cycles`` counts
     the circuit's cycles but for waits on external memory. ``on_write`` is called with the address
     and the value of each scratchpad byte that is written, ``on_signal`` with each
-    :class:`arch.micro.isa.Signal`.
+    :class:`celosia.arch.micro.isa.Signal`.
     """
 
     def __init__(self, config: MicroConfig, microcode: Sequence[int]):

@@ -1,20 +1,20 @@
 """The microcoded machine as a machine that runs programs, micro-instruction by micro-instruction.
 
-The methods are those of ``sim.interpreter.Interpreter``, so that the two can be compared.
+The methods are those of ``celosia.sim.interpreter.Interpreter``, so that the two can be compared.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from arch.errors import RunError
-from arch.instruction import wrap
-from arch.micro.config import MicroConfig
-from arch.micro.isa import Signal
-from arch.micro.memory import memory_map
-from arch.micro.microcode import assemble
-from sim.micro_core import MicroCore
-from sim.report import Report, signature
+from celosia.arch.errors import RunError
+from celosia.arch.instruction import wrap
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.micro.isa import Signal
+from celosia.arch.micro.memory import memory_map
+from celosia.arch.micro.microcode import assemble
+from celosia.sim.micro_core import MicroCore
+from celosia.sim.report import Report, signature
 
 
 class MicroMachine:

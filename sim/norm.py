@@ -5,10 +5,10 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arch.errors import InputError
-from arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
-from sim.reciprocal import rsqrt
-from sim.requantize import quantize_multiplier, saturate16
+from celosia.arch.errors import InputError
+from celosia.arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
+from celosia.sim.reciprocal import rsqrt
+from celosia.sim.requantize import quantize_multiplier, saturate16
 
 MAX_BIAS = (1 << 31) - (1 << 23)
 """Largest bias that no normalized value, at most 64 in size, makes wrap at 32 bits."""

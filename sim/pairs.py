@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.matmul import multiply
+from celosia.sim.matmul import multiply
 
 Ints = NDArray[np.int64]
 BITS = 8

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.polynomial import Polynomial, unpack_polynomial
+from celosia.arch.polynomial import Polynomial, unpack_polynomial
 
 
 def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:

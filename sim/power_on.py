@@ -5,9 +5,9 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from arch.link import ANSWER_HEADER, REQUEST_SYNC, Status
-from arch.link import CRC_BYTES as ANSWER_CRC_BYTES
-from arch.power_on import (
+from celosia.arch.link import ANSWER_HEADER, REQUEST_SYNC, Status
+from celosia.arch.link import CRC_BYTES as ANSWER_CRC_BYTES
+from celosia.arch.power_on import (
     CRC_BYTES,
     ENTRY_BYTES,
     HEADER_BYTES,

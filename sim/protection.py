@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from arch.protection import code_columns, column_patterns
+from celosia.arch.protection import code_columns, column_patterns
 
 
 class Found(Enum):

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.polynomial import (
+from celosia.arch.polynomial import (
     FRACTION_WIDTH,
     MANTISSA_WIDTH,
     reciprocal_polynomial,
     rsqrt_polynomial,
 )
-from sim.polynomial import evaluate
+from celosia.sim.polynomial import evaluate
 
 _RECIPROCAL = reciprocal_polynomial()
 _RSQRT = rsqrt_polynomial()

@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
-from arch.formats import index_of
-from arch.isa import Opcode
-from arch.sparse import HEADER_BEATS, beat_bytes
-from sim.flow import Step
-from sim.rotary import rotary_places
+from celosia.arch.config import Config
+from celosia.arch.formats import index_of
+from celosia.arch.isa import Opcode
+from celosia.arch.sparse import HEADER_BEATS, beat_bytes
+from celosia.sim.flow import Step
+from celosia.sim.rotary import rotary_places
 
 Memory = Literal["dram", "sp", "acc", "params", "table", "slots", "factors"]
 

@@ -16,7 +16,7 @@ class Report:
     cycles: int = 0
     """Clock cycles from start to halt; 0 where the machine has no clock."""
     counters: dict[str, int] = field(default_factory=dict)
-    """Counters by the names of ``arch.registers``."""
+    """Counters by the names of ``celosia.arch.registers``."""
     signatures: list[int] = field(default_factory=list)
     """One signature of the bytes written per vector instruction, in program order."""
 

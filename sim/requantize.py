@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 INT16_MIN = -(1 << 15)
 INT16_MAX = (1 << 15) - 1

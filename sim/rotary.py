@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 ROTARY_FRACTION = 15
 """Fraction bits of a cosine or sine (bits)."""

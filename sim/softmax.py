@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION, WEIGHT_FRACTION
-from sim.exponential import octave_exponential
-from sim.reciprocal import reciprocal
+from celosia.arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION, WEIGHT_FRACTION
+from celosia.sim.exponential import octave_exponential
+from celosia.sim.reciprocal import reciprocal
 
 Ints = NDArray[np.int64]
 LOWEST = -(1 << 15)

@@ -1,12 +1,12 @@
-"""The code of a sparse matrix (``arch.sparse``): coded, decoded, and multiplied with rows."""
+"""Sparse matrices (``celosia.arch.sparse``): coded, decoded, and multiplied with rows."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arch.errors import InputError
-from arch.sparse import (
+from celosia.arch.errors import InputError
+from celosia.arch.sparse import (
     ENTRY_WIDTH,
     HEADER_BEATS,
     LEAST_K,

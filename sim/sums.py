@@ -8,11 +8,11 @@ weights that slots hold or of columns that sleep: nothing that a program may ask
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
-from arch.errors import ProgramError
-from arch.isa import Opcode
-from sim.flow import Step
-from sim.regions import Region, ceil_div
+from celosia.arch.config import Config
+from celosia.arch.errors import ProgramError
+from celosia.arch.isa import Opcode
+from celosia.sim.flow import Step
+from celosia.sim.regions import Region, ceil_div
 
 _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 

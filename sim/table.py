@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.functions import TABLE_ENTRIES
+from celosia.arch.functions import TABLE_ENTRIES
 
 
 def lookup(table: NDArray[Any], x: NDArray[Any]) -> NDArray[np.int64]:

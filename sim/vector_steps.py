@@ -3,15 +3,15 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.isa import Opcode
-from sim.flow import Step
-from sim.memories import Ints, Memories
-from sim.norm import normalize, row_factors
-from sim.polynomial import evaluate_table
-from sim.regions import Region, ceil_div, pair_places
-from sim.requantize import requantize, saturate16, times_factor
-from sim.rotary import rotate, times
-from sim.softmax import row_weights, softmax
+from celosia.arch.isa import Opcode
+from celosia.sim.flow import Step
+from celosia.sim.memories import Ints, Memories
+from celosia.sim.norm import normalize, row_factors
+from celosia.sim.polynomial import evaluate_table
+from celosia.sim.regions import Region, ceil_div, pair_places
+from celosia.sim.requantize import requantize, saturate16, times_factor
+from celosia.sim.rotary import rotate, times
+from celosia.sim.softmax import row_weights, softmax
 
 PARAM_BYTES = 9
 

@@ -1,1 +1,3 @@
 """Benches and simulation harnesses."""
+
+assert __name__ == "celosia.tb", "import celosia.tb: tb alone would be a second copy"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from generators.cache import ROOT
+from celosia.arch.support.cache import ROOT
+from celosia.cli.main import main
 
 SKIPS = {
     "PyTorch, the reference, is not installed": "`make test-long` installs it: 2 GB",
@@ -68,7 +68,7 @@ def celosia(
 @contextlib.contextmanager
 def simulated(*words: str) -> Iterator[str]:
     """Run the command that simulates a board, and return its port."""
-    command = [sys.executable, "-c", "from cli.main import main; main()", "board", *words]
+    command = [sys.executable, "-c", "from celosia.cli.main import main; main()", "board", *words]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8", env=os.environ
     )

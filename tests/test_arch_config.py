@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.micro.config import MicroConfig
-from arch.presets import PRESETS, load
-from hdl.accelerator import Accelerator
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.presets import PRESETS, load
+from celosia.hdl.accelerator import Accelerator
 
 
 def test_presets_are_what_their_names_say():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from arch.functions import FUNCTIONS, int8_table, octave_table, round_away
+from celosia.arch.functions import FUNCTIONS, int8_table, octave_table, round_away
 
 
 @pytest.mark.parametrize(

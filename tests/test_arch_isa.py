@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from arch.assembler import assemble, disassemble
-from arch.instruction import Instruction, Operand, pack, unpack
-from arch.isa import DEFINITIONS, OPERAND_MEANINGS, REGISTERS, Engine, Opcode
+from celosia.arch.assembler import assemble, disassemble
+from celosia.arch.instruction import Instruction, Operand, pack, unpack
+from celosia.arch.isa import DEFINITIONS, OPERAND_MEANINGS, REGISTERS, Engine, Opcode
 from tools.manual import manual
 
 

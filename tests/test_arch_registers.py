@@ -1,6 +1,6 @@
 """The host's registers."""
 
-from arch.registers import COUNTERS, REGISTER_MAP
+from celosia.arch.registers import COUNTERS, REGISTER_MAP
 
 
 def test_addresses_are_distinct_and_fit_the_port():

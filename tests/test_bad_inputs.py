@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tb.fuzz import file_seeds
+from celosia.tb.verify.fuzz import file_seeds
 
 LISTED = tomllib.loads((Path(__file__).parent / "data" / "bad_inputs.toml").read_text("utf-8"))
 Write = Callable[[Path], tuple[str, ...]]

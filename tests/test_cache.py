@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from arch.errors import RunError
-from arch.presets import PRESETS
-from generators import cache
-from generators.cache import ROOT
-from tb import fast_build, port_bench, toolchain
-from tb.circuit_sources import circuit_files
+from celosia.arch.errors import RunError
+from celosia.arch.presets import PRESETS
+from celosia.arch.support import cache
+from celosia.arch.support.cache import ROOT
+from celosia.tb.machine import fast_build, toolchain
+from celosia.tb.machine.circuit_sources import circuit_files
+from celosia.tb.speed import port_bench
 
 
 @pytest.fixture
@@ -209,7 +210,9 @@ def test_another_circuit_builds_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_verilog_depends_on_what_machines_import() -> None:
     """All modules that are loaded to make one count, and no others."""
-    script = "import sys, hdl.machine, generators.verilog.verilog; print(*sys.modules)"
+    script = (
+        "import sys, celosia.hdl.machine, celosia.generators.verilog.verilog; print(*sys.modules)"
+    )
     command = [sys.executable, "-c", script]
     loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     own = {"arch", "hdl", "generators"}
@@ -230,6 +233,6 @@ def test_a_disk_that_is_full_elsewhere_is_named(celosia, monkeypatch) -> None:
         with open("/dev/full", "w", encoding="utf-8") as full:
             full.write("a")
 
-    monkeypatch.setattr("cli.configs.report", write)
+    monkeypatch.setattr("celosia.cli.configs.report", write)
     code, _, errors = celosia("configs")
     assert (code, errors) == (1, "celosia: no space is left on a disk that was to be written\n")

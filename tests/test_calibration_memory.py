@@ -6,13 +6,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from generators.frontend.text_description import TextDescription
-from generators.quantize import texts
-from generators.quantize.options import Quantization
-from generators.quantize.quantize import quantize_sampled
-from generators.quantize.texts import SampledTexts, given_texts, sample_answers, sample_texts
-from generators.reference.floats import forward
-from generators.text_shapes import random_weights
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import random_weights
+from celosia.generators.quantize import texts
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_sampled
+from celosia.generators.quantize.texts import (
+    SampledTexts,
+    given_texts,
+    sample_answers,
+    sample_texts,
+)
+from celosia.generators.reference.floats import forward
 
 MODEL = TextDescription(
     name="kept",

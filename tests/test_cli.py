@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from arch.presets import PRESETS, load
-from fpga.devices import FAMILIES
-from fpga.synthesis import prepare
-from generators.cache import ROOT
-from generators.frontend.weights import model_names
-from generators.verilog.units import UNITS
-from tb.toolchain import missing_tools
+from celosia.arch.presets import PRESETS, load
+from celosia.arch.support.cache import ROOT
+from celosia.fpga.devices import FAMILIES
+from celosia.fpga.synthesis import prepare
+from celosia.generators.frontend.weights import model_names
+from celosia.generators.verilog.units import UNITS
+from celosia.tb.machine.toolchain import missing_tools
 
 MODEL = ROOT / "generators" / "models" / "digits"
 
@@ -28,7 +28,7 @@ Command = Callable[..., tuple[int, str, str]]
 def as_a_user(*words: str) -> tuple[int, str, str]:
     """Run the command as a user does; return its exit code, what it prints and its errors."""
     done = subprocess.run(
-        [sys.executable, "-c", "from cli.main import main; main()", *words],
+        [sys.executable, "-c", "from celosia.cli.main import main; main()", *words],
         capture_output=True,
         cwd=ROOT,
         encoding="utf-8",

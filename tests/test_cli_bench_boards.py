@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-import cli.bench_boards
-from arch.link import fingerprint
-from cli.bench_boards import bench_boards, measure
-from cli.board_cases import CASES, MACHINES, Case, read
-from cli.board_tables import PAGES, TODAY, refresh
-from fpga.boards import BOARDS
-from generators.cache import ROOT
+import celosia.cli.bench_boards
+from celosia.arch.link import fingerprint
+from celosia.arch.support.cache import ROOT
+from celosia.cli.bench_boards import bench_boards, measure
+from celosia.cli.board_cases import CASES, MACHINES, Case, read
+from celosia.cli.board_tables import PAGES, TODAY, refresh
+from celosia.fpga.boards import BOARDS
 
 CASE = Case("ulx3s_25f", "table", "tiny")
 BUILT = {
@@ -44,7 +44,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         found = BUILT | {"design": CASE.design()}
         return subprocess.CompletedProcess(command, 0, json.dumps(found), "")
 
-    monkeypatch.setattr(cli.bench_boards, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr(celosia.cli.bench_boards, "subprocess", SimpleNamespace(run=run))
     return called
 
 
@@ -96,7 +96,9 @@ def test_what_does_not_fit_is_told_in_its_report(
 ) -> None:
     said = "Synthesis\ncelosia: Board ulx3s_25f has 56 block RAMs, but the design needs 57\n"
     done = subprocess.CompletedProcess([], 2, "", said)
-    monkeypatch.setattr(cli.bench_boards, "subprocess", SimpleNamespace(run=lambda *_, **__: done))
+    monkeypatch.setattr(
+        celosia.cli.bench_boards, "subprocess", SimpleNamespace(run=lambda *_, **__: done)
+    )
     measure(Case("ulx3s_25f"), tmp_path)
     found = read(tmp_path)
     page = refresh(PAGE, found, "page")
@@ -132,7 +134,9 @@ def test_a_case_tries_its_seeds() -> None:
 
 def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done = subprocess.CompletedProcess([], 1, "", "celosia: Synthesis failed\n")
-    monkeypatch.setattr(cli.bench_boards, "subprocess", SimpleNamespace(run=lambda *_, **__: done))
+    monkeypatch.setattr(
+        celosia.cli.bench_boards, "subprocess", SimpleNamespace(run=lambda *_, **__: done)
+    )
     with pytest.raises(RuntimeError, match=r"^celosia build --board .* failed: celosia: Synthesis"):
         measure(CASE, tmp_path)
 
@@ -167,7 +171,9 @@ def test_cycles_are_counted_anew_where_the_machine_is_todays(
     machine = f"{fingerprint(config):08x}"
     counted = {"cycles_per_inference": 7.0, "configuration": machine}
     asked = []
-    monkeypatch.setattr(cli.bench_boards, "rates", lambda *what: asked.append(what) or counted)
+    monkeypatch.setattr(
+        celosia.cli.bench_boards, "rates", lambda *what: asked.append(what) or counted
+    )
     file, page = tmp_path / case.file, tmp_path / "page.md"
     page.write_text(PAGE)
     words = ["--out", str(tmp_path), "--page", str(page), "--only", "icebreaker", "--kept"]

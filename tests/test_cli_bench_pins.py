@@ -6,21 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.config import Config
-from arch.presets import load
-from cli.bench_pins import decode_at_pins
-from cli.board import simulated
-from fpga.boards import Board, get_board, with_sdram
-from fpga.device import Device
-from generators.compiler import Options, compile_model
-from generators.frontend.description import ModelDescription
-from generators.frontend.text_description import TextDescription
-from generators.quantize.options import Quantization
-from generators.text_shapes import untrained
-from tb.inference import infer
-from tb.memory_timing import ONCHIP
-from tb.random_models import random_inputs, random_weights
-from tb.toolchain import missing_tools
+from celosia.arch.config import Config
+from celosia.arch.presets import load
+from celosia.cli.bench_pins import decode_at_pins
+from celosia.cli.board import simulated
+from celosia.fpga.boards import Board, get_board, with_sdram
+from celosia.fpga.device import Device
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.quantize.options import Quantization
+from celosia.tb.machine.memory_timing import ONCHIP
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.inference import infer
+from celosia.tb.verify.random_models import random_inputs, random_weights
 
 pytestmark = pytest.mark.skipif(
     bool(missing_tools("verilator")), reason="Verilator is not installed"

@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 import serial
 
-from arch.config import Config
-from arch.link import Command, fingerprint, request
-from arch.presets import PRESETS, load
-from arch.registers import IDENTITY
-from fpga.boards import get_board, with_sdram
-from fpga.device import Device
-from tb.digits_model import compile_digits
-from tb.run_inputs import run_files
-from tb.toolchain import missing_tools
+from celosia.arch.config import Config
+from celosia.arch.link import Command, fingerprint, request
+from celosia.arch.presets import PRESETS, load
+from celosia.arch.registers import IDENTITY
+from celosia.fpga.boards import get_board, with_sdram
+from celosia.fpga.device import Device
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.run_inputs import run_files
 
 pytestmark = [
     pytest.mark.slow,
@@ -129,10 +129,10 @@ def test_a_machine_that_is_no_preset_has_a_file_for_its_host(celosia, monkeypatc
         yield Running(config)
 
     told: list[str] = []
-    monkeypatch.setattr("cli.board.simulated", simulated)
+    monkeypatch.setattr("celosia.cli.board.simulated", simulated)
     echo = click.echo
     monkeypatch.setattr(
-        "cli.board.click.echo",
+        "celosia.cli.board.click.echo",
         lambda text, **given: (
             told.append(text) if "--config" in text else None,
             echo(text, **given),

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.build import build
-from fpga import build as flow
-from fpga.boards import BOARDS, get_board
-from fpga.build import Build, board_design
+from celosia.cli.build import build
+from celosia.fpga import build as flow
+from celosia.fpga.boards import BOARDS, get_board
+from celosia.fpga.build import Build, board_design
 
 RATE = {"cycles_per_inference": 8765.0, "inferences_per_second": 9127.2}
 FOUND = {
@@ -41,9 +41,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
         asked.append({"what": what, "mhz": mhz})
         return Build(dict(FOUND), {"x.bit": b"\x00"})
 
-    monkeypatch.setattr("cli.build.build_unit", fake)
-    monkeypatch.setattr("cli.build.build_board", fake)
-    monkeypatch.setattr("cli.build.rates", lambda *_: RATE)
+    monkeypatch.setattr("celosia.cli.build.build_unit", fake)
+    monkeypatch.setattr("celosia.cli.build.build_board", fake)
+    monkeypatch.setattr("celosia.cli.build.rates", lambda *_: RATE)
     return asked
 
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from arch.presets import PRESETS, load
-from generators.compiler import compile_model
-from generators.frontend import digits
-from generators.frontend.description import ModelDescription
-from generators.verilog.verilog import to_verilog
-from hdl.machine import machine_component
-from sim.interpreter import Interpreter
-from tb.digits_model import compile_digits
-from tb.model_testbench import golden_outputs, model_testbench
-from tb.plain_testbench import TOP, Attachment
-from tb.random_models import random_inputs, random_weights
-from tb.toolchain import missing_tools
+from celosia.arch.presets import PRESETS, load
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.lower.encoder_compiler import compile_model
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.machine import machine_component
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.model_testbench import golden_outputs, model_testbench
+from celosia.tb.models.plain_testbench import TOP, Attachment
+from celosia.tb.verify.random_models import random_inputs, random_weights
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 MODEL = ModelDescription(

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.presets import load
-from generators.quantize.options import Quantization
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.text_sources import load_text
-from sim.interpreter import Interpreter
-from tb.toolchain import missing_tools
+from celosia.arch.presets import load
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.toolchain import missing_tools
 
 SMALL = ("--config", "small", "--context", "24")
 PROMPT = ("--prompt", "one day", "--steps", "4", "--json")

@@ -7,12 +7,12 @@ import pytest
 from amaranth.hdl import Module, Mux
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from generators.campaign.case import Case
-from hdl.component import Component
-from tb.benches import BENCHES
-from tb.coverage import units
-from tb.coverage.points import Points, from_json, merge, read_points, to_json, totals
-from tb.coverage.verilog import CoveredVerilog
+from celosia.generators.campaign.case import Case
+from celosia.hdl.component import Component
+from celosia.tb.benches.catalog import BENCHES
+from celosia.tb.verify.coverage import units
+from celosia.tb.verify.coverage.points import Points, from_json, merge, read_points, to_json, totals
+from celosia.tb.verify.coverage.verilog import CoveredVerilog
 
 
 class Chooser(Component):
@@ -113,7 +113,9 @@ def test_the_order_of_assignments_and_names_of_others_make_no_other_module(
     lines = list(own.lines)
     lines[first], lines[second] = choices[1], choices[0]
     text = "\n".join(lines).replace("top_Chooser", "top_Chooser_7") + "\n"
-    monkeypatch.setattr("tb.coverage.verilog.to_verilog", lambda *_args, **_given: text)
+    monkeypatch.setattr(
+        "celosia.tb.verify.coverage.verilog.to_verilog", lambda *_args, **_given: text
+    )
     other = CoveredVerilog(Sums())
     assert [each.key for each in other.modules] == [each.key for each in own.modules]
     found = {}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from generators.cache import ROOT
+from celosia.arch.support.cache import ROOT
 
 MODEL = ROOT / "generators" / "models" / "digits"
 NPY = b"\x93NUMPY\x01\x00"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from arch.errors import RunError
-from generators import cache, process
+from celosia.arch.errors import RunError
+from celosia.arch.support import cache, process
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from cli import main
+from celosia.cli import main
 from concurrent.futures import ThreadPoolExecutor
-from generators.process import run_process
+from celosia.arch.support.process import run_process
 child = [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"]
 def work(number):
     log = Path(sys.argv[1]) / f"{number}.log"
@@ -59,7 +59,7 @@ def test_no_program_is_left(tmp_path: Path, number, code) -> None:
 def test_a_second_signal_does_not_disturb_the_end() -> None:
     script = """
 import os, signal
-from cli import main
+from celosia.cli import main
 def end():
     print("ends", flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -94,7 +94,7 @@ def test_half_made_folders_are_deleted_at_the_next_start(monkeypatch, tmp_path: 
 
 FINALIZERS = """
 import os, random, signal, sys, threading, time, weakref
-from cli.interrupts import answered
+from celosia.cli.interrupts import answered
 class Part:
     def __del__(self):
         sum(range(2000))
@@ -136,7 +136,7 @@ def test_interrupts_inside_finalizers_are_not_lost(number) -> None:
 
 STUBBORN = """
 import sys, time
-from cli import interrupts
+from celosia.cli import interrupts
 interrupts._GRACE = float(sys.argv[1])
 with interrupts.answered(lambda: None, lambda: False):
     print("begins", flush=True)
@@ -165,7 +165,7 @@ def test_a_program_that_discards_every_exception_is_ended(grace, signals) -> Non
 
 
 def interrupt_compile(folder: Path, seconds: float, number: int) -> None:
-    command = [sys.executable, "-c", "from cli.entry import main; main()", "compile"]
+    command = [sys.executable, "-c", "from celosia.cli.entry import main; main()", "compile"]
     command += ["digits-simplified", "--config", "tiny", "--count", "1", "--out", str(folder)]
     with subprocess.Popen(
         command, cwd=cache.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

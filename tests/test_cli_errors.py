@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from arch.errors import RunError
-from arch.presets import PRESETS
-from generators.cache import ROOT
-from generators.verilog.units import UNITS
-from tb.toolchain import environment, missing_tools
+from celosia.arch.errors import RunError
+from celosia.arch.presets import PRESETS
+from celosia.arch.support.cache import ROOT
+from celosia.generators.verilog.units import UNITS
+from celosia.tb.machine.toolchain import environment, missing_tools
 from tests.support.standards import NO_NETS, refused_by_icarus, refused_by_slang
 
 MODEL = ROOT / "generators" / "models" / "digits"
@@ -211,7 +211,7 @@ def test_damaged_models(celosia, tmp_path: Path, damage: str, part: str) -> None
 
 
 def test_a_failing_bench_is_told_and_gives_exit_code_1(celosia, monkeypatch) -> None:
-    module = "cli.test"
+    module = "celosia.cli.test"
     celosia("test", "--help")
 
     def fail(component, **_arguments):
@@ -232,7 +232,7 @@ def test_a_failing_simulation_is_no_traceback(celosia, monkeypatch) -> None:
     def fail(*_arguments, **_named):
         raise RunError("the end of a log")
 
-    monkeypatch.setattr(sys.modules["cli.bench"], "bench_gemm", fail)
+    monkeypatch.setattr(sys.modules["celosia.cli.bench"], "bench_gemm", fail)
     assert celosia(*GEMM) == (1, "", "celosia: the end of a log\n")
 
 
@@ -242,7 +242,7 @@ def test_a_defect_of_ours_is_a_traceback_with_a_code_of_its_own(celosia, monkeyp
     def fail(*_arguments, **_named):
         raise ValueError("operands could not be broadcast")
 
-    monkeypatch.setattr(sys.modules["cli.bench"], "bench_gemm", fail)
+    monkeypatch.setattr(sys.modules["celosia.cli.bench"], "bench_gemm", fail)
     code, output, errors = celosia(*GEMM)
     assert (code, output) == (70, "")
     assert "Traceback" in errors

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from cli.bench_all import Case, measure
-from sim.interpreter import Interpreter
-from tb.toolchain import missing_tools
+from celosia.cli.bench_all import Case, measure
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.toolchain import missing_tools
 
 GOLDEN = ("--sim", "golden")
 GEMM = ("bench", "gemm", "--config", "tiny", *GOLDEN, "--m", "3", "--k", "4", "--n", "5")
@@ -56,12 +56,12 @@ def test_a_wrong_element_is_exit_code_1(celosia, monkeypatch, words) -> None:
 
 def test_an_error_over_its_bound_is_exit_code_1(celosia, monkeypatch) -> None:
     found = {"gelu_erf": {"max_lsb": 0.9, "bound_lsb": 0.5}}
-    monkeypatch.setattr("cli.accuracy.accuracy_report", lambda *_given: found)
+    monkeypatch.setattr("celosia.cli.accuracy.accuracy_report", lambda *_given: found)
     assert celosia("accuracy", "--rows", "10", "--json")[0] == 1
 
 
 def test_a_line_of_all_benchmarks_carries_its_mismatches(monkeypatch) -> None:
     result = {"mismatches": 2, "cycles": 5, "ideal_cycles": 4}
     done = type("Done", (), {"returncode": 1, "stdout": json.dumps(result)})
-    monkeypatch.setattr("cli.bench_all.subprocess.run", lambda *_given, **_named: done)
+    monkeypatch.setattr("celosia.cli.bench_all.subprocess.run", lambda *_given, **_named: done)
     assert measure(Case("bench x", "cycles"))["mismatches"] == 2

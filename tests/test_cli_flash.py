@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from arch.micro.config import MicroConfig
-from cli.board_options import flashed
-from cli.flash import flash
-from fpga.boards import get_board
+from celosia.arch.micro.config import MicroConfig
+from celosia.cli.board_options import flashed
+from celosia.cli.flash import flash
+from celosia.fpga.boards import get_board
 
 
 def invoke(*words: str) -> str:

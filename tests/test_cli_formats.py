@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.bench import bench
-from cli.format_options import FORMAT_OPTIONS, Formats
-from cli.host import host
-from cli.main import celosia as commands
+from celosia.cli.bench import bench
+from celosia.cli.format_options import FORMAT_OPTIONS, Formats
+from celosia.cli.host import host
+from celosia.cli.main import celosia as commands
 
 NAMES = set(Formats.__dataclass_fields__)
 TAKING = {

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from cli.campaign_options import Runner
-from generators.campaign.case import Case, Outcome
-from tb.fuzz import graphs, lines, models, programs, traces
+from celosia.cli.campaign_options import Runner
+from celosia.generators.campaign.case import Case, Outcome
+from celosia.tb.verify.fuzz import graphs, lines, models, programs, traces
 
 
 def fuzz(celosia, *words):

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from fpga.boards import get_board, with_sdram
-from generators.cache import ROOT
-from tb.digits_model import compile_digits
-from tb.toolchain import missing_tools
+from celosia.arch.support.cache import ROOT
+from celosia.fpga.boards import get_board, with_sdram
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.digits_model import compile_digits
 
 
 @pytest.mark.slow
@@ -23,7 +23,7 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
     assert code == 0, errors
     made = json.loads(output)
     assert (made["bytes"], made["address"]) == (len(image.read_bytes()), 2 << 20)
-    main = [sys.executable, "-c", "from cli.main import main; main()"]
+    main = [sys.executable, "-c", "from celosia.cli.main import main; main()"]
     process = subprocess.Popen(
         [*main, "board", "--board", "icebreaker", "--flash", "spi", "--image", str(image)],
         cwd=ROOT,

@@ -9,14 +9,14 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
-from generators.cache import ROOT
-from generators.campaign.case import Case
-from hdl.stream.flow import Flow
-from tb.formal.prover import missing_tools
-from tb.mutation import campaign
-from tb.mutation.equivalence import equivalent
-from tb.mutation.netlist import mutate
-from tb.mutation.parts import by_part, write_part
+from celosia.arch.support.cache import ROOT
+from celosia.generators.campaign.case import Case
+from celosia.hdl.stream.flow import Flow
+from celosia.tb.verify.formal.prover import missing_tools
+from celosia.tb.verify.mutation import campaign
+from celosia.tb.verify.mutation.equivalence import equivalent
+from celosia.tb.verify.mutation.netlist import mutate
+from celosia.tb.verify.mutation.parts import by_part, write_part
 
 _NEVER = "        m.d.comb += self.late.eq(count >= 12)  # never"
 

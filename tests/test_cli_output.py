@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cli.output import announced, progress, report
+from celosia.cli.output import announced, progress, report
 
 ROWS = [{"model": name, "cycles_per_inference": 7947, "accuracy": 0.99} for name in ("one", "two")]
 
@@ -24,7 +24,7 @@ def test_progress_is_told_without_a_terminal(monkeypatch, capsys) -> None:
     with progress("Short work") as update:
         update(1, 3)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("cli.output.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("celosia.cli.output.LINE_SECONDS", 0.0)
     with progress("Long work") as update:
         update(1, 3)
         update(2, 3)
@@ -33,12 +33,12 @@ def test_progress_is_told_without_a_terminal(monkeypatch, capsys) -> None:
 
 
 def test_what_takes_long_is_announced_and_what_is_quick_is_not(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("cli.output._ANNOUNCED", 0.01)
+    monkeypatch.setattr("celosia.cli.output._ANNOUNCED", 0.01)
     for words, seconds, errors in (("reading x", 0.2, "reading x\n"), ("", 0.2, "")):
         with announced(words):
             time.sleep(seconds)
         assert capsys.readouterr().err == errors
-    monkeypatch.setattr("cli.output._ANNOUNCED", 60)
+    monkeypatch.setattr("celosia.cli.output._ANNOUNCED", 60)
     with announced("reading x"):
         pass
     assert capsys.readouterr().err == ""

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from arch.config import Config
-from arch.errors import RunError
-from arch.link import fingerprint
-from arch.presets import PRESETS
-from cli.rates import inference_rates, rates, token_rates
-from fpga.boards import get_board, with_sdram
-from sim.interpreter import Interpreter
-from tb.memory_timing import ONCHIP
-from tb.run_inputs import run_files
-from tb.toolchain import missing_tools
+from celosia.arch.config import Config
+from celosia.arch.errors import RunError
+from celosia.arch.link import fingerprint
+from celosia.arch.presets import PRESETS
+from celosia.cli.rates import inference_rates, rates, token_rates
+from celosia.fpga.boards import get_board, with_sdram
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.memory_timing import ONCHIP
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.run_inputs import run_files
 from tests.support.decoders import HELD, LLAMA
 
 BOARD = replace(get_board("ulx3s_85f", "uart"), memory_bytes=1 << 11)
@@ -57,8 +57,8 @@ def test_inferences_are_those_of_the_complete_top() -> None:
 
 def test_an_output_that_is_another_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     found = SimpleNamespace(figures={"mismatches": 1, "cycles_per_inference": 7.0})
-    monkeypatch.setattr("cli.rates.run_files", lambda *_, **__: found)
-    monkeypatch.setattr("cli.rates.opened", lambda *_: nullcontext((None, None)))
+    monkeypatch.setattr("celosia.cli.rates.run_files", lambda *_, **__: found)
+    monkeypatch.setattr("celosia.cli.rates.opened", lambda *_: nullcontext((None, None)))
     with pytest.raises(
         RunError, match=r"^1 of 4 outputs of digits on small are not the golden model's$"
     ):
@@ -79,17 +79,17 @@ def test_scores_that_are_others_are_told(monkeypatch: pytest.MonkeyPatch) -> Non
             first, *rest = self.own.read_memory(addr, count)
             return bytes([first ^ 1, *rest])
 
-    monkeypatch.setattr("cli.rates.TEXT_MODEL", MODEL)
+    monkeypatch.setattr("celosia.cli.rates.TEXT_MODEL", MODEL)
     monkeypatch.setattr(
-        "cli.rates.opened", lambda _, config, __: nullcontext((None, Other(config)))
+        "celosia.cli.rates.opened", lambda _, config, __: nullcontext((None, Other(config)))
     )
     with pytest.raises(RunError, match=r"^The scores of short on held are not the golden model's$"):
         token_rates(CONFIG.replace(scratchpad_bytes=1 << 16), BOARD)
 
 
 def test_one_text_is_counted_where_two_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.rates.TEXT_MODEL", MODEL)
-    monkeypatch.setattr("cli.rates._run", lambda program, _: 100 + program.texts)
+    monkeypatch.setattr("celosia.cli.rates.TEXT_MODEL", MODEL)
+    monkeypatch.setattr("celosia.cli.rates._run", lambda program, _: 100 + program.texts)
     roomy = CONFIG.replace(scratchpad_bytes=1 << 16)
     both = token_rates(roomy.replace(weight_depth=470), BOARD)
     assert (both["cycles_per_token"], both["cycles_per_token_two_texts"]) == (101, 51)
@@ -101,7 +101,7 @@ def test_one_text_is_counted_where_two_have_no_room(monkeypatch: pytest.MonkeyPa
 @pytest.mark.slow
 @needs_verilator
 def test_tokens_are_those_of_the_complete_top(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.rates.TEXT_MODEL", MODEL)
+    monkeypatch.setattr("celosia.cli.rates.TEXT_MODEL", MODEL)
     near = rates(CONFIG.replace(scratchpad_bytes=1 << 16), BOARD, 50.0)
     assert near["tokens_per_second"] == round(50e6 / near["cycles_per_token"], 1)
     assert (near["text_model"], near["token_position"]) == ("short", 128)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tb.benches import BENCHES
-from tb.toolchain import missing_tools
+from celosia.tb.benches.catalog import BENCHES
+from celosia.tb.machine.toolchain import missing_tools
 
 CONFIGURATIONS = {
     "tiny": ("--config", "tiny"),

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from arch.ddr3 import CHIPS as DDR3_CHIPS
-from arch.flash import CHIPS as FLASH_CHIPS
-from arch.psram import CHIPS as PSRAM_CHIPS
-from arch.sdram import CHIPS as SDRAM_CHIPS
-from arch.sdram import POSTPONED
-from fpga.boards import get_board, with_sdram
-from tb.devices import data_sheets
-from tb.devices.data_sheets import DDR3, FLASH, PSRAM, SDRAM, Time
+from celosia.arch.ddr3 import CHIPS as DDR3_CHIPS
+from celosia.arch.flash import CHIPS as FLASH_CHIPS
+from celosia.arch.psram import CHIPS as PSRAM_CHIPS
+from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
+from celosia.arch.sdram import POSTPONED
+from celosia.fpga.boards import get_board, with_sdram
+from celosia.tb.devices import data_sheets
+from celosia.tb.devices.data_sheets import DDR3, FLASH, PSRAM, SDRAM, Time
 from tools.chips import DOCUMENT, KINDS, document, rows
 
 

@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from generators.cache import ROOT
-from generators.fitting import FitError, remedy
-from generators.graph import Decoder
-from generators.operations import Linear, Norm
-from generators.perplexity import measure, read_texts
-from generators.quantize.options import Quantization
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from generators.text_sources import load_text
-from sim.norm import normalize, row_factors
-from sim.requantize import times_factor
-from sim.softmax import row_weights, softmax
-from tb.text_session import TextSession
-from tb.texts_session import TextsSession
+from celosia.arch.errors import InputError
+from celosia.arch.support.cache import ROOT
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.graph.operations import Linear, Norm
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.fitting import FitError, remedy
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.studies.perplexity import measure, read_texts
+from celosia.sim.norm import normalize, row_factors
+from celosia.sim.requantize import times_factor
+from celosia.sim.softmax import row_weights, softmax
+from celosia.tb.models.text_session import TextSession
+from celosia.tb.models.texts_session import TextsSession
 from tests.support.text_cases import LLAMA, RESIDENT, TEXT
 
 KEPT = TEXT.replace(

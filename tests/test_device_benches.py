@@ -2,10 +2,10 @@
 
 import pytest
 
-from arch.presets import load
-from tb.mutation.devices import DEVICE_BENCHES
-from tb.simulate import simulate
-from tb.toolchain import missing_tools
+from celosia.arch.presets import load
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.verify.mutation.devices import DEVICE_BENCHES
 
 
 @pytest.mark.long

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from generators.export.text_folder import load_compiled_text
-from generators.frontend.pieces import REPLACEMENT
-from generators.sample_files import read_samples
-from generators.sources import load_source
-from generators.text_sources import load_text
-from tb.flash_image import text_flash_image
-from tb.run_text import Pieces, run_text
+from celosia.arch.errors import InputError
+from celosia.generators.export.text_folder import load_compiled_text
+from celosia.generators.frontend.pieces import REPLACEMENT
+from celosia.generators.frontend.sample_files import read_samples
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import load_text
+from celosia.tb.models.flash_image import text_flash_image
+from celosia.tb.models.run_text import Pieces, run_text
 from tests.support.c_text import CModel
 from tests.support.door import (
     DECODERS,

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from arch.presets import PRESETS
-from arch.registers import REGISTER_MAP
-from generators.cache import ROOT
-from generators.verilog.describe import ports, summary
-from generators.verilog.fusesoc import core_file
-from generators.verilog.units import UNITS, make_accelerator, make_unit
-from tb.fast_build import accelerator_verilog, uninitialized
-from tb.plain_testbench import TOP, Attachment
-from tb.plain_testbench import testbench as plain_testbench
-from tb.toolchain import environment, missing_tools
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import REGISTER_MAP
+from celosia.arch.support.cache import ROOT
+from celosia.generators.verilog.describe import ports, summary
+from celosia.generators.verilog.fusesoc import core_file
+from celosia.generators.verilog.units import UNITS, make_accelerator, make_unit
+from celosia.tb.machine.fast_build import accelerator_verilog, uninitialized
+from celosia.tb.machine.toolchain import environment, missing_tools
+from celosia.tb.models.plain_testbench import TOP, Attachment
+from celosia.tb.models.plain_testbench import testbench as plain_testbench
 from tests.support.standards import NO_NETS, refused_by_icarus, refused_by_slang
 
 FUSESOC = Path(sysconfig.get_path("scripts")) / "fusesoc"

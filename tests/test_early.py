@@ -6,14 +6,15 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.presets import PRESETS
-from generators import compiler, early
-from generators.compiler import Options, compile_model
-from generators.frontend.description import ModelDescription
-from generators.frontend.text_description import TextDescription
-from generators.quantize.options import Quantization
-from tb.random_models import random_weights
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.lower import early
+from celosia.generators.lower import encoder_compiler as compiler
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.quantize.options import Quantization
+from celosia.tb.verify.random_models import random_weights
 
 ENCODER = ModelDescription(
     name="deep",

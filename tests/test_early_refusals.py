@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from generators.text_sources import TextSource
+from celosia.generators.frontend.text_sources import TextSource
 from tests.test_cli_doors import check_refusal
 
 TEXT = ("text", "tales", "--sim", "golden", "--prompt", "the fox")
@@ -83,9 +83,11 @@ def test_units_of_faults_are_looked_at_first(celosia, monkeypatch) -> None:
     def open_problem(*_given):
         raise AssertionError("calibrated")
 
-    monkeypatch.setattr(sys.modules["cli.faults"], "open_problem", open_problem)
-    monkeypatch.setattr(sys.modules["cli.faults"], "accelerator_verilog", lambda _config: "")
-    monkeypatch.setattr(sys.modules["cli.faults"], "find_sites", lambda _verilog: [])
+    monkeypatch.setattr(sys.modules["celosia.cli.faults"], "open_problem", open_problem)
+    monkeypatch.setattr(
+        sys.modules["celosia.cli.faults"], "accelerator_verilog", lambda _config: ""
+    )
+    monkeypatch.setattr(sys.modules["celosia.cli.faults"], "find_sites", lambda _verilog: [])
     found = celosia("faults", "tales", "--config", "tiny", "--unit", "nope")
     check_refusal(found, "Unit must be one of all registers, ")
 

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from arch.instruction import unpack
-from arch.isa import DEFINITIONS, Opcode
-from arch.presets import PRESETS
-from generators.compiler import Options, compile_model
-from generators.frontend.description import ModelDescription
-from generators.quantize.options import Quantization
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from tb.random_models import random_inputs, random_weights
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.decoders import GPT, LLAMA
 
 SMALL = PRESETS["small"]

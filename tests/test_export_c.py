@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.compiler import CompiledModel, compile_model
-from generators.export.c_model import c_files, identifier
-from generators.frontend import digits
-from generators.frontend.description import ModelDescription
-from generators.program.executable import AGAIN
-from sim.interpreter import Interpreter
-from tb.digits_model import compile_digits
-from tb.machine import VerilatorMachine
-from tb.model_testbench import golden_outputs
-from tb.random_models import random_inputs, random_weights
-from tb.toolchain import missing_tools
+from celosia.arch.presets import PRESETS
+from celosia.generators.export.c_model import c_files, identifier
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.lower.encoder_compiler import CompiledModel, compile_model
+from celosia.generators.program.executable import AGAIN
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.simulated import VerilatorMachine
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.model_testbench import golden_outputs
+from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.host_driver import (
     FLAGS,
     GoldenPort,

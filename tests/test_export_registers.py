@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from arch.registers import IDENTITY, REGISTER_MAP, systemrdl
-from generators.export.registers import HEADER, header, pages
+from celosia.arch.registers import IDENTITY, REGISTER_MAP, systemrdl
+from celosia.generators.export.registers import HEADER, header, pages
 
 needs_peakrdl = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("systemrdl", "peakrdl_cheader")),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tb.toolchain import missing_tools
+from celosia.tb.machine.toolchain import missing_tools
 from tests.support.c_text import OK, ROWS, TOY, CHost, export
 from tests.support.host_driver import check_languages
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.presets import load
-from tb.machine import IcarusMachine
-from tb.toolchain import missing_tools
+from celosia.arch.presets import load
+from celosia.tb.machine.simulated import IcarusMachine
+from celosia.tb.machine.toolchain import missing_tools
 from tests.support.c_text import OK, ROWS, TOY, CTexts, export
 from tests.support.host_driver import SimulatedPort
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.cache import ROOT
-from generators.frontend import digits
-from tb.digits_model import compile_digits
-from tb.model_testbench import golden_outputs
-from tb.toolchain import missing_tools
+from celosia.arch.presets import PRESETS
+from celosia.arch.support.cache import ROOT
+from celosia.generators.frontend import digits
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.model_testbench import golden_outputs
 from tests.support.host_driver import FLAGS
 
 IMAGES = 5

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from arch.errors import InputError
-from arch.files import check_links
-from arch.presets import PRESETS
-from cli.output import plain, predictions_table, report
-from generators.cache import ROOT
-from generators.export import c_model, c_text
-from generators.export.c_source import comment, identifier
-from generators.export.text_folder import load_compiled_text
-from generators.frontend.hugging_face_folder import Folder
-from generators.frontend.weights import load_model
+from celosia.arch.errors import InputError
+from celosia.arch.files import check_links
+from celosia.arch.presets import PRESETS
+from celosia.arch.support.cache import ROOT
+from celosia.cli.output import plain, predictions_table, report
+from celosia.generators.export import c_model, c_text
+from celosia.generators.export.c_source import comment, identifier
+from celosia.generators.export.text_folder import load_compiled_text
+from celosia.generators.frontend.hugging_face_folder import Folder
+from celosia.generators.frontend.weights import load_model
 from tests.test_cli_doors import LLAMA, check_refusal
 
 MODEL = ROOT / "generators" / "models" / "digits-simplified"

@@ -7,22 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arch.formats import FORMATS, chosen, index_of
-from arch.presets import PRESETS
-from generators.graph import Decoder
-from generators.lower.banks import LATENCY
-from generators.operations import Linear
-from generators.quantize.mixed import mix, mixture
-from generators.quantize.options import Quantization
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from generators.text_sources import load_text
-from hdl.matrix.decoder import WeightDecoder
-from sim.formats import pack, scaled, unpack
-from sim.matmul import part
-from tb.simulate import simulate
-from tb.text_session import TextSession
+from celosia.arch.formats import FORMATS, chosen, index_of
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.banks import LATENCY
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.mixed import mix, mixture
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.integers import evaluate
+from celosia.hdl.matrix.decoder import WeightDecoder
+from celosia.sim.formats import pack, scaled, unpack
+from celosia.sim.matmul import part
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.models.text_session import TextSession
 from tests.support.text_cases import LLAMA, PAIRED, RESIDENT, TEXT
 
 REST = "int5,int7,pow2,fp8_e5m2,high2,mid2"
@@ -86,7 +86,7 @@ def test_decoder(simulator, formats, group, seed) -> None:
     changes = {"weight_formats": formats, "weight_group": group, "rows": 8, "cols": 6, "lanes": 1}
     simulate(
         WeightDecoder(PRESETS["small"].replace(**changes)),
-        bench="tb.bench_decoder",
+        bench="celosia.tb.benches.bench_decoder",
         simulator=simulator,
         seed=seed,
         parameters={"config": changes, "matrices": 20, "stall": 0.2},

@@ -9,15 +9,15 @@ import apycula
 import pytest
 from apycula.chipdb import load_chipdb
 
-from arch.config import Config
-from arch.errors import InputError
-from fpga.boards import get_board, with_sdram
-from fpga.build import board_verilog
-from fpga.pins import TOP, constraints, top_verilog
-from fpga.placement import pack, place
-from fpga.pll import Pll, find_pll
-from fpga.synthesis import synthesize
-from fpga.tools import find_tool, run_tool
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.fpga.boards import get_board, with_sdram
+from celosia.fpga.build import board_verilog
+from celosia.fpga.pins import TOP, constraints, top_verilog
+from celosia.fpga.placement import pack, place
+from celosia.fpga.pll import Pll, find_pll
+from celosia.fpga.synthesis import synthesize
+from celosia.fpga.tools import find_tool, run_tool
 
 
 @pytest.mark.parametrize(

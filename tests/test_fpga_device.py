@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import serial
 
-from arch.config import Config
-from arch.instruction import Instruction, pack
-from arch.isa import Opcode
-from arch.link import VERSION, Identity, fingerprint
-from arch.presets import PRESETS
-from arch.registers import CAUSE_MEANINGS, COUNTERS, IDENTITY, REGISTER_MAP, Cause
-from fpga.boards import get_board
-from fpga.device import RETRIES, Device
-from fpga.serial_port import open_serial
-from fpga.top import BoardTop, baud_divisor
-from sim import interpreter
-from sim.flow import Step
-from sim.interpreter import Interpreter
-from sim.link import LinkModel
-from tb.run_inputs import run_files
-from tb.selftest import UNITS, only, selftest
+from celosia.arch.config import Config
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Opcode
+from celosia.arch.link import VERSION, Identity, fingerprint
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import CAUSE_MEANINGS, COUNTERS, IDENTITY, REGISTER_MAP, Cause
+from celosia.fpga.boards import get_board
+from celosia.fpga.device import RETRIES, Device
+from celosia.fpga.serial_port import open_serial
+from celosia.fpga.top import BoardTop, baud_divisor
+from celosia.sim import interpreter
+from celosia.sim.flow import Step
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.link import LinkModel
+from celosia.tb.machine.selftest import UNITS, only, selftest
+from celosia.tb.models.run_inputs import run_files
 
 TINY = PRESETS["tiny"]
 MEMORY = 1 << 15

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from arch.errors import InputError
-from arch.flash import CHIPS
-from fpga.boards import BOARDS, FLASHES, IMAGE_ADDR, Board, get_board, with_flash
-from fpga.devices import DEVICES
-from fpga.flash import check_image, flash_command, image_command
-from fpga.pins import CORE, TOP, constraints, top_verilog
-from fpga.pll import find_pll
-from fpga.synthesis import count, synthesize
-from fpga.tools import find_tool, run_tool
-from fpga.top import BoardTop
-from generators.verilog.verilog import to_verilog
-from hdl.flash.power_on import PowerOn
-from hdl.flash.reader import FlashReader
+from celosia.arch.errors import InputError
+from celosia.arch.flash import CHIPS
+from celosia.fpga.boards import BOARDS, FLASHES, IMAGE_ADDR, Board, get_board, with_flash
+from celosia.fpga.devices import DEVICES
+from celosia.fpga.flash import check_image, flash_command, image_command
+from celosia.fpga.pins import CORE, TOP, constraints, top_verilog
+from celosia.fpga.pll import find_pll
+from celosia.fpga.synthesis import count, synthesize
+from celosia.fpga.tools import find_tool, run_tool
+from celosia.fpga.top import BoardTop
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.flash.power_on import PowerOn
+from celosia.hdl.flash.reader import FlashReader
 
 CORE_PORTS = """
 module celosia_board (input clk, rst, rx, output tx, heartbeat, busy, error, flash_sck,

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.image import imread
 
-from fpga.floorplan import densest, draw, owners
+from celosia.fpga.floorplan import densest, draw, owners
 
 
 def test_a_tile_is_its_largest_units() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fpga.devices import DEVICES
-from fpga.global_resets import MANY, spread_resets
-from fpga.synthesis import NETLIST, synthesize
-from fpga.tools import find_tool, run_tool
+from celosia.fpga.devices import DEVICES
+from celosia.fpga.global_resets import MANY, spread_resets
+from celosia.fpga.synthesis import NETLIST, synthesize
+from celosia.fpga.tools import find_tool, run_tool
 
 DEVICE = DEVICES["LFE5U-25F"]
 DESIGN = """

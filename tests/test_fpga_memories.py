@@ -8,12 +8,12 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.devices import DEVICES
-from fpga.memories import share_block_rams
-from fpga.synthesis import NETLIST, count, synthesize
-from fpga.tools import run_tool
-from generators.verilog.verilog import to_verilog
-from hdl.memory.ram import Ram
+from celosia.fpga.devices import DEVICES
+from celosia.fpga.memories import share_block_rams
+from celosia.fpga.synthesis import NETLIST, count, synthesize
+from celosia.fpga.tools import run_tool
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.memory.ram import Ram
 
 SIZES = ((8, 2048), (48, 64), (36, 512), (64, 20))
 """Width and depth of memories that need 1, 2, 1 and 2 block RAMs."""
@@ -125,7 +125,7 @@ def test_a_netlist_is_kept(tmp_path, monkeypatch):
         ran.append(log)
         run_tool(tool, arguments, log=log, **more)
 
-    monkeypatch.setattr("fpga.synthesis.run_tool", counting)
+    monkeypatch.setattr("celosia.fpga.synthesis.run_tool", counting)
     monkeypatch.setenv("CELOSIA_CACHE", str(tmp_path / "cache"))
     verilog = "module top(input clk, a, output reg b); always @(posedge clk) b <= a; endmodule\n"
     found = []

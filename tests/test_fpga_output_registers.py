@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fpga.devices import DEVICES
-from fpga.output_registers import use_output_registers
+from celosia.fpga.devices import DEVICES
+from celosia.fpga.output_registers import use_output_registers
 
 Module = dict[str, Any]
 

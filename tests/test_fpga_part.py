@@ -5,16 +5,16 @@ import re
 
 import pytest
 
-from arch.errors import InputError
-from arch.presets import PRESETS
-from fpga.devices import DEVICES, Device
-from fpga.hierarchy import Hierarchy
-from fpga.part import PARTS, get_part, needs, surplus, within
-from fpga.part_fit import family_needs, fit_part
-from generators.verilog.units import make_unit
-from generators.verilog.verilog import to_verilog
-from hdl.matrix.systolic import SystolicArray
-from tb.simulate import simulate
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.fpga.devices import DEVICES, Device
+from celosia.fpga.hierarchy import Hierarchy
+from celosia.fpga.part import PARTS, get_part, needs, surplus, within
+from celosia.fpga.part_fit import family_needs, fit_part
+from celosia.generators.verilog.units import make_unit
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.matrix.systolic import SystolicArray
+from celosia.tb.benches.simulate import simulate
 
 CHANGES = {"rows": 5, "cols": 3, "lanes": 1}
 
@@ -42,7 +42,7 @@ def test_an_array_with_fewer_multipliers_has_the_same_sums(multipliers: int) -> 
     given = {"config": CHANGES, "cycles": 300, "rate": 0.8, "latency": array.latency}
     simulate(
         array,
-        bench="tb.bench_systolic",
+        bench="celosia.tb.benches.bench_systolic",
         simulator="icarus",
         seed=multipliers,
         parameters=given,

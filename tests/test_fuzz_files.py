@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli import file_cases
-from cli.main import main
-from generators.campaign.case import Case
-from tb.fuzz import files
-from tb.fuzz.damage import NASTY, change, damage
-from tb.fuzz.file_seeds import FORMATS
-from tb.fuzz.files import Ended, judged
+from celosia.cli import file_cases
+from celosia.cli.main import main
+from celosia.generators.campaign.case import Case
+from celosia.tb.verify.fuzz import files
+from celosia.tb.verify.fuzz.damage import NASTY, change, damage
+from celosia.tb.verify.fuzz.file_seeds import FORMATS
+from celosia.tb.verify.fuzz.files import Ended, judged
 
 QUICK = ("safetensors", "settings", "index", "onnx", "llama2c")
 

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from arch.presets import PRESETS
-from fpga.boards import BOARDS
-from generators.verilog.units import UNITS, make_unit
-from generators.verilog.verilog import to_verilog
+from celosia.arch.presets import PRESETS
+from celosia.fpga.boards import BOARDS
+from celosia.generators.verilog.units import UNITS, make_unit
+from celosia.generators.verilog.verilog import to_verilog
 from tools import gate
 from tools.gate_entries import CIRCUIT, PAIR, QUICK, TABLE, entries, measure, verilog_hash
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from arch.formats import FORMATS
-from arch.functions import FUNCTIONS
-from generators import accuracy
-from generators.accuracy import accuracy_report, polynomial_bound, softmax_rows
-from sim.softmax import softmax
+from celosia.arch.formats import FORMATS
+from celosia.arch.functions import FUNCTIONS
+from celosia.generators.studies import accuracy
+from celosia.generators.studies.accuracy import accuracy_report, polynomial_bound, softmax_rows
+from celosia.sim.softmax import softmax
 
 
 def test_every_unit_is_within_its_bound():

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from generators.lower.banks import Banks, conflicts
-from generators.program.allocate import Use
-from generators.program.draft import Draft, Ref
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.lower.banks import Banks, conflicts
+from celosia.generators.program.allocate import Use
+from celosia.generators.program.draft import Draft, Ref
 
 CONFIG = PRESETS["tiny"]
 BANK = CONFIG.bank_bytes

@@ -5,18 +5,18 @@ import re
 import numpy as np
 import pytest
 
-from arch.instruction import unpack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from generators.compiler import Options, compile_model, compile_quantized
-from generators.frontend.description import ModelDescription
-from generators.golden import GoldenModel
-from sim.checker import check
-from tb.digits_model import compile_digits
-from tb.memory_timing import FAR
-from tb.random_models import random_inputs, random_weights
-from tb.run_inputs import run_files
-from tb.whole_model import differing
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.lower.encoder_compiler import Options, compile_model, compile_quantized
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.sim.checker import check
+from celosia.tb.machine.memory_timing import FAR
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.run_inputs import run_files
+from celosia.tb.models.whole_model import differing
+from celosia.tb.verify.random_models import random_inputs, random_weights
 
 SMALL = PRESETS["small"]
 SHAPED = {"norm": "none", "final_norm": False, "skip": False, "shaped": True, "values": False}

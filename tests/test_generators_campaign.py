@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from arch.errors import InputError, RunError
-from generators.campaign.case import Campaign, Case, sources
-from generators.campaign.run import run_campaign
-from generators.campaign.store import Store
-from generators.campaign.workers import Workers
-from tb.fuzz import models
+from celosia.arch.errors import InputError, RunError
+from celosia.generators.campaign.case import Campaign, Case, sources
+from celosia.generators.campaign.run import run_campaign
+from celosia.generators.campaign.store import Store
+from celosia.generators.campaign.workers import Workers
+from celosia.tb.verify.fuzz import models
 
 JOBS = '''
 """Jobs that other processes import."""
@@ -140,10 +140,10 @@ import sys
 from pathlib import Path
 
 import campaign_jobs
-from generators.campaign.case import Campaign
-from generators.campaign.run import run_campaign
-from generators.campaign.store import Store
-from generators.campaign.workers import Workers
+from celosia.generators.campaign.case import Campaign
+from celosia.generators.campaign.run import run_campaign
+from celosia.generators.campaign.store import Store
+from celosia.generators.campaign.workers import Workers
 
 if __name__ == "__main__":
     path, folder = sys.argv[1:]
@@ -275,7 +275,7 @@ def test_a_scheduler_without_workers(cluster, monkeypatch) -> None:
     for worker in cluster.workers:
         worker.kill()
     time.sleep(1)
-    monkeypatch.setattr("generators.campaign.workers._PATIENCE", 1)
+    monkeypatch.setattr("celosia.generators.campaign.workers._PATIENCE", 1)
     with (
         pytest.raises(RunError, match=f"^The scheduler at {cluster.address} has no workers$"),
         Workers(cluster=cluster.address).executor(),
@@ -285,7 +285,7 @@ def test_a_scheduler_without_workers(cluster, monkeypatch) -> None:
 
 def test_schedulers_that_are_not_there(monkeypatch) -> None:
     pytest.importorskip("distributed", reason="the extra cluster is not installed")
-    monkeypatch.setattr("generators.campaign.workers._PATIENCE", 1)
+    monkeypatch.setattr("celosia.generators.campaign.workers._PATIENCE", 1)
     with (
         pytest.raises(RunError, match=r"^No scheduler answers at tcp://127\.0\.0\.1:9$"),
         Workers(cluster="tcp://127.0.0.1:9").executor(),
@@ -304,10 +304,10 @@ def test_random_models_on_random_machines(celosia) -> None:
 
 def test_what_a_replayed_case_prints_is_no_result(celosia, monkeypatch) -> None:
     def run(case: Case) -> dict[str, str]:
-        print("tb.bench verilator seed 1")
+        print("celosia.tb.benches.common verilator seed 1")
         return {"mismatch": ""}
 
-    monkeypatch.setattr("tb.fuzz.models.run", run)
+    monkeypatch.setattr("celosia.tb.verify.fuzz.models.run", run)
     code, out, err = celosia("replay", "model:1:2", "--json")
     assert (code, json.loads(out)) == (0, {"case": "model:1:2", "mismatch": ""})
     assert "seed 1" in err

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.instruction import unpack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from generators.compiler import Options, compile_model
-from generators.frontend import digits
-from generators.frontend.weights import load_model
-from generators.golden import GoldenModel
-from generators.program.allocate import uses
-from generators.program.draft import Draft, Ref
-from generators.reference.floats import forward
-from tb.configurations import random_config
-from tb.random_models import random_inputs, random_model, random_weights
+from celosia.arch.errors import InputError
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.weights import load_model
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.program.allocate import uses
+from celosia.generators.program.draft import Draft, Ref
+from celosia.generators.reference.floats import forward
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.tb.verify.configurations import random_config
+from celosia.tb.verify.random_models import random_inputs, random_model, random_weights
 from tests.support.compiled_cases import (
     MODEL,
     random_case,

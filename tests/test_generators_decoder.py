@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from generators.frontend.text_description import TextDescription
-from generators.graph import Decoder
-from generators.operations import Attention, Linear
-from generators.quantize.options import Quantization
-from generators.quantize.quantize import quantize_decoder
-from generators.quantize.steps import best_range, best_step, kept_range, upper_step
-from generators.quantize.texts import sample_texts
-from generators.reference.cache import KvCache
-from generators.reference.floats import forward
-from generators.reference.integers import evaluate
-from sim.pairs import score_sums, upper
-from tb.random_models import random_text_weights
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.graph.operations import Attention, Linear
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_decoder
+from celosia.generators.quantize.steps import best_range, best_step, kept_range, upper_step
+from celosia.generators.quantize.texts import sample_texts
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import forward
+from celosia.generators.reference.integers import evaluate
+from celosia.sim.pairs import score_sums, upper
+from celosia.tb.verify.random_models import random_text_weights
 
 FIELDS = {"name": "toy", "vocabulary": 23, "positions": 24, "dim": 16, "layers": 2, "ffn": 20}
 LLAMA = TextDescription(**FIELDS, heads=4, kv_heads=2, tied=False)

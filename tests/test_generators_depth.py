@@ -5,16 +5,16 @@ import functools
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.compiler import CompiledModel, Options, compile_model
-from generators.frontend.description import ModelDescription
-from generators.golden import GoldenModel
-from generators.reference.floats import forward
-from tb.inference import run_inferences
-from tb.memory_timing import FAR
-from tb.random_models import random_inputs, random_weights
-from tb.run_inputs import cosine
-from tb.whole_model import differing
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
+from celosia.generators.reference.floats import forward
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.tb.machine.memory_timing import FAR
+from celosia.tb.models.inference import run_inferences
+from celosia.tb.models.run_inputs import cosine
+from celosia.tb.models.whole_model import differing
+from celosia.tb.verify.random_models import random_inputs, random_weights
 
 CONFIG = PRESETS["small"].replace(trace=True)
 MODEL = ModelDescription(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from generators.frontend.description import ModelDescription, read_description
-from generators.frontend.weights import check_weights, load_model, model_names, read_weights
+from celosia.generators.frontend.description import ModelDescription, read_description
+from celosia.generators.frontend.weights import check_weights, load_model, model_names, read_weights
 
 FIELDS = {"name": "toy", "tokens": 5, "features": 3, "dim": 12, "layers": 1, "heads": 3, "ffn": 10}
 MODEL = ModelDescription(**FIELDS)

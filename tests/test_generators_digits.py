@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from generators.frontend import digits
+from celosia.generators.frontend import digits
 
 
 def test_split() -> None:

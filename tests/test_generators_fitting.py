@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from arch.config import Config
-from arch.errors import InputError
-from generators import fitting
-from generators.fitting import FitError, again, doubled, remedy
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.generators.lower import fitting
+from celosia.generators.lower.fitting import FitError, again, doubled, remedy
 
 BASE = Config(name="base", program_depth=512, scratchpad_bytes=8192, param_depth=16)
 

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from generators.frontend.description import ModelDescription
-from generators.frontend.embedding import lookup
-from generators.reference.floats import forward
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.embedding import lookup
+from celosia.generators.reference.floats import forward
 
 MODEL = ModelDescription(
     name="toy", tokens=7, features=5, dim=12, layers=2, heads=3, ffn=20, pooling="none"

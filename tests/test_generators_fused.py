@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from arch.config import Config
-from arch.instruction import unpack
-from arch.isa import REGISTERS
-from arch.presets import PRESETS
-from generators.compiler import Options, compile_model
-from generators.frontend.description import ModelDescription
-from generators.frontend.embedding import given
-from generators.golden import GoldenModel
-from generators.reference.integers import taken_in
-from sim.checker import check
-from tb.inference import run_inferences
-from tb.machines import PROMPT
-from tb.random_models import random_inputs, random_model, random_weights
-from tb.toolchain import missing_tools
+from celosia.arch.config import Config
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import REGISTERS
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.embedding import given
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.reference.integers import taken_in
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.sim.checker import check
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.inference import run_inferences
+from celosia.tb.verify.random_models import random_inputs, random_model, random_weights
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)

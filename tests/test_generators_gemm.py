@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.bench.gemm_bench import (
+from celosia.arch.presets import PRESETS
+from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.studies.gemm_bench import (
     bench_gemm,
     bench_shapes,
     product_model,
     random_gemm,
     run_product,
 )
-from generators.bench.gemm_shapes import SHAPES, shapes_named
-from generators.compiler import Options, compile_quantized
-from sim.checker import check
-from sim.interpreter import Interpreter
-from sim.requantize import requantize
+from celosia.generators.studies.gemm_shapes import SHAPES, shapes_named
+from celosia.sim.checker import check
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.requantize import requantize
 from tests.support.configurations import FOR_ENCODERS
 
 

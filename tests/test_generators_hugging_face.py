@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from generators.frontend.hugging_face import load_hugging_face
-from generators.frontend.hugging_face_folder import ACTIVATIONS
-from generators.frontend.hugging_face_pair import PAIR_FAMILIES
-from generators.frontend.hugging_face_text import TEXT_FAMILIES
-from generators.frontend.source import Source
-from generators.frontend.tokenizer import Tokenizer, read_sentences
-from generators.frontend.weights import load_model, read_tensors
-from generators.reference.floats import forward
-from generators.sample_files import read_samples
-from generators.sources import load_source
+from celosia.generators.frontend.hugging_face import load_hugging_face
+from celosia.generators.frontend.hugging_face_folder import ACTIVATIONS
+from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES
+from celosia.generators.frontend.hugging_face_text import TEXT_FAMILIES
+from celosia.generators.frontend.sample_files import read_samples
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.tokenizer import Tokenizer, read_sentences
+from celosia.generators.frontend.weights import load_model, read_tensors
+from celosia.generators.reference.floats import forward
 
 CONFIG = {
     "model_type": "bert",

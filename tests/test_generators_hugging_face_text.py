@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from generators.frontend.hugging_face_folder import ACTIVATIONS
-from generators.frontend.hugging_face_text import load_hugging_face_text
-from generators.frontend.text_families import TEXT_FAMILIES
-from generators.reference.floats import forward
-from generators.text_sources import load_text
+from celosia.generators.frontend.hugging_face_folder import ACTIVATIONS
+from celosia.generators.frontend.hugging_face_text import load_hugging_face_text
+from celosia.generators.frontend.text_families import TEXT_FAMILIES
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.reference.floats import forward
 
 KNOWN = ", ".join(ACTIVATIONS)
 ROPE = (

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from arch.presets import PRESETS
-from cli.inspect import inspect as command
-from generators.comparison import NEAR, compare
-from generators.compiler import compile_model
-from generators.frontend.text_description import TextDescription
-from generators.frontend.tokenizer import NumberTokenizer
-from generators.inspection import inspect
-from generators.operations import Linear
-from generators.quantize import parting as compared
-from generators.quantize.options import Quantization
-from generators.quantize.parting import parting
-from generators.sources import load_source
-from generators.text_sources import TextSource, is_text, load_text
-from tb.random_models import random_text_weights
+from celosia.arch.presets import PRESETS
+from celosia.cli.inspect import inspect as command
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_sources import TextSource, is_text, load_text
+from celosia.generators.frontend.tokenizer import NumberTokenizer
+from celosia.generators.graph.operations import Linear
+from celosia.generators.lower.encoder_compiler import compile_model
+from celosia.generators.quantize import parting as compared
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.parting import parting
+from celosia.generators.studies.comparison import NEAR, compare
+from celosia.generators.studies.inspection import inspect
+from celosia.tb.verify.random_models import random_text_weights
 
 
 @pytest.mark.parametrize("name", ["digits", "digits-simplified"])
@@ -201,8 +201,8 @@ def test_a_reference_that_is_not_installed(monkeypatch, missing) -> None:
     def found(name: str) -> str | None:
         return None if name == missing else name
 
-    monkeypatch.setattr("arch.packages.importlib.util.find_spec", found)
-    monkeypatch.setattr("arch.packages.importlib.import_module", lambda name: name)
+    monkeypatch.setattr("celosia.arch.packages.importlib.util.find_spec", found)
+    monkeypatch.setattr("celosia.arch.packages.importlib.import_module", lambda name: name)
     assert compare(load_text(str(path)), path)["refused"] == (
         f"A reference of a folder needs the package {missing}; install it with: "
         f"pip install {missing}"

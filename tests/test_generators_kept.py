@@ -5,19 +5,19 @@ import dataclasses
 import numpy as np
 import pytest
 
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from arch.registers import CONTROL_ABORT, CONTROL_START
-from generators.compiler import Options
-from generators.frontend import digits
-from generators.golden import GoldenModel
-from generators.lower.residence import WeightHome
-from generators.program.executable import AGAIN
-from generators.runs import Runs
-from sim.flow import run
-from tb.digits_model import compile_digits
-from tb.machine import VerilatorMachine
-from tb.run_inputs import run_files
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import CONTROL_ABORT, CONTROL_START
+from celosia.generators.frontend import digits
+from celosia.generators.lower.encoder_compiler import Options
+from celosia.generators.lower.residence import WeightHome
+from celosia.generators.program.executable import AGAIN
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.generators.runtime.runs import Runs
+from celosia.sim.flow import run
+from celosia.tb.machine.simulated import VerilatorMachine
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.run_inputs import run_files
 from tests.support.compiled_cases import MODEL, random_case
 
 SMALL = PRESETS["small"]

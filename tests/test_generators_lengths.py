@@ -5,12 +5,12 @@ import re
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.compiler import compile_model
-from generators.frontend.embedding import given
-from generators.golden import GoldenModel
-from generators.reference.floats import forward
-from tb.random_models import random_inputs, random_weights
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.embedding import given
+from celosia.generators.lower.encoder_compiler import compile_model
+from celosia.generators.reference.floats import forward
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.compiled_cases import MODEL, run_case
 
 SMALL = PRESETS["small"]

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
-from generators.sources import load_source
-from generators.text_sources import load_text
+from celosia.generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import load_text
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 SIZES = (12, 10, 2, 6, 3, -7, 5)

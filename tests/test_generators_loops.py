@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from arch.instruction import unpack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from generators.program.allocate import Use, allocate, live_bytes, uses
-from generators.program.draft import Draft, Given, Item, Ref, Repeat, arrange, flatten
-from generators.program.image import ImageBuilder
-from generators.program.loops import lines, with_barriers, words
-from sim.checker import check
-from sim.flow import run
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.program.allocate import Use, allocate, live_bytes, uses
+from celosia.generators.program.draft import Draft, Given, Item, Ref, Repeat, arrange, flatten
+from celosia.generators.program.image import ImageBuilder
+from celosia.generators.program.loops import lines, with_barriers, words
+from celosia.sim.checker import check
+from celosia.sim.flow import run
 
 SMALL = PRESETS["small"]
 

@@ -7,14 +7,14 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from arch.presets import PRESETS
-from generators.verilog.describe import meanings, ports
-from generators.verilog.names import KEYWORDS
-from generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
-from generators.verilog.verilog import to_verilog
-from hdl.component import Component
-from hdl.functions.argmax import ArgmaxUnit
-from tb.toolchain import missing_tools
+from celosia.arch.presets import PRESETS
+from celosia.generators.verilog.describe import meanings, ports
+from celosia.generators.verilog.names import KEYWORDS
+from celosia.generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.component import Component
+from celosia.hdl.functions.argmax import ArgmaxUnit
+from celosia.tb.machine.toolchain import missing_tools
 from tests.support.standards import NO_NETS, refused_by_icarus, refused_by_slang
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.compiler import Options, compile_model
-from generators.frontend.embedding import lookup
-from generators.frontend.onnx.importer import load_onnx
-from generators.golden import GoldenModel
-from generators.reference.floats import forward
-from generators.sources import load_source
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.embedding import lookup
+from celosia.generators.frontend.onnx.importer import load_onnx
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.reference.floats import forward
+from celosia.generators.runtime.golden import GoldenModel
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 

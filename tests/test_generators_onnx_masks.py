@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.frontend.onnx.node import Node
-from generators.frontend.onnx.norms import kept_rows, shared_mean
-from generators.frontend.onnx.values import Input, Kept, Made, Mask, UnsupportedError, View
+from celosia.generators.frontend.onnx.node import Node
+from celosia.generators.frontend.onnx.norms import kept_rows, shared_mean
+from celosia.generators.frontend.onnx.values import Input, Kept, Made, Mask, UnsupportedError, View
 
 ROWS, COLUMNS = 3, 2
 SOURCE = Input(node="x", rows=ROWS, columns=COLUMNS, tokens=False)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from generators.frontend.hugging_face_pair import load_hugging_face_pair
-from generators.frontend.text_description import TextDescription
-from generators.inspection import inspect
-from generators.quantize.options import Quantization
-from generators.quantize.texts import sample_answers
-from generators.reference.cache import KvCache
-from generators.reference.floats import encode, forward
-from generators.reference.integers import evaluate
-from generators.text_shapes import random_weights
-from generators.text_sources import TextSource, is_text, load_text
+from celosia.generators.frontend.hugging_face_pair import load_hugging_face_pair
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import random_weights
+from celosia.generators.frontend.text_sources import TextSource, is_text, load_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.texts import sample_answers
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import encode, forward
+from celosia.generators.reference.integers import evaluate
+from celosia.generators.studies.inspection import inspect
 
 PAIRS = Path(__file__).parent / "data" / "pairs"
 MODEL = TextDescription(

@@ -2,18 +2,18 @@
 
 import pytest
 
-from arch.formats import chosen
-from arch.instruction import Instruction, pack
-from arch.isa import Engine, Opcode
-from arch.presets import PRESETS
-from generators.program.predict import predict
-from generators.program.timing import VectorTiming
-from hdl.functions.function_table import FunctionTable
-from hdl.functions.rotary import RotaryUnit
-from hdl.functions.table import TABLE_LATENCY
-from sim.flow import run
-from tb.machines import PROMPT, make_machine
-from tb.toolchain import missing_tools
+from celosia.arch.formats import chosen
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Engine, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.program.predict import predict
+from celosia.generators.program.timing import VectorTiming
+from celosia.hdl.functions.function_table import FunctionTable
+from celosia.hdl.functions.rotary import RotaryUnit
+from celosia.hdl.functions.table import TABLE_LATENCY
+from celosia.sim.flow import run
+from celosia.tb.machine.simulators import PROMPT, make_machine
+from celosia.tb.machine.toolchain import missing_tools
 from tests.support.text_cases import TEXT
 
 SMALL = PRESETS["small"]

@@ -5,16 +5,16 @@ import re
 import numpy as np
 import pytest
 
-from arch.functions import gelu_erf, relu
-from arch.presets import PRESETS
-from generators.frontend.description import ModelDescription
-from generators.operations import Attention, Linear, Norm
-from generators.quantize.balance import column_gains, useful_range
-from generators.quantize.calibrate import Range, calibrate
-from generators.quantize.options import Quantization
-from generators.quantize.quantize import quantize_model
-from generators.reference.floats import forward
-from generators.tensors import Rescale, quantize
+from celosia.arch.functions import gelu_erf, relu
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.graph.operations import Attention, Linear, Norm
+from celosia.generators.graph.tensors import Rescale, quantize
+from celosia.generators.quantize.balance import column_gains, useful_range
+from celosia.generators.quantize.calibrate import Range, calibrate
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_model
+from celosia.generators.reference.floats import forward
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.compiler import Options, compile_quantized
-from generators.frontend.description import ModelDescription
-from generators.frontend.weights import Weights
-from generators.golden import GoldenModel
-from generators.lower.banks import LATENCY
-from generators.quantize.quantize import quantize_model
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.weights import Weights
+from celosia.generators.lower.banks import LATENCY
+from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.quantize.quantize import quantize_model
+from celosia.generators.runtime.golden import GoldenModel
 
 MODEL = ModelDescription(
     name="toy", tokens=24, features=8, dim=32, layers=3, heads=4, ffn=96, placement="post"

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.frontend.hugging_face_folder import Folder
-from generators.frontend.hugging_face_text import load_hugging_face_text
-from generators.reference.floats import forward
-from generators.sources import load_source
-from generators.text_sources import load_text
+from celosia.generators.frontend.hugging_face_folder import Folder
+from celosia.generators.frontend.hugging_face_text import load_hugging_face_text
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.reference.floats import forward
 from tests.test_generators_hugging_face_text import LLAMA, llama_tensors, write_folder
 
 SIZE = "an integer from 1 to 16777216"

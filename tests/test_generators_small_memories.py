@@ -5,17 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-import generators.lower.schedule
-from arch.config import Config
-from arch.instruction import unpack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from generators.frontend.description import ModelDescription
-from generators.lower.blocks import blocks_of
-from generators.program.executable import AGAIN
-from generators.program.predict import predict
-from generators.quantize.quantize import quantize_model
-from tb.random_models import random_model, random_weights
+import celosia.generators.lower.schedule
+from celosia.arch.config import Config
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.lower.blocks import blocks_of
+from celosia.generators.program.executable import AGAIN
+from celosia.generators.program.predict import predict
+from celosia.generators.quantize.quantize import quantize_model
+from celosia.tb.verify.random_models import random_model, random_weights
 from tests.support.compiled_cases import MODEL, random_case, refusal_or_case
 
 SMALL = PRESETS["small"]
@@ -60,12 +60,12 @@ def test_sums_of_the_stream_take_all_accumulators(monkeypatch) -> None:
         name="toy", tokens=24, features=32, dim=24, layers=2, heads=4, ffn=96, placement="post"
     )
     half = random_case(3, model, config)
-    fallbacks = generators.lower.schedule._fallbacks
+    fallbacks = celosia.generators.lower.schedule._fallbacks
 
     def whole(*given, **named):
         return (dataclasses.replace(plan, whole=True) for plan in fallbacks(*given, **named))
 
-    monkeypatch.setattr(generators.lower.schedule, "_fallbacks", whole)
+    monkeypatch.setattr(celosia.generators.lower.schedule, "_fallbacks", whole)
     found = random_case(3, model, config)
     assert found.plan == dataclasses.replace(half.plan, whole=True)
     assert not half.plan.whole

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from amaranth.back import rtlil, verilog
 
-from arch.presets import PRESETS
-from generators.cache import ROOT
-from generators.verilog.units import UNITS, make_unit
-from generators.verilog.verilog import to_verilog
-from hdl.machine import machine_component
-from tb.toolchain import environment, missing_tools
+from celosia.arch.presets import PRESETS
+from celosia.arch.support.cache import ROOT
+from celosia.generators.verilog.units import UNITS, make_unit
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.machine import machine_component
+from celosia.tb.machine.toolchain import environment, missing_tools
 
 MARKS = {"medium": ["slow"], "wide": ["long"], "story": ["long"], "story_85f": ["long"]}
 """Presets that Amaranth alone, which converts each of their instances, takes up to a minute for."""
@@ -52,8 +52,8 @@ def test_a_conversion_warns_of_nothing() -> None:
     """Components that are made and thrown away are told of by Amaranth as a process ends."""
     program = (
         "from amaranth.back import rtlil\n"
-        "from arch.presets import load\n"
-        "from hdl.machine import machine_component\n"
+        "from celosia.arch.presets import load\n"
+        "from celosia.hdl.machine import machine_component\n"
         "for changes in ([], ['lanes=2', 'registered=true', 'array=tree', 'rotary=true']):\n"
         "    rtlil.convert(machine_component(load('tiny', changes)), emit_src=False)\n"
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from generators.quantize.options import Quantization
-from generators.sources import load_source
-from generators.text_sources import load_text
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.quantize.options import Quantization
 from tests.test_generators_hugging_face_text import LLAMA, llama_tensors, write_folder
 from tools import folder_edits as edits
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arch.instruction import unpack
-from arch.isa import Opcode
-from generators.lower.residence import Cache
-from generators.operations import Norm
-from generators.quantize.options import Quantization
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from sim.checker import check
-from tb.text_session import TextSession
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import Opcode
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.graph.operations import Norm
+from celosia.generators.lower.residence import Cache
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.integers import evaluate
+from celosia.sim.checker import check
+from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import (
     CONFIGS,
     DECODERS,

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
-from generators.frontend.text_description import TextDescription, read_text_description
-from generators.reference.cache import KvCache
-from generators.reference.floats import forward
-from tb.random_models import random_text_weights
+from celosia.generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
+from celosia.generators.frontend.text_description import TextDescription, read_text_description
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import forward
+from celosia.tb.verify.random_models import random_text_weights
 
 FIELDS = {
     "name": "toy",

@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from generators.operations import Linear
-from generators.program.allocate import across
-from generators.quantize.multipliers import held_parameters, rounded
-from generators.quantize.options import Quantization
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.tensors import rescale_of
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from sim.interpreter import Interpreter
-from tb.text_session import TextSession
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.tensors import rescale_of
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.program.allocate import across
+from celosia.generators.quantize.multipliers import held_parameters, rounded
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import (
     CONFIGS,
     DECODERS,
@@ -141,7 +141,9 @@ def test_parameters_in_the_bits_that_a_machine_holds():
 def test_a_bias_of_the_widest_that_is_held_fits(monkeypatch, bias, width):
     """Two's complement: n bits hold -2**(n - 1) to 2**(n - 1) - 1."""
     one = rescale_of(bias, 1.0)
-    monkeypatch.setattr("generators.quantize.multipliers.rebuilt", lambda _, held: held(one))
+    monkeypatch.setattr(
+        "celosia.generators.quantize.multipliers.rebuilt", lambda _, held: held(one)
+    )
     decoder = DECODERS["llama"]
     held_parameters(decoder, HELD.replace(bias_width=width))
     if width > 1:

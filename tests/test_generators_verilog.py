@@ -22,16 +22,16 @@ from amaranth.hdl import (
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.presets import PRESETS
-from generators.cache import ROOT
-from generators.verilog.verilog import WAIVERS, to_verilog
-from hdl.component import Component, InDomain
-from hdl.machine import machine_component
-from hdl.matrix.systolic import SystolicArray
-from hdl.memory.ram import Ram
-from hdl.stream.pipeline import delay
-from tb.toolchain import environment, missing_tools
+from celosia.arch.config import Config
+from celosia.arch.presets import PRESETS
+from celosia.arch.support.cache import ROOT
+from celosia.generators.verilog.verilog import WAIVERS, to_verilog
+from celosia.hdl.component import Component, InDomain
+from celosia.hdl.machine import machine_component
+from celosia.hdl.matrix.systolic import SystolicArray
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.stream.pipeline import delay
+from celosia.tb.machine.toolchain import environment, missing_tools
 
 
 class Stage(Component):
@@ -294,9 +294,9 @@ def test_each_waiver_has_a_reason_in_the_text() -> None:
 def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
     program = (
         "import sys\n"
-        "from arch.presets import PRESETS\n"
-        "from generators.verilog.verilog import to_verilog\n"
-        "from hdl.machine import machine_component\n"
+        "from celosia.arch.presets import PRESETS\n"
+        "from celosia.generators.verilog.verilog import to_verilog\n"
+        "from celosia.hdl.machine import machine_component\n"
         "sys.stdout.write(to_verilog(machine_component(PRESETS['tiny']), 'top'))\n"
     )
     done = subprocess.run(

@@ -4,14 +4,14 @@ from functools import cache
 
 import pytest
 
-from arch.presets import PRESETS
-from generators.frontend.text_description import TextDescription
-from generators.lower.accumulators import Accumulators
-from generators.lower.attention import pipeline
-from generators.lower.walk import ending_ahead, steps
-from generators.operations import Attention, Gate, Linear, Norm, Rotary
-from generators.quantize.options import Quantization
-from generators.text_shapes import untrained
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.graph.operations import Attention, Gate, Linear, Norm, Rotary
+from celosia.generators.lower.accumulators import Accumulators
+from celosia.generators.lower.attention import pipeline
+from celosia.generators.lower.walk import ending_ahead, steps
+from celosia.generators.quantize.options import Quantization
 
 MODEL = TextDescription(
     name="toy", vocabulary=11, positions=8, dim=8, layers=2, heads=2, kv_heads=1, ffn=12

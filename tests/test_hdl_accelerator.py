@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from amaranth.lib.wiring import Component
 
-from arch.config import Config
-from arch.presets import PRESETS
-from generators.verilog.verilog import to_verilog
-from hdl.accelerator import Accelerator
-from hdl.matrix.matrix import MatrixEngine
-from hdl.vector.vector import VectorEngine
-from tb.configurations import UNITS, random_config
-from tb.simulate import simulate
+from celosia.arch.config import Config
+from celosia.arch.presets import PRESETS
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.accelerator import Accelerator
+from celosia.hdl.matrix.matrix import MatrixEngine
+from celosia.hdl.vector.vector import VectorEngine
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.verify.configurations import UNITS, random_config
 from tests.support.configurations import SMALLEST
 
 FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True, wide_functions=True, sleep=True)
@@ -27,7 +27,7 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog
     config = config.replace(mem_addr_width=16)
     simulate(
         Accelerator(config),
-        bench="tb.bench_accelerator",
+        bench="celosia.tb.benches.bench_accelerator",
         simulator=simulator,
         seed=seed,
         parameters={

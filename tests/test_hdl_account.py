@@ -4,10 +4,10 @@ import itertools
 
 from amaranth.sim import Simulator
 
-from arch.isa import Engine
-from arch.registers import ARRAY_CAUSES
-from hdl.control.account import ArrayAccount
-from hdl.control.span import PAUSE_WIDTH, Span
+from celosia.arch.isa import Engine
+from celosia.arch.registers import ARRAY_CAUSES
+from celosia.hdl.control.account import ArrayAccount
+from celosia.hdl.control.span import PAUSE_WIDTH, Span
 
 
 def cause(running, sends, refused, filling, lacking, busy, blocked, halted):

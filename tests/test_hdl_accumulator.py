@@ -5,11 +5,11 @@ import pytest
 from amaranth.hdl import Signal
 from amaranth.sim import Simulator
 
-from arch.config import Config
-from arch.presets import PRESETS
-from arch.protection import check_bits, code_columns
-from hdl.memory import stored_bank
-from hdl.memory.accumulator import ACC_SETTLE, AccumulatorMemory
+from celosia.arch.config import Config
+from celosia.arch.presets import PRESETS
+from celosia.arch.protection import check_bits, code_columns
+from celosia.hdl.memory import stored_bank
+from celosia.hdl.memory.accumulator import ACC_SETTLE, AccumulatorMemory
 from tests.support.flipped_ram import FlippedRam
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.functions.addnorm import AddNormUnit, NormalizeLane
-from sim.norm import normalize
-from tb.simulate import simulate
+from celosia.hdl.functions.addnorm import AddNormUnit, NormalizeLane
+from celosia.sim.norm import normalize
+from celosia.tb.benches.simulate import simulate
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from tb.simulate import simulate
 def test_bench(simulator, lanes, max_row, commands, beats):
     simulate(
         AddNormUnit(lanes=lanes, max_row=max_row),
-        bench="tb.bench_addnorm",
+        bench="celosia.tb.benches.bench_addnorm",
         simulator=simulator,
         seed=lanes,
         parameters={

@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-from hdl.functions.argmax import ArgmaxUnit
-from tb.simulate import simulate
+from celosia.hdl.functions.argmax import ArgmaxUnit
+from celosia.tb.benches.simulate import simulate
 
 
 @pytest.mark.parametrize(("simulator", "lanes"), [("verilator", 12), ("icarus", 5), ("icarus", 1)])
 def test_bench(simulator, lanes):
     simulate(
         ArgmaxUnit(lanes),
-        bench="tb.bench_argmax",
+        bench="celosia.tb.benches.bench_argmax",
         simulator=simulator,
         seed=lanes,
         parameters={"lanes": lanes, "rows": 150, "beats": 20, "stall": 0.3},

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.memory.bank import Bank
+from celosia.hdl.memory.bank import Bank
 
 
 def run(component, bench):

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.presets import PRESETS
-from generators.verilog.verilog import to_verilog
-from hdl.bus.axi4 import PORT_MEANINGS as AXI4_MEANINGS
-from hdl.bus.axi4 import Axi4Bridge
-from hdl.bus.bus import BusAddress
-from hdl.bus.wishbone import PORT_MEANINGS as WISHBONE_MEANINGS
-from hdl.bus.wishbone import WishboneBridge
-from hdl.bus_accelerator import BusAccelerator
-from hdl.stream.slice import RegisterSlice
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.bus.axi4 import PORT_MEANINGS as AXI4_MEANINGS
+from celosia.hdl.bus.axi4 import Axi4Bridge
+from celosia.hdl.bus.bus import BusAddress
+from celosia.hdl.bus.wishbone import PORT_MEANINGS as WISHBONE_MEANINGS
+from celosia.hdl.bus.wishbone import WishboneBridge
+from celosia.hdl.bus_accelerator import BusAccelerator
+from celosia.hdl.stream.slice import RegisterSlice
+from celosia.tb.benches.simulate import simulate
 from tests.support.configurations import SMALLEST
 
 TINY = PRESETS["tiny"]
@@ -27,7 +27,7 @@ def run_case(model, simulator, seed, width, *, addresses=(32, 0), **given):
     kind = Axi4Bridge if model == "axi4" else WishboneBridge
     simulate(
         kind(config, BusAddress.for_config(config, *addresses)),
-        bench="tb.bench_bridge",
+        bench="celosia.tb.benches.bench_bridge",
         simulator=simulator,
         seed=seed,
         parameters={"config": config.fields(), "model": model, "bursts": 5, "stall": 0.0} | given,
@@ -115,7 +115,7 @@ def run_accelerator(config, bus, model, simulator):
     config = config.replace(trace=True)
     simulate(
         BusAccelerator(config, bus, BusAddress.for_config(config, 32, 0x4000_0000)),
-        bench="tb.bench_accelerator",
+        bench="celosia.tb.benches.bench_accelerator",
         simulator=simulator,
         seed=5,
         parameters={

@@ -5,20 +5,20 @@ import re
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.compiler import Options, compile_model
-from generators.frontend.description import ModelDescription
-from generators.verilog.units import make_accelerator
-from generators.verilog.verilog import to_verilog
-from hdl.accelerator import Accelerator
-from hdl.bus.axi4_lite import PORT_MEANINGS as AXI4_LITE_MEANINGS
-from hdl.bus.axi4_lite import Axi4LiteControl
-from hdl.bus.control import ControlledAccelerator
-from hdl.bus.wishbone_control import PORT_MEANINGS as WISHBONE_MEANINGS
-from hdl.bus.wishbone_control import WishboneControl
-from tb.model_testbench import golden_outputs
-from tb.random_models import random_inputs, random_weights
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.verilog.units import make_accelerator
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.accelerator import Accelerator
+from celosia.hdl.bus.axi4_lite import PORT_MEANINGS as AXI4_LITE_MEANINGS
+from celosia.hdl.bus.axi4_lite import Axi4LiteControl
+from celosia.hdl.bus.control import ControlledAccelerator
+from celosia.hdl.bus.wishbone_control import PORT_MEANINGS as WISHBONE_MEANINGS
+from celosia.hdl.bus.wishbone_control import WishboneControl
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.models.model_testbench import golden_outputs
+from celosia.tb.verify.random_models import random_inputs, random_weights
 
 TINY = PRESETS["tiny"]
 

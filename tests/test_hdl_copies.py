@@ -10,14 +10,14 @@ from amaranth.hdl._xfrm import LHSMaskCollector
 from amaranth.lib.wiring import Component, In, Out
 from amaranth.sim import Simulator
 
-from arch.config import Config
-from fpga.tools import find_tool, run_tool
-from generators.verilog.verilog import to_verilog
-from hdl.control.dispatch import Dispatch
-from hdl.control.loops import Loops
-from hdl.copies import guarded
-from hdl.memory.address import Rows
-from hdl.vector.walker import Walker
+from celosia.arch.config import Config
+from celosia.fpga.tools import find_tool, run_tool
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.control.dispatch import Dispatch
+from celosia.hdl.control.loops import Loops
+from celosia.hdl.copies import guarded
+from celosia.hdl.memory.address import Rows
+from celosia.hdl.vector.walker import Walker
 
 CASES = {
     "loops": lambda: Loops(12),

@@ -7,7 +7,7 @@ import pytest
 from amaranth.hdl import unsigned
 from amaranth.sim import Simulator
 
-from hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.credits import CreditQueue
 
 
 def _passed(latency: int, rate: float, stall: float, count: int) -> tuple[list[int], list[int]]:

@@ -8,21 +8,21 @@ import pytest
 from amaranth.sim import Simulator
 from litedram import modules
 
-from arch.ddr3 import CHIPS, Ddr3Chip, Ddr3Start, start_of
-from arch.errors import InputError, RunError
-from arch.presets import PRESETS
-from fpga.boards import get_board, with_sdram
-from fpga.build import board_verilog
-from fpga.ddr3.around import modelled
-from fpga.ddr3.core import ClockError, Ddr3, make_core
-from fpga.ddr3.generate import timed_module
-from generators.verilog.verilog import to_verilog
-from hdl.memory.ddr3.memory import Ddr3Memory
-from hdl.memory.ddr3.starter import Starter
-from tb.devices.data_sheets import DDR3
-from tb.devices.ddr3 import NAMES, REGISTERS, SEQUENCE, Bus
-from tb.port_bench import PortFigures, bench_port
-from tb.toolchain import missing_tools
+from celosia.arch.ddr3 import CHIPS, Ddr3Chip, Ddr3Start, start_of
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.presets import PRESETS
+from celosia.fpga.boards import get_board, with_sdram
+from celosia.fpga.build import board_verilog
+from celosia.fpga.ddr3.around import modelled
+from celosia.fpga.ddr3.core import ClockError, Ddr3, make_core
+from celosia.fpga.ddr3.generate import timed_module
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.memory.ddr3.memory import Ddr3Memory
+from celosia.hdl.memory.ddr3.starter import Starter
+from celosia.tb.devices.data_sheets import DDR3
+from celosia.tb.devices.ddr3 import NAMES, REGISTERS, SEQUENCE, Bus
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.speed.port_bench import PortFigures, bench_port
 
 TINY = PRESETS["tiny"]
 CHIP = CHIPS["MT41K64M16"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from arch.presets import PRESETS
-from hdl.control.dispatch import Dispatch
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.hdl.control.dispatch import Dispatch
+from celosia.tb.benches.simulate import simulate
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_commands_wait_for_their_tokens(simulator, seed, stall, depth, registere
     config = {"queue_depth": depth, "registered": registered}
     simulate(
         Dispatch(PRESETS["small"].replace(**config)),
-        bench="tb.bench_dispatch",
+        bench="celosia.tb.benches.bench_dispatch",
         simulator=simulator,
         seed=seed,
         parameters={"config": config, "commands": 300, "stall": stall},

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.flash import BOARD_NS, CHIPS, READS, RESET, WAKE
-from hdl.flash.reader import FlashReader
-from tb.devices.data_sheets import FLASH
-from tb.devices.flash import FlashModel, FlashModes
+from celosia.arch.flash import BOARD_NS, CHIPS, READS, RESET, WAKE
+from celosia.hdl.flash.reader import FlashReader
+from celosia.tb.devices.data_sheets import FLASH
+from celosia.tb.devices.flash import FlashModel, FlashModes
 
 IS25LP128F, W25Q128JV = CHIPS["IS25LP128F"], CHIPS["W25Q128JV"]
 PINS = ("sck", "cs_n", "dq_o", "dq_oe")

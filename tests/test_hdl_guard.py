@@ -3,8 +3,8 @@
 import pytest
 from amaranth.sim import Simulator
 
-from arch.presets import PRESETS
-from hdl.memory.guard import MemoryGuard
+from celosia.arch.presets import PRESETS
+from celosia.hdl.memory.guard import MemoryGuard
 
 
 def run(bench) -> None:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.isa import IMMEDIATE_WIDTH
-from arch.presets import PRESETS
-from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP, Cause
-from generators.verilog.verilog import to_verilog
-from hdl.control.counters import Counters
-from hdl.control.host import HostRegisters, counter_names
+from celosia.arch.isa import IMMEDIATE_WIDTH
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import COUNTERS, IDENTITY, REGISTER_MAP, Cause
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.control.counters import Counters
+from celosia.hdl.control.host_port import HostRegisters, counter_names
 
 BUSY, ERROR, RECOVERING = 1, 2, 4
 CAUSE_SHIFT = 4

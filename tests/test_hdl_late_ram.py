@@ -7,14 +7,14 @@ import pytest
 from amaranth.hdl import Signal
 from amaranth.sim import Simulator
 
-from arch.instruction import Instruction, pack
-from arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH, Opcode
-from arch.presets import PRESETS
-from arch.protection import check_bits, code_columns
-from hdl.control.sequencer import EARLY_WIDTH, Sequencer
-from hdl.memory import late_ram
-from hdl.memory.late_ram import LateRam
-from tb.bench_sequencer import expected_words, random_block
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.arch.protection import check_bits, code_columns
+from celosia.hdl.control.sequencer import EARLY_WIDTH, Sequencer
+from celosia.hdl.memory import late_ram
+from celosia.hdl.memory.late_ram import LateRam
+from celosia.tb.benches.bench_sequencer import expected_words, random_block
 from tests.support.flipped_ram import FlippedRam
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from amaranth.lib.crc.catalog import CRC16_IBM_3740
 
-from arch.link import (
+from celosia.arch.link import (
     HELLO_FIELDS,
     STATUS_MEANINGS,
     VERSION,
@@ -19,11 +19,11 @@ from arch.link import (
     fingerprint,
     request,
 )
-from arch.presets import PRESETS
-from hdl.link.link import Link
-from hdl.link.request import RequestReceiver
-from sim.link import LinkModel, answers
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.hdl.link.link import Link
+from celosia.hdl.link.request import RequestReceiver
+from celosia.sim.link import LinkModel, answers
+from celosia.tb.benches.simulate import simulate
 
 IDENTITY = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
 
@@ -33,7 +33,7 @@ def run_case(config, simulator, seed, case=None, **given):
     timeout = 60
     simulate(
         Link(config, IDENTITY, timeout),
-        bench="tb.bench_link",
+        bench="celosia.tb.benches.bench_link",
         testcase=case,
         simulator=simulator,
         seed=seed,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from arch.presets import PRESETS
-from hdl.memory.load import LoadEngine
-from hdl.memory.store import StoreEngine
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.hdl.memory.load import LoadEngine
+from celosia.hdl.memory.store import StoreEngine
+from celosia.tb.benches.simulate import simulate
 
 ENGINES = {"load": LoadEngine, "store": StoreEngine}
 BYTES = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
@@ -17,7 +17,7 @@ def run_case(engine, simulator, seed, config, **given):
     """Simulate an engine between memories."""
     simulate(
         ENGINES[engine](PRESETS["small"].replace(**config)),
-        bench="tb.bench_load_store",
+        bench="celosia.tb.benches.bench_load_store",
         simulator=simulator,
         seed=seed,
         parameters={"engine": engine, "config": config, "stall": 0.0} | given,

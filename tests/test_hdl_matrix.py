@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from arch.config import Config
-from arch.instruction import Instruction, pack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from generators.program.predict import predict
-from generators.verilog.verilog import to_verilog
-from hdl.matrix.matrix import MatrixEngine
-from tb.matrix_jobs import window
-from tb.simulate import simulate
+from celosia.arch.config import Config
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.program.predict import predict
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.matrix.matrix import MatrixEngine
+from celosia.tb.benches.matrix_jobs import window
+from celosia.tb.benches.simulate import simulate
 
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
 SQUARE = {"rows": 4, "cols": 4, "weight_depth": 32}
@@ -50,7 +50,7 @@ def run_case(changes, *, simulator="icarus", seed=1, report=None, **parameters) 
     given = {"config": changes, **parameters} | ({"report": str(report)} if report else {})
     simulate(
         MatrixEngine(make(changes)),
-        bench="tb.bench_matrix",
+        bench="celosia.tb.benches.bench_matrix",
         simulator=simulator,
         seed=seed,
         parameters=given,

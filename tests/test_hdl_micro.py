@@ -5,19 +5,19 @@ import re
 import numpy as np
 import pytest
 
-from arch.config import Config
-from arch.errors import RunError
-from arch.instruction import Instruction, pack
-from arch.isa import DEFINITIONS, Opcode
-from arch.presets import PRESETS
-from arch.registers import Cause
-from fpga.memories import place_memories
-from generators.verilog.verilog import to_verilog
-from hdl.machine import machine_component
-from sim.interpreter import Interpreter
-from sim.micro_machine import MicroMachine
-from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
-from tb.programs import random_program
+from celosia.arch.config import Config
+from celosia.arch.errors import RunError
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import Cause
+from celosia.fpga.memories import place_memories
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.machine import machine_component
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.micro_machine import MicroMachine
+from celosia.tb.machine.simulated import IcarusMachine, SimulatedMachine, VerilatorMachine
+from celosia.tb.verify.random_programs import random_program
 
 MICRO = PRESETS["micro"].replace(trace=True, mem_addr_width=17)
 CONFIGS = {

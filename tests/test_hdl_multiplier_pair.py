@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fpga.multiplier_pairs import place_pairs
-from generators.verilog.verilog import to_verilog
-from hdl.arithmetic.multiplier import MultiplierPair
-from hdl.arithmetic.wide_multiplier import WideMultiplier
-from tb.simulate import simulate
+from celosia.fpga.multiplier_pairs import place_pairs
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.arithmetic.multiplier import MultiplierPair
+from celosia.hdl.arithmetic.wide_multiplier import WideMultiplier
+from celosia.tb.benches.simulate import simulate
 
 
 def test_products_are_exact() -> None:

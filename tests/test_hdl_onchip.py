@@ -8,10 +8,10 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from arch.presets import PRESETS
-from hdl.memory.memory_switch import MemorySwitch
-from hdl.memory.onchip import OnchipMemory
-from tb.memory_timing import ONCHIP
+from celosia.arch.presets import PRESETS
+from celosia.hdl.memory.memory_switch import MemorySwitch
+from celosia.hdl.memory.onchip import OnchipMemory
+from celosia.tb.machine.memory_timing import ONCHIP
 from tests.support.bursts import receive, send
 
 TINY = PRESETS["tiny"]

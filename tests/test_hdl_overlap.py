@@ -3,12 +3,12 @@
 import pytest
 from amaranth.sim import Simulator
 
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from hdl.vector.front_ends import FrontEnds
-from hdl.vector.kept_factors import KeptFactors
-from hdl.vector.overlap import Overlap
-from tb.simulate import simulate
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.hdl.vector.front_ends import FrontEnds
+from celosia.hdl.vector.kept_factors import KeptFactors
+from celosia.hdl.vector.overlap import Overlap
+from celosia.tb.benches.simulate import simulate
 
 FACTORS = PRESETS["odd"].replace(row_factors=8, multiplier_width=16, norm=True, softmax=True)
 
@@ -23,11 +23,11 @@ def run_case(component, bench, simulator="icarus", **given):
 @pytest.mark.parametrize("registered", [False, True])
 def test_commands_overlap(registered):
     config = PRESETS["story"].replace(registered=registered, fused=True)
-    run_case(Overlap(config), "tb.bench_overlap", commands=200)
+    run_case(Overlap(config), "celosia.tb.benches.bench_overlap", commands=200)
 
 
 def test_factors_are_owed_to_the_last():
-    run_case(KeptFactors(FACTORS), "tb.bench_kept_factors", commands=150)
+    run_case(KeptFactors(FACTORS), "celosia.tb.benches.bench_kept_factors", commands=150)
 
 
 @pytest.mark.parametrize("registered", [False, True])

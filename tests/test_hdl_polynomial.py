@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from arch.functions import FUNCTIONS, SMOOTH_FUNCTIONS
-from arch.polynomial import function_polynomial, pack_polynomial, unpack_polynomial
-from hdl.functions.function_table import FunctionTable
-from sim.polynomial import evaluate_table
-from tb.simulate import simulate
+from celosia.arch.functions import FUNCTIONS, SMOOTH_FUNCTIONS
+from celosia.arch.polynomial import function_polynomial, pack_polynomial, unpack_polynomial
+from celosia.hdl.functions.function_table import FunctionTable
+from celosia.sim.polynomial import evaluate_table
+from celosia.tb.benches.simulate import simulate
 
 ALL = np.arange(-(1 << 15), 1 << 15)
 
@@ -57,7 +57,7 @@ def test_scales_are_checked(scale):
 def test_bench(simulator, parameters):
     simulate(
         FunctionTable(**parameters),
-        bench="tb.bench_function_table",
+        bench="celosia.tb.benches.bench_function_table",
         simulator=simulator,
         seed=7,
         parameters=parameters,

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.link import (
+from celosia.arch.link import (
     ANSWER_HEADER,
     Command,
     Status,
     request,
 )
-from arch.power_on import CRC_BYTES, HEADER_BYTES, REFUSALS, Op, Refusal, record, seal
-from hdl.flash.power_on import PowerOn
-from sim.power_on import power_on
-from tb.devices.host import ADDR, CONFIG, IDENTITY, SIZE, Host
+from celosia.arch.power_on import CRC_BYTES, HEADER_BYTES, REFUSALS, Op, Refusal, record, seal
+from celosia.hdl.flash.power_on import PowerOn
+from celosia.sim.power_on import power_on
+from celosia.tb.devices.linked_host import ADDR, CONFIG, IDENTITY, SIZE, Host
 
 RUN_CYCLES = 70
 

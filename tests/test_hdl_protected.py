@@ -7,14 +7,14 @@ import pytest
 from amaranth.hdl import Signal
 from amaranth.sim import Simulator
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.presets import PRESETS
-from arch.protection import check_bits, code_columns, column_patterns, protection
-from hdl.memory import protected
-from hdl.memory.protected import ProtectedRam, WordDecoder, protected_ram
-from hdl.memory.ram import Ram
-from sim.protection import Found, decode, encode
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.arch.protection import check_bits, code_columns, column_patterns, protection
+from celosia.hdl.memory import protected
+from celosia.hdl.memory.protected import ProtectedRam, WordDecoder, protected_ram
+from celosia.hdl.memory.ram import Ram
+from celosia.sim.protection import Found, decode, encode
 from tests.support.flipped_ram import FlippedRam
 
 FOUND_BITS = {False: 1, True: 2}

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.presets import PRESETS
-from arch.psram import CHIPS, side_by_side
-from hdl.memory.psram.controller import PsramController
-from tb.devices.data_sheets import PSRAM
-from tb.devices.psram import PsramModel
+from celosia.arch.presets import PRESETS
+from celosia.arch.psram import CHIPS, side_by_side
+from celosia.hdl.memory.psram.controller import PsramController
+from celosia.tb.devices.data_sheets import PSRAM
+from celosia.tb.devices.psram import PsramModel
 from tests.support.bursts import random_bench, reading_in_order, receive, send
 
 TINY = PRESETS["tiny"]

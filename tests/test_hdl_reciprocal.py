@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.polynomial import FRACTION_WIDTH, fit
-from hdl.arithmetic.reciprocal import Normalizer, Reciprocal, ReciprocalSqrt
-from sim.reciprocal import reciprocal, rsqrt
-from tb.simulate import simulate
+from celosia.arch.polynomial import FRACTION_WIDTH, fit
+from celosia.hdl.arithmetic.reciprocal import Normalizer, Reciprocal, ReciprocalSqrt
+from celosia.sim.reciprocal import reciprocal, rsqrt
+from celosia.tb.benches.simulate import simulate
 
 MODELS = {Reciprocal: reciprocal, ReciprocalSqrt: rsqrt}
 
@@ -107,7 +107,7 @@ def test_bench(unit, simulator, width):
     component = unit(width)
     simulate(
         component,
-        bench="tb.bench_reciprocal",
+        bench="celosia.tb.benches.bench_reciprocal",
         simulator=simulator,
         seed=9,
         parameters={

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.arithmetic.requantize import Requantizer, RoundingShift, bounds_of
-from sim.requantize import requantize, rounding_shift
-from tb.bench_requantize import BOUNDS, NAMES, random_operands
-from tb.simulate import simulate
+from celosia.hdl.arithmetic.requantize import Requantizer, RoundingShift, bounds_of
+from celosia.sim.requantize import requantize, rounding_shift
+from celosia.tb.benches.bench_requantize import BOUNDS, NAMES, random_operands
+from celosia.tb.benches.simulate import simulate
 
 VECTORS = Path(__file__).parent / "data" / "tflite"
 
@@ -115,7 +115,7 @@ def test_bench(simulator):
     parameters = {"count": 3000, "stall": 0.3}
     simulate(
         Requantizer(),
-        bench="tb.bench_requantize",
+        bench="celosia.tb.benches.bench_requantize",
         simulator=simulator,
         seed=11,
         parameters=parameters,

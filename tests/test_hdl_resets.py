@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from arch.presets import PRESETS
-from generators.verilog.units import make_unit
-from generators.verilog.verilog import to_verilog
+from celosia.arch.presets import PRESETS
+from celosia.generators.verilog.units import make_unit
+from celosia.generators.verilog.verilog import to_verilog
 
 _PART = re.compile(r"^module machine_?(\w*?)(?:_\d+)? \((.*?)^endmodule", re.M | re.S)
 _RESET = re.compile(r"if \(rst\) begin\s+(\w+)_next = ", re.M)

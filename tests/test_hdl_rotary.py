@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from hdl.functions.rotary import RotaryUnit
-from tb.simulate import simulate
+from celosia.hdl.functions.rotary import RotaryUnit
+from celosia.tb.benches.simulate import simulate
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ def test_bench(simulator, lanes, operand_width):
     unit = {"lanes": lanes, "operand_width": operand_width}
     simulate(
         RotaryUnit(**unit),
-        bench="tb.bench_rotary",
+        bench="celosia.tb.benches.bench_rotary",
         simulator=simulator,
         seed=lanes,
         parameters={**unit, "commands": 40, "beats": 60, "stall": 0.3},

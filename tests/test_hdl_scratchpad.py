@@ -2,10 +2,10 @@
 
 import pytest
 
-from arch.presets import PRESETS
-from generators.verilog.verilog import to_verilog
-from hdl.memory.scratchpad import READERS, WRITERS, Scratchpad
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.memory.scratchpad import READERS, WRITERS, Scratchpad
+from celosia.tb.benches.simulate import simulate
 
 ONE_BANK = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
 ODD = {"rows": 5, "cols": 3, "lanes": 2, "fused": False, "mem_width": 32}
@@ -38,7 +38,7 @@ LINES = {"rows": 2, "cols": 2, "lanes": 2, "mem_width": 16, "scratchpad_align": 
 def test_every_access_finds_its_bytes(simulator, seed, readers, writers, config):
     simulate(
         Scratchpad(PRESETS["small"].replace(**config), readers, writers),
-        bench="tb.bench_scratchpad",
+        bench="celosia.tb.benches.bench_scratchpad",
         simulator=simulator,
         seed=seed,
         parameters={"config": config, "readers": readers, "writers": writers, "cycles": 500},

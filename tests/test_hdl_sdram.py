@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.presets import PRESETS
-from arch.sdram import CHIPS
-from hdl.memory.sdram.controller import SdramController
-from tb.devices.data_sheets import SDRAM, Time
-from tb.devices.sdram import SdramModel
+from celosia.arch.presets import PRESETS
+from celosia.arch.sdram import CHIPS
+from celosia.hdl.memory.sdram.controller import SdramController
+from celosia.tb.devices.data_sheets import SDRAM, Time
+from celosia.tb.devices.sdram import SdramModel
 from tests.support.bursts import (
     crowded_benches,
     random_bench,

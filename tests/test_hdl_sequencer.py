@@ -2,9 +2,9 @@
 
 import pytest
 
-from arch.presets import PRESETS
-from hdl.control.sequencer import Sequencer
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.hdl.control.sequencer import Sequencer
+from celosia.tb.benches.simulate import simulate
 
 FEW = {
     "norm": False,
@@ -25,7 +25,7 @@ FEW = {
 def test_programs_mean_what_they_say(simulator, seed, stall, config):
     simulate(
         Sequencer(PRESETS["small"].replace(**config)),
-        bench="tb.bench_sequencer",
+        bench="celosia.tb.benches.bench_sequencer",
         simulator=simulator,
         seed=seed,
         parameters={"config": config, "programs": 12, "stall": stall},

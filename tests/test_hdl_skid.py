@@ -7,7 +7,7 @@ import pytest
 from amaranth.hdl import unsigned
 from amaranth.sim import Simulator
 
-from hdl.stream.skid import Skid
+from celosia.hdl.stream.skid import Skid
 
 
 @pytest.mark.parametrize(("rate", "stall"), [(1.0, 0.0), (1.0, 0.5), (0.5, 0.5), (0.3, 0.0)])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.presets import PRESETS
-from hdl.matrix.slots import SlotGuard
+from celosia.arch.presets import PRESETS
+from celosia.hdl.matrix.slots import SlotGuard
 
 
 @pytest.mark.parametrize("kind", ["systolic", "tree"])

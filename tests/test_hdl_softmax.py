@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.functions.softmax import SoftmaxUnit
-from sim.softmax import row_weights, softmax
-from tb.simulate import simulate
+from celosia.hdl.functions.softmax import SoftmaxUnit
+from celosia.sim.softmax import row_weights, softmax
+from celosia.tb.benches.simulate import simulate
 
 
 def make_rows(lengths, lanes, rng):
@@ -160,7 +160,7 @@ def test_bench(simulator):
     parameters = {"lanes": 3, "max_row": 70}
     simulate(
         SoftmaxUnit(**parameters),
-        bench="tb.bench_softmax",
+        bench="celosia.tb.benches.bench_softmax",
         simulator=simulator,
         seed=5,
         parameters=parameters,

@@ -5,16 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from arch.instruction import Instruction, pack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from generators.bench.sparse_bench import bench_sparse
-from hdl.sparse.sparse import SparseUnit, sparse_cycles
-from sim.interpreter import Interpreter
-from sim.sparse import encode
-from tb.bench_sparse import random_weight
-from tb.machines import make_machine
-from tb.simulate import simulate
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.studies.sparse_bench import bench_sparse
+from celosia.hdl.sparse.sparse import SparseUnit, sparse_cycles
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.sparse import encode
+from celosia.tb.benches.bench_sparse import random_weight
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.simulators import make_machine
 
 CONFIG = PRESETS["tiny"].replace(sparse_lanes=2, sparse_depth=512)
 """One configuration for all that runs the Verilog, so that it is built once."""
@@ -33,7 +33,7 @@ def run_case(config, simulator, problems, seed=1, stall=0.0, report=None):
     parameters |= {"stall": stall} | ({"report": str(report)} if report else {})
     simulate(
         SparseUnit(config),
-        bench="tb.bench_sparse",
+        bench="celosia.tb.benches.bench_sparse",
         simulator=simulator,
         seed=seed,
         parameters=parameters,

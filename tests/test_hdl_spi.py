@@ -10,14 +10,14 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.link import VERSION, Identity
-from generators.verilog.verilog import to_verilog
-from hdl.link.link import Link
-from hdl.link.spi import CYCLES, LATE, SpiPeripheral
-from hdl.memory.onchip import OnchipMemory
-from tb.bench import PERIOD_NS
-from tb.simulate import simulate
-from tb.toolchain import missing_tools
+from celosia.arch.link import VERSION, Identity
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.link.link import Link
+from celosia.hdl.link.spi import CYCLES, LATE, SpiPeripheral
+from celosia.hdl.memory.onchip import OnchipMemory
+from celosia.tb.benches.common import PERIOD_NS
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine.toolchain import missing_tools
 from tests.support.configurations import SMALLEST
 
 FASTEST = CYCLES // 2 * PERIOD_NS
@@ -32,7 +32,7 @@ def test_peripheral(simulator: str, stall: float, half_ns: int) -> None:
     assert LATE * PERIOD_NS + 2 * WIRES["wire_ns"] + WIRES["setup_ns"] + 1 == FASTEST
     simulate(
         SpiPeripheral(),
-        bench="tb.bench_spi",
+        bench="celosia.tb.benches.bench_spi",
         testcase="bytes_pass_both_ways",
         simulator=simulator,
         seed=half_ns,
@@ -73,7 +73,7 @@ def test_a_link_answers() -> None:
     unit = SpiLink()
     simulate(
         unit,
-        bench="tb.bench_spi",
+        bench="celosia.tb.benches.bench_spi",
         testcase="a_link_answers",
         simulator="icarus",
         seed=5,

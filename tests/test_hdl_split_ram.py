@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.memory.split_ram import WHOLE, SplitRam
+from celosia.hdl.memory.split_ram import WHOLE, SplitRam
 
 SEED = 3
 

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from arch.presets import PRESETS
-from hdl.matrix.element import ProcessingElement
-from hdl.matrix.systolic import SystolicArray
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.hdl.matrix.element import ProcessingElement
+from celosia.hdl.matrix.systolic import SystolicArray
+from celosia.tb.benches.simulate import simulate
 from tests.support.toggles import Pairs, check_gating, count_toggles
 
 ODD = {"rows": 5, "cols": 3}
@@ -52,7 +52,13 @@ def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float) ->
     config = PRESETS["small"].replace(lanes=1, **changes)
     array = SystolicArray(config)
     given = {"config": changes, "cycles": 700, "rate": rate, "latency": array.latency}
-    simulate(array, bench="tb.bench_systolic", simulator=simulator, seed=1, parameters=given)
+    simulate(
+        array,
+        bench="celosia.tb.benches.bench_systolic",
+        simulator=simulator,
+        seed=1,
+        parameters=given,
+    )
 
 
 def count_changes(operands: Pairs, gating: bool) -> Counter[str]:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.arithmetic.exponential import EXPONENTIAL_LATENCY, OctaveExponential
-from hdl.functions.table import LookupTable
-from sim.exponential import octave_exponential
-from tb.simulate import simulate
+from celosia.hdl.arithmetic.exponential import EXPONENTIAL_LATENCY, OctaveExponential
+from celosia.hdl.functions.table import LookupTable
+from celosia.sim.exponential import octave_exponential
+from celosia.tb.benches.simulate import simulate
 
 
 @pytest.mark.parametrize("simulator", ["verilator", "icarus"])
@@ -15,7 +15,7 @@ def test_bench(simulator):
     parameters = {"lanes": 3, "slots": 3}
     simulate(
         LookupTable(**parameters),
-        bench="tb.bench_table",
+        bench="celosia.tb.benches.bench_table",
         simulator=simulator,
         seed=3,
         parameters=parameters,

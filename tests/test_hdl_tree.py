@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from arch.presets import PRESETS
-from generators.verilog.units import make_unit
-from generators.verilog.verilog import to_verilog
-from hdl.matrix.tree import TreeArray, TreeColumn
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.generators.verilog.units import make_unit
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.matrix.tree import TreeArray, TreeColumn
+from celosia.tb.benches.simulate import simulate
 from tests.support.toggles import Pairs, check_gating, count_toggles
 
 ODD = {"rows": 5, "cols": 3}
@@ -55,7 +55,13 @@ def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float, la
     array = TreeArray(PRESETS["small"].replace(lanes=1, **changes))
     assert array.latency == latency
     given = {"config": changes, "cycles": 700, "rate": rate, "latency": latency}
-    simulate(array, bench="tb.bench_systolic", simulator=simulator, seed=1, parameters=given)
+    simulate(
+        array,
+        bench="celosia.tb.benches.bench_systolic",
+        simulator=simulator,
+        seed=1,
+        parameters=given,
+    )
 
 
 def count_changes(operands: Pairs, gating: bool) -> Counter[str]:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from hdl.link.uart import UartReceiver, UartTransmitter, tolerance
-from sim.uart import line_bytes, line_levels
-from tb.simulate import simulate
+from celosia.hdl.link.uart import UartReceiver, UartTransmitter, tolerance
+from celosia.sim.uart import line_bytes, line_levels
+from celosia.tb.benches.simulate import simulate
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from tb.simulate import simulate
 def test_receiver(simulator, divisor):
     simulate(
         UartReceiver(divisor),
-        bench="tb.bench_uart",
+        bench="celosia.tb.benches.bench_uart",
         testcase=(
             "bytes_are_received",
             "bytes_of_another_clock_are_received",
@@ -31,7 +31,7 @@ def test_receiver(simulator, divisor):
 def test_transmitter(simulator, divisor):
     simulate(
         UartTransmitter(divisor),
-        bench="tb.bench_uart",
+        bench="celosia.tb.benches.bench_uart",
         testcase=("bytes_are_sent", "bytes_are_heard_by_another_clock"),
         simulator=simulator,
         seed=divisor,

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from hdl.vector.vector import VectorEngine
-from tb.configurations import UNITS, random_config
-from tb.simulate import simulate
+from celosia.arch.presets import PRESETS
+from celosia.hdl.vector.vector import VectorEngine
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.verify.configurations import UNITS, random_config
 from tests.support.configurations import SMALLEST
 
 
@@ -14,7 +14,7 @@ def run_case(config, simulator, seed, *, steps=20):
     config = config.replace(mem_addr_width=16)
     simulate(
         VectorEngine(config),
-        bench="tb.bench_vector",
+        bench="celosia.tb.benches.bench_vector",
         simulator=simulator,
         seed=seed,
         parameters={"config": config.fields(), "programs": 2, "steps": steps, "stall": 0.3},

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.presets import PRESETS
-from hdl.vector.drain import DrainReader, drain_latency
-from hdl.vector.reader import RowReader, reader_latency
-from hdl.vector.walker import Walker
+from celosia.arch.presets import PRESETS
+from celosia.hdl.vector.drain import DrainReader, drain_latency
+from celosia.hdl.vector.reader import RowReader, reader_latency
+from celosia.hdl.vector.walker import Walker
 
 ADDR_WIDTH = 12
 SIZE = 1 << ADDR_WIDTH

@@ -9,15 +9,15 @@ import sys
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from fpga.device import Device
-from generators.cache import ROOT
-from generators.quantize.options import Quantization
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_sources import load_text
-from tb.text_session import TextSession
-from tb.toolchain import missing_tools
+from celosia.arch.presets import PRESETS
+from celosia.arch.support.cache import ROOT
+from celosia.fpga.device import Device
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.integers import evaluate
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.text_session import TextSession
 
 MEMORY = 1 << 11
 CONFIG = PRESETS["story"].replace(
@@ -33,7 +33,7 @@ CONFIG = PRESETS["story"].replace(
     max_row=64,
     mem_width=32,
 )
-CELOSIA = [sys.executable, "-c", "from cli.main import main; main()"]
+CELOSIA = [sys.executable, "-c", "from celosia.cli.main import main; main()"]
 
 
 def test_the_chip_fills_in_parts():

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from arch.errors import InputError
-from arch.files import read_lines
-from generators.frontend.tokenizer import read_sentences
-from generators.sample_files import (
+from celosia.arch.errors import InputError
+from celosia.arch.files import read_lines
+from celosia.generators.frontend.sample_files import (
     input_files,
     read_answers,
     read_array,
     read_labels,
     read_samples,
 )
-from generators.sources import load_source
-from tb.run_inputs import Files, read_inputs
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.tokenizer import read_sentences
+from celosia.tb.models.run_inputs import Files, read_inputs
 from tests.test_cli_doors import check_refusal
 
 NAMED = tuple(f"n{number}" for number in range(10))

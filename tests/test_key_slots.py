@@ -6,26 +6,26 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.instruction import unpack
-from arch.isa import Opcode
-from cli.options import equipped
-from generators.lower.accumulators import Accumulators
-from generators.lower.key_slots import (
+from celosia.arch.errors import InputError
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import Opcode
+from celosia.cli.options import equipped
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.graph.tensors import Rescale
+from celosia.generators.lower.accumulators import Accumulators
+from celosia.generators.lower.key_slots import (
     even_runs,
     most_key_heads,
     query_places,
     query_starts,
     spread,
 )
-from generators.quantize.options import Quantization
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.tensors import Rescale
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from sim.checker import check
-from tb.text_session import TextSession
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.sim.checker import check
+from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import GPT, HELD, LLAMA, random_decoder, tokens_of
 from tests.test_texts import go_on
 

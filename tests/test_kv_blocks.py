@@ -6,25 +6,25 @@ import re
 import numpy as np
 import pytest
 
-from arch.config import Config
-from arch.errors import ProgramError
-from arch.instruction import Instruction, pack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from cli.options import paired
-from generators.frontend.text_description import TextDescription
-from generators.quantize.options import Quantization
-from generators.quantize.quantize import quantize_decoder
-from generators.quantize.steps import spread_range
-from generators.reference.cache import KvCache
-from generators.reference.floats import forward
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from sim import blocks
-from sim.interpreter import Interpreter
-from tb.random_models import random_text_weights
-from tb.text_session import TextSession
+from celosia.arch.config import Config
+from celosia.arch.errors import ProgramError
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.cli.options import paired
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_decoder
+from celosia.generators.quantize.steps import spread_range
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import forward
+from celosia.generators.reference.integers import evaluate
+from celosia.sim import blocks
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.models.text_session import TextSession
+from celosia.tb.verify.random_models import random_text_weights
 
 LLAMA = TextDescription(
     name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=2, ffn=44

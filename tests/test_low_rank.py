@@ -5,14 +5,14 @@ import re
 import numpy as np
 import pytest
 
-from arch.formats import FORMATS
-from generators.quantize.low_rank import correct
-from generators.quantize.options import Quantization
-from generators.quantize.stored import choose
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from tb.text_session import TextSession
+from celosia.arch.formats import FORMATS
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.low_rank import correct
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.stored import choose
+from celosia.generators.reference.integers import evaluate
+from celosia.tb.models.text_session import TextSession
 from tests.support.text_cases import LLAMA, PAIRED, RESIDENT, TEXT
 
 RANK = 5

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from arch.packages import library
-from generators.frontend.source import Source
-from generators.frontend.weights import load_model
-from generators.media import image_reader, sound_reader
-from generators.sample_files import count_cut, read_samples
-from generators.sources import load_source
+from celosia.arch.packages import library
+from celosia.generators.frontend.media import image_reader, sound_reader
+from celosia.generators.frontend.sample_files import count_cut, read_samples
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.weights import load_model
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(one) is None for one in ("transformers", "soundfile")),

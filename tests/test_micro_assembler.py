@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from arch.isa import DEFINITIONS, Engine, Opcode
-from arch.micro.assembler import Microcode
-from arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, encode
-from arch.micro.memory import OPERANDS, memory_map
-from arch.presets import PRESETS
-from sim.micro_core import Micro, decode
+from celosia.arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.arch.micro.assembler import Microcode
+from celosia.arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, encode
+from celosia.arch.micro.memory import OPERANDS, memory_map
+from celosia.arch.presets import PRESETS
+from celosia.sim.micro_core import Micro, decode
 
 
 def test_every_word_decodes_to_what_was_encoded() -> None:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from arch.micro.memory import LINK
-from arch.micro.microcode import assemble
-from arch.presets import PRESETS
-from sim.micro_core import MicroCore, signed
-from sim.micro_machine import MicroMachine
-from sim.reciprocal import reciprocal, rsqrt
+from celosia.arch.micro.memory import LINK
+from celosia.arch.micro.microcode import assemble
+from celosia.arch.presets import PRESETS
+from celosia.sim.micro_core import MicroCore, signed
+from celosia.sim.micro_machine import MicroMachine
+from celosia.sim.reciprocal import reciprocal, rsqrt
 
 CONFIG = PRESETS["micro"]
 FACTOR, REST, RIGHT, VALUE, X = (

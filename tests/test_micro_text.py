@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.micro.config import MicroConfig
-from fpga.boards import get_board
-from generators.quantize.options import Quantization
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_program import TextProgram
-from generators.text_sources import load_text
-from sim.micro_machine import MicroMachine
-from tb.text_session import TextSession
+from celosia.arch.errors import InputError
+from celosia.arch.micro.config import MicroConfig
+from celosia.fpga.boards import get_board
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.lower.text_program import TextProgram
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.integers import evaluate
+from celosia.sim.micro_machine import MicroMachine
+from celosia.tb.models.text_session import TextSession
 
 BOARD = get_board("icebreaker")
 SOURCE = load_text("tales")

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from arch.config import Config
-from arch.instruction import Instruction, pack
-from arch.isa import DEFINITIONS, Opcode
-from arch.micro.memory import memory_map
-from arch.presets import PRESETS
-from sim.interpreter import Interpreter
-from sim.micro_machine import MicroMachine
+from celosia.arch.config import Config
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.arch.micro.memory import memory_map
+from celosia.arch.presets import PRESETS
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.micro_machine import MicroMachine
 
 CONFIG = PRESETS["micro"]
 ABSENT = {

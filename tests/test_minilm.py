@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.compiler import Options, compile_model
-from generators.frontend.embedding import lookup
-from generators.golden import GoldenModel
-from generators.reference.floats import forward
-from generators.sample_files import read_samples
-from generators.sources import load_source
-from tb.digits_model import compile_digits
-from tb.run_inputs import CALIBRATION
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.embedding import lookup
+from celosia.generators.frontend.sample_files import read_samples
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.reference.floats import forward
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.run_inputs import CALIBRATION
 
 SENTENCES = Path(__file__).parents[1] / "examples" / "sentences.txt"
 TOKENS = 24

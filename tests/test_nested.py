@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.lower.banks import LATENCY
-from generators.nested import BITS, coarser
-from generators.operations import Linear
-from generators.perplexity import measure
-from generators.quantize.nested import MOST, nest, planes
-from generators.quantize.options import Quantization
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from generators.text_sources import load_text
-from sim.formats import pack, unpack
-from tb.text_session import TextSession
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.graph.fewer_planes import BITS, coarser
+from celosia.generators.graph.operations import Linear
+from celosia.generators.lower.banks import LATENCY
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.nested import MOST, nest, planes
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.generators.studies.perplexity import measure
+from celosia.sim.formats import pack, unpack
+from celosia.tb.models.text_session import TextSession
 from tests.support.text_cases import LLAMA, RESIDENT, TEXT
 
 TALE = (

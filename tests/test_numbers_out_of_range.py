@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.presets import PRESETS
-from generators.compiler import CompiledModel, Options, compile_model
-from generators.frontend.weights import Weights
-from generators.quantize.options import Quantization
-from generators.quantize.parting import Parting
-from generators.sources import load_source
-from generators.text_sources import load_text
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.frontend.weights import Weights
+from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.parting import Parting
 
 SMALL = PRESETS["small"]
 NORM = "layers.0.attention_norm"

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators import comparison
-from generators.frontend.onnx.importer import load_onnx
-from generators.frontend.onnx.text import load_onnx_text
-from generators.inspection import inspect
-from generators.reference.floats import forward
-from generators.sources import load_source
-from generators.text_sources import load_text
-from tb.try_model import try_model
+from celosia.generators.frontend.onnx.importer import load_onnx
+from celosia.generators.frontend.onnx.text import load_onnx_text
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.reference.floats import forward
+from celosia.generators.studies import comparison
+from celosia.generators.studies.inspection import inspect
+from celosia.tb.models.try_model import try_model
 from tests.test_onnx_opsets import FLOAT, Opset, agrees, helper, onnx, runtime
 
 INT = onnx.TensorProto.INT64

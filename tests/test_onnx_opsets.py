@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.frontend.onnx.importer import load_onnx
+from celosia.generators.frontend.onnx.importer import load_onnx
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")

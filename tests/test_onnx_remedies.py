@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.tables import read_table
-from generators.frontend.hugging_face_folder import TABLES
-from generators.frontend.onnx.importer import load_onnx
-from generators.frontend.other_files import refuse_other
-from generators.sources import load_source
-from generators.text_sources import load_text
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.hugging_face_folder import TABLES
+from celosia.generators.frontend.onnx.importer import load_onnx
+from celosia.generators.frontend.other_files import refuse_other
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import load_text
 from tests.test_onnx_forms import Form
 from tests.test_onnx_opsets import FLOAT, agrees, helper, onnx
 

@@ -6,15 +6,15 @@ import numpy as np
 from amaranth.back import verilog
 from amaranth.sim import Simulator
 
-from arch.assembler import assemble
-from arch.config import Config
-from arch.instruction import pack
-from arch.presets import PRESETS
-from arch.registers import REGISTER_MAP
-from generators.cache import ROOT
-from generators.program.tokens import insert_tokens
-from sim.interpreter import Interpreter
-from tb.configurations import UNITS
+from celosia.arch.assembler import assemble
+from celosia.arch.config import Config
+from celosia.arch.instruction import pack
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import REGISTER_MAP
+from celosia.arch.support.cache import ROOT
+from celosia.generators.program.tokens import insert_tokens
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.verify.configurations import UNITS
 
 CONFIG: Config = PRESETS["tiny"].replace(
     **dict.fromkeys((*UNITS, "zero_points", "operand_gating"), False)

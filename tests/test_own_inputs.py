@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from generators.cache import ROOT
-from tb.toolchain import missing_tools
+from celosia.arch.support.cache import ROOT
+from celosia.tb.machine.toolchain import missing_tools
 
 ZOO, SEED, COUNT = Path(__file__).parent / "data" / "zoo", 1, 3
 WORDS = [

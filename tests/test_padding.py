@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from generators.frontend.source import Source
-from generators.sources import load_source
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.sources import load_source
 from tests.test_onnx_forms import FLOAT, INT, Form, runtime
 from tests.test_reference_edits import BASES
 from tools import folder_edits as edits

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.frontend.text_description import TextDescription
-from generators.perplexity import measure, read_texts
-from generators.quantize.options import Quantization
-from generators.reference.floats import forward
-from generators.reference.integers import evaluate
-from generators.text_sources import TextSource
-from tb.random_models import random_text_weights
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.floats import forward
+from celosia.generators.reference.integers import evaluate
+from celosia.generators.studies.perplexity import measure, read_texts
+from celosia.tb.verify.random_models import random_text_weights
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 REAL = (

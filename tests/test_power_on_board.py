@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.power_on import REFUSALS, Refusal
-from fpga.boards import Board, get_board, with_flash
-from fpga.device import Device
-from fpga.top import PAYLOAD_BYTES, BoardTop
-from generators.frontend import digits
-from generators.golden import GoldenModel
-from tb.board import SimulatedBoard
-from tb.flash_image import FlashImage, flash_image
-from tb.run_inputs import Files
-from tb.toolchain import missing_tools
+from celosia.arch.power_on import REFUSALS, Refusal
+from celosia.fpga.boards import Board, get_board, with_flash
+from celosia.fpga.device import Device
+from celosia.fpga.top import PAYLOAD_BYTES, BoardTop
+from celosia.generators.frontend import digits
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.tb.machine.simulated_board import SimulatedBoard
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.flash_image import FlashImage, flash_image
+from celosia.tb.models.run_inputs import Files
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.presets import PRESETS
-from arch.registers import CONTROL_START, REGISTER_MAP
-from hdl.control.counters import Counters
-from hdl.control.host import HostRegisters
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import CONTROL_START, REGISTER_MAP
+from celosia.hdl.control.counters import Counters
+from celosia.hdl.control.host_port import HostRegisters
 
 CONFIG = PRESETS["tiny"].replace(program_depth=600, argmax=True)
 CYCLES = 400
@@ -21,7 +21,7 @@ class Model:
 
     def __init__(self, folder: Path):
         pytest.importorskip("systemrdl", reason="PeakRDL is not installed")
-        from generators.export.registers import compiled
+        from celosia.generators.export.registers import compiled
 
         self.fields: dict[int, list] = {addr: [] for addr in range(256)}
         self.state: dict[str, int] = {}

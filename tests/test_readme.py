@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from arch.config import Config
-from cli.main import COMMANDS, celosia
+from celosia.arch.config import Config
+from celosia.cli.main import COMMANDS, celosia
 from tools.tables import PAGES as TABLES
 from tools.tables import meanings, refresh
 

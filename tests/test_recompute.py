@@ -6,15 +6,15 @@ import re
 import numpy as np
 import pytest
 
-from generators.frontend.text_description import TextDescription
-from generators.program.layout import PARAM_BYTES
-from generators.quantize.options import Quantization
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from tb.text_session import TextSession
-from tb.toolchain import missing_tools
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.program.layout import PARAM_BYTES
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.text_session import TextSession
 from tests.support.text_cases import LLAMA, PAIRED, RESIDENT, TEXT
 
 GPT = TextDescription(

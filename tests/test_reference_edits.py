@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from generators.reference.outside import folder_reference
+from celosia.arch.errors import InputError
+from celosia.generators.reference.outside import folder_reference
 from tools import folder_edits as edits
 
 BASES, OUTPUTS = (

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from tb.text_session import TextSession
+from celosia.arch.errors import InputError
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import (
     CONFIGS,
     GPT,

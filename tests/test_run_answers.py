@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.frontend.text_description import TextDescription
-from generators.frontend.tokenizer import NumberTokenizer
-from generators.quantize.options import Quantization
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from generators.text_sources import load_text
-from tb.run_answers import run_answers
-from tb.text_session import TextSession
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.frontend.tokenizer import NumberTokenizer
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.tb.models.run_answers import run_answers
+from celosia.tb.models.text_session import TextSession
 from tests.support.sentence_folders import cross_encoder
 
 PAIR = TextDescription(

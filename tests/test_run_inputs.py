@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.compiler import Options
-from tb.run_inputs import Files, run_files
+from celosia.arch.presets import PRESETS
+from celosia.generators.lower.encoder_compiler import Options
+from celosia.tb.models.run_inputs import Files, run_files
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "onnx"
 TINY = PRESETS["tiny"].replace(norm=True, softmax=True, program_depth=4096)

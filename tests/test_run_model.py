@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from arch.config import Config
-from arch.micro.config import MicroConfig
-from arch.presets import PRESETS
-from tb.run_inputs import run_files
+from celosia.arch.config import Config
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.presets import PRESETS
+from celosia.tb.models.run_inputs import run_files
 from tests.support.configurations import FOR_ENCODERS
 
 MODELS = ("digits", "digits-simplified")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from arch.presets import PRESETS
-from tb.memory_timing import FAR
-from tb.run_inputs import Files, cosine, run_files
-from tb.trace_model import trace_model
+from celosia.arch.presets import PRESETS
+from celosia.tb.machine.memory_timing import FAR
+from celosia.tb.models.run_inputs import Files, cosine, run_files
+from celosia.tb.models.trace_model import trace_model
 
 WORDS = [
     "[PAD]",

@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.frontend.tokenizer import CharacterTokenizer
-from generators.quantize.options import Quantization
-from generators.reference.integers import evaluate
-from generators.reference.sampling import Sampling, draw
-from generators.text_compiler import compile_text
-from generators.text_sources import load_text
-from tb.run_text import run_text
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.frontend.tokenizer import CharacterTokenizer
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.integers import evaluate
+from celosia.generators.reference.sampling import Sampling, draw
+from celosia.tb.models.run_text import run_text
 
 SOURCE = load_text("tales")
 DECODER = SOURCE.quantize(Quantization(texts=4, length=96))

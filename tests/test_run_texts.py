@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from generators.quantize.options import Quantization
-from generators.reference.sampling import Sampling
-from generators.text_compiler import compile_text
-from generators.text_sources import load_text
-from tb.run_text import run_text
-from tb.run_texts import run_texts
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.sampling import Sampling
+from celosia.tb.models.run_text import run_text
+from celosia.tb.models.run_texts import run_texts
 from tests.support.text_cases import RESIDENT, TEXT
 
 LARGE = TEXT.replace(**RESIDENT, scratchpad_bytes=1 << 17)

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.fitting import FitError
-from generators.quantize.options import Quantization
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from tb.machines import make_machine
-from tb.run_inputs import run_files
-from tb.text_session import TextSession
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.fitting import FitError
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.tb.machine.simulators import make_machine
+from celosia.tb.models.run_inputs import run_files
+from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import CONFIGS, GPT, LLAMA
 
 ALIGNS = (1, 2, 4)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.frontend.sentence_folder import read_sentence_folder
-from generators.sources import load_source
+from celosia.generators.frontend.sentence_folder import read_sentence_folder
+from celosia.generators.frontend.sources import load_source
 from tests.support.door import ENCODERS, TEXTS, Kind, encoder_folder, reference
 from tests.support.sentence_folders import (
     FOLDERS,

@@ -3,22 +3,22 @@
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.presets import PRESETS
-from generators.compiler import Options, compile_model
-from generators.export.package import manifest
-from generators.frontend import digits
-from generators.lower.residence import WeightHome
-from generators.nested import BITS
-from generators.operations import Linear
-from generators.quantize.quantize import quantize_model
-from generators.reference.floats import forward
-from generators.reference.integers import evaluate
-from generators.sources import load_source
-from tb.inference import run_inferences
-from tb.machines import PROMPT
-from tb.random_models import random_inputs, random_weights
-from tb.toolchain import missing_tools
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.generators.export.package import manifest
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.graph.fewer_planes import BITS
+from celosia.generators.graph.operations import Linear
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.residence import WeightHome
+from celosia.generators.quantize.quantize import quantize_model
+from celosia.generators.reference.floats import forward
+from celosia.generators.reference.integers import evaluate
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.inference import run_inferences
+from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.compiled_cases import MODEL, random_case
 from tests.support.text_cases import TEXT
 

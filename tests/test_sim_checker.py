@@ -2,12 +2,12 @@
 
 import pytest
 
-from arch.assembler import assemble
-from arch.errors import ProgramError
-from arch.instruction import pack
-from arch.presets import PRESETS
-from sim.checker import check
-from sim.interpreter import Interpreter
+from celosia.arch.assembler import assemble
+from celosia.arch.errors import ProgramError
+from celosia.arch.instruction import pack
+from celosia.arch.presets import PRESETS
+from celosia.sim.checker import check
+from celosia.sim.interpreter import Interpreter
 
 CONFIG = PRESETS["small"]
 

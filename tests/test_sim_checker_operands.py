@@ -2,9 +2,9 @@
 
 import pytest
 
-from arch.assembler import assemble
-from arch.instruction import pack
-from sim.checker import check
+from celosia.arch.assembler import assemble
+from celosia.arch.instruction import pack
+from celosia.sim.checker import check
 from tests.test_sim_checker import CONFIG, errors
 
 

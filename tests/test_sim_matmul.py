@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from arch.instruction import Instruction, pack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from sim.interpreter import Interpreter
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.sim.interpreter import Interpreter
 
 CONFIG = PRESETS["odd"].replace(weight_depth=20)
 K, N = 8, 7

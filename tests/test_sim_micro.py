@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from arch.assembler import assemble
-from arch.instruction import pack, unpack
-from arch.isa import Opcode
-from arch.micro.assembler import Microcode
-from arch.micro.isa import MULTIPLY_CYCLES
-from arch.presets import PRESETS
-from sim.interpreter import Interpreter
-from sim.micro_core import MicroCore, signed
-from sim.micro_machine import MicroMachine
-from tb.programs import random_program
+from celosia.arch.assembler import assemble
+from celosia.arch.instruction import pack, unpack
+from celosia.arch.isa import Opcode
+from celosia.arch.micro.assembler import Microcode
+from celosia.arch.micro.isa import MULTIPLY_CYCLES
+from celosia.arch.presets import PRESETS
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.micro_core import MicroCore, signed
+from celosia.sim.micro_machine import MicroMachine
+from celosia.tb.verify.random_programs import random_program
 
 CONFIG = PRESETS["micro"]
 CORNERS = (0, 1, 2, 31, 32, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)

@@ -1,4 +1,4 @@
-"""Tests of sim.norm: float64, exact fractions, error messages."""
+"""Tests of celosia.sim.norm: float64, exact fractions, error messages."""
 
 import math
 import re
@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from sim.norm import norm_parameters, normalize, quantize_eps
-from sim.requantize import requantize
+from celosia.sim.norm import norm_parameters, normalize, quantize_eps
+from celosia.sim.requantize import requantize
 
 
 def exact_norm(s, *, rms, eps):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from arch.assembler import assemble
-from arch.instruction import pack
-from arch.presets import PRESETS
-from sim.interpreter import Interpreter
+from celosia.arch.assembler import assemble
+from celosia.arch.instruction import pack
+from celosia.arch.presets import PRESETS
+from celosia.sim.interpreter import Interpreter
 
 ROWS, STRIDE = 5, 32
 

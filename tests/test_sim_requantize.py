@@ -1,4 +1,4 @@
-"""Tests of sim.requantize: published vectors, plain Python integers, error messages."""
+"""Tests of celosia.sim.requantize: published vectors, plain Python integers, error messages."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.requantize import (
+from celosia.sim.requantize import (
     quantize_multiplier,
     requantize,
     rounding_high,

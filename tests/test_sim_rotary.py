@@ -1,4 +1,4 @@
-"""Tests of sim.rotary: float64, ONNX's cases, a checkpoint's own tables, the golden machine."""
+"""Tests of celosia.sim.rotary: float64, ONNX's cases, a checkpoint's tables, the golden machine."""
 
 import re
 import warnings
@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.assembler import assemble
-from arch.instruction import pack
-from arch.presets import PRESETS
-from sim.interpreter import Interpreter
-from sim.rotary import quantize_pairs, rotary_places, rotary_table, rotate, times
+from celosia.arch.assembler import assemble
+from celosia.arch.instruction import pack
+from celosia.arch.presets import PRESETS
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.rotary import quantize_pairs, rotary_places, rotary_table, rotate, times
 
 CHECKPOINT = Path(__file__).parents[1] / "examples" / "stories260k" / "stories260K.bin"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sim.exponential import octave_exponential
-from sim.softmax import softmax
+from celosia.sim.exponential import octave_exponential
+from celosia.sim.softmax import softmax
 
 VECTORS = Path(__file__).parent / "data" / "tflite"
 ONE = 1 << 24

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from arch.sparse import code_bytes
-from sim.sparse import decode, encode, multiply
-from tb.bench_sparse import random_weight
+from celosia.arch.sparse import code_bytes
+from celosia.sim.sparse import decode, encode, multiply
+from celosia.tb.benches.bench_sparse import random_weight
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -7,9 +7,9 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
-from arch.config import Config
-from arch.errors import InputError
-from hdl.stream.pipeline import delay, ring
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.hdl.stream.pipeline import delay, ring
 
 
 @pytest.mark.parametrize("cycles", [1, 2, 3, 8])

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from generators.reference.floats import forward
-from generators.reference.integers import evaluate
-from generators.text_sources import load_text
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.reference.floats import forward
+from celosia.generators.reference.integers import evaluate
 
 FOLDER = Path(__file__).parent / "data" / "sorter"
 EVERY, LENGTH = 9, 6

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.quantize.options import Quantization
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_sources import load_text
-from tb.text_session import TextSession
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.integers import evaluate
+from celosia.tb.models.text_session import TextSession
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 COUNT = 200

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -22,6 +24,9 @@ ALLOWED = {
     "tools": {"arch", "hdl", "sim", "generators", "tb", "fpga", "cli", "tools"},
 }
 """What the modules of each package may import: imports point down only."""
+
+ROOMS = ALLOWED.keys() - {"tools"}
+"""The packages below celosia."""
 
 SOURCES = sorted(path for package in ALLOWED for path in (ROOT / package).rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in SOURCES]
@@ -44,23 +49,62 @@ def imported(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=NAMES)
 def test_imports_point_down(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    check_imports(path.relative_to(ROOT).parts[0], path.read_text(encoding="utf-8"))
+
+
+def check_imports(package: str, source: str) -> None:
+    """Fail if a module of a package imports upward, a second copy of a room, or within a block."""
+    tree = ast.parse(source)
     for name, node in imported(tree):
-        top = name.partition(".")[0]
-        assert top != "tests", f"line {node.lineno} imports {name}"
-        if top in ALLOWED:
-            assert top in ALLOWED[package], f"line {node.lineno} imports {name}"
+        top, _, below = name.partition(".")
+        room = below.partition(".")[0] if top == "celosia" else top
+        assert top not in {"tests", *ROOMS}, f"line {node.lineno} imports {name}"
+        rooms = [room] if room else [alias.name for alias in node.names]
+        for each in rooms if top in {"celosia", "tools"} else []:
+            assert each in ALLOWED[package], f"line {node.lineno} imports {name}"
         assert node in tree.body, f"line {node.lineno} imports within a block"
         if isinstance(node, ast.ImportFrom):
             assert all(alias.name != "*" for alias in node.names), f"line {node.lineno}"
 
 
-def test_the_rules_can_fail() -> None:
-    assert [name for name, _ in imported(ast.parse("import a.b\nfrom c.d import e"))] == [
-        "a.b",
-        "c.d",
-    ]
+@pytest.mark.parametrize(
+    ("package", "source"),
+    [
+        ("hdl", "from celosia.generators.program import draft"),
+        ("hdl", "import celosia.sim.softmax"),
+        ("sim", "from celosia import hdl"),
+        ("arch", "import hdl.matrix"),
+        ("cli", "from tests import support"),
+        ("cli", "from tools.gate import measure"),
+        ("tb", "def f():\n    import celosia.tb.machine"),
+        ("tb", "from celosia.tb.machine import *"),
+    ],
+)
+def test_the_rules_can_fail(package: str, source: str) -> None:
+    with pytest.raises(AssertionError, match="line"):
+        check_imports(package, source)
+
+
+def test_a_room_is_imported_by_one_name() -> None:
+    for room in ROOMS:
+        link = ROOT / "celosia" / room
+        assert link.is_symlink()
+        assert link.resolve() == ROOT / room
+        done = subprocess.run(
+            [sys.executable, "-c", f"import {room}"], cwd=ROOT, capture_output=True, text=True
+        )
+        assert f"import celosia.{room}" in done.stderr
+
+
+def test_types_are_checked_in_every_module() -> None:
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    rooms = [name.partition(".")[2] for name in built["mypy"]["packages"]]
+    checked = sum(len(list((ROOT / room).rglob("*.py"))) for room in rooms)
+    told = subprocess.run(
+        [sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True
+    ).stdout
+    # What these import of the circuits is followed, too.
+    assert int(re.search(r"in (\d+) source files", told)[1]) >= checked
 
 
 @pytest.mark.parametrize("package", sorted(ALLOWED))
@@ -68,7 +112,8 @@ def test_package_files_are_docstrings_only(package: str) -> None:
     for path in (ROOT / package).rglob("__init__.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assert ast.get_docstring(tree), path
-        assert len(tree.body) == 1, path
+        top = path.parent == ROOT / package and package in ROOMS
+        assert [type(each) for each in tree.body[1:]] == [ast.Assert] * top, path
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=NAMES)
@@ -77,7 +122,7 @@ def test_sources_are_finished_and_own_their_words(path: Path) -> None:
     assert not re.search(r"\b(TODO|FIXME|XXX)\b|# noqa|# type: ignore(?!\[)", text)
     assert not any(name in text for name in REGISTRIES)
     assert not re.search(r"raise (Value|Type|Runtime)Error\b", text), (
-        "arch.errors has what to raise"
+        "celosia.arch.errors has what to raise"
     )
     if path.is_relative_to(ROOT / "hdl"):
         assert "from __future__ import annotations" not in text
@@ -116,9 +161,9 @@ def test_an_install_has_every_package_and_file() -> None:
     built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     patterns = built["setuptools"]["packages"]["find"]["include"]
     data = built["setuptools"]["package-data"]
-    for name in sorted(ALLOWED.keys() - {"tools"}):
+    for name in sorted(ROOMS):
         folders = {path.parent for path in (ROOT / name).rglob("__init__.py")}
-        packages = {".".join(path.relative_to(ROOT).parts): path for path in folders}
+        packages = {".".join(("celosia", *path.relative_to(ROOT).parts)): path for path in folders}
         for package in packages:
             assert any(fnmatch(package, pattern) for pattern in patterns), package
         beside = set(_data(name))

@@ -5,10 +5,10 @@ from dataclasses import fields
 
 import numpy as np
 
-from arch.config import Config
-from arch.protection import UNITS as PROTECTED
-from arch.rules import ARRAYS, MULTIPLIER_WIDTHS, PASS_WIDTHS
-from tb.configurations import UNITS, random_config
+from celosia.arch.config import Config
+from celosia.arch.protection import UNITS as PROTECTED
+from celosia.arch.rules import ARRAYS, MULTIPLIER_WIDTHS, PASS_WIDTHS
+from celosia.tb.verify.configurations import UNITS, random_config
 
 DRAWN = 700
 

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from arch.presets import PRESETS
-from generators.quantize.options import Quantization
-from tb.decode_bench import bench_decode
-from tb.machines import make_machine
-from tb.memory_timing import SDRAM
+from celosia.arch.presets import PRESETS
+from celosia.generators.quantize.options import Quantization
+from celosia.tb.machine.memory_timing import SDRAM
+from celosia.tb.machine.simulators import make_machine
+from celosia.tb.speed.decode_bench import bench_decode
 
 SMALL = PRESETS["small"].replace(scratchpad_bytes=1 << 17)
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from generators.campaign.case import Case
-from generators.verilog.verilog import to_verilog
-from hdl.control.recovery import Recovery
-from hdl.memory.ram import Ram
-from tb.faults.campaign import CLASSES, classify, fault_config, interval, run, table
-from tb.faults.machine import REGISTERS, Flip
-from tb.faults.problems import Problem, open_problem
-from tb.faults.sites import Site, find_sites, noting
+from celosia.generators.campaign.case import Case
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.control.recovery import Recovery
+from celosia.hdl.memory.ram import Ram
+from celosia.tb.verify.faults.campaign import CLASSES, classify, fault_config, interval, run, table
+from celosia.tb.verify.faults.faulty_machine import REGISTERS, Flip
+from celosia.tb.verify.faults.problems import Problem, open_problem
+from celosia.tb.verify.faults.sites import Site, find_sites, noting
 
 DIGITS = ("faults", "digits", "--config", "tiny")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tb.formal.catalog import PROPERTIES, table
-from tb.formal.prover import missing_tools, prove
+from celosia.tb.verify.formal.catalog import PROPERTIES, table
+from celosia.tb.verify.formal.prover import missing_tools, prove
 
 PAGE = Path(__file__).parents[1] / "docs" / "proofs.md"
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from arch.isa import DEFINITIONS, PAIR_FLAGS, Opcode
-from generators.campaign.case import Case
-from sim.interpreter import Interpreter
-from tb.coverage import programs
-from tb.coverage.configurations import CONFIGURATIONS, covered_config
-from tb.coverage.directed import build, companions
-from tb.coverage.functional import STALLS, goals
+from celosia.arch.isa import DEFINITIONS, PAIR_FLAGS, Opcode
+from celosia.generators.campaign.case import Case
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.verify.coverage import goal_programs as programs
+from celosia.tb.verify.coverage.covered import CONFIGURATIONS, covered_config
+from celosia.tb.verify.coverage.directed import build, companions
+from celosia.tb.verify.coverage.functional import STALLS, goals
 
 
 class Twin(Interpreter):

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.instruction import Instruction, Operand, pack, wrap
-from arch.isa import Engine, Opcode
-from arch.presets import PRESETS
-from arch.registers import IDENTITY, REGISTER_MAP
-from generators.verilog.verilog import to_verilog
-from hdl.memory.ram import Ram
-from sim.checker import check
-from sim.interpreter import Interpreter
-from tb.fast_build import checked, interface
-from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
-from tb.memory_timing import MemoryTiming
-from tb.programs import random_program
+from celosia.arch.instruction import Instruction, Operand, pack, wrap
+from celosia.arch.isa import Engine, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import IDENTITY, REGISTER_MAP
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.memory.ram import Ram
+from celosia.sim.checker import check
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.fast_build import checked, interface
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulated import IcarusMachine, SimulatedMachine, VerilatorMachine
+from celosia.tb.verify.random_programs import random_program
 
 CONFIG = PRESETS["tiny"].replace(trace=True)
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from arch.isa import Engine, Opcode
-from sim.report import CAUSES
-from tb.picture import IMAGES, chosen, draw
-from tb.recording import Command, Recording
+from celosia.arch.isa import Engine, Opcode
+from celosia.sim.report import CAUSES
+from celosia.tb.machine.recording import Command, Recording
+from celosia.tb.models.picture import IMAGES, chosen, draw
 
 LABELS = [index % 10 for index in range(40)]
 

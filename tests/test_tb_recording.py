@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 
-from arch.instruction import Instruction, pack
-from arch.isa import Engine, Opcode
-from arch.presets import PRESETS
-from arch.registers import ARRAY_CAUSES
-from sim import flow
-from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
-from tb.programs import random_program
-from tb.recording import Recording, recording
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Engine, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import ARRAY_CAUSES
+from celosia.sim import flow
+from celosia.tb.machine.recording import Recording, recording
+from celosia.tb.machine.simulated import IcarusMachine, SimulatedMachine, VerilatorMachine
+from celosia.tb.verify.random_programs import random_program
 
 CONFIG = PRESETS["tiny"].replace(trace=True)
 WINDOW = 100

@@ -4,17 +4,17 @@ from collections import Counter
 
 import pytest
 
-from arch.config import Config
-from arch.instruction import Instruction, pack
-from arch.isa import DEFINITIONS, Engine, Opcode
-from arch.micro.config import MicroConfig
-from arch.presets import PRESETS
-from arch.registers import CAUSE_MEANINGS, Cause, cause_of
-from generators.cache import ROOT
-from hdl.control.recovery import FLUSH
-from tb.fast_build import uninitialized
-from tb.machine import VerilatorMachine
-from tb.recovery import KINDS, WATCHDOG, Campaign
+from celosia.arch.config import Config
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import CAUSE_MEANINGS, Cause, cause_of
+from celosia.arch.support.cache import ROOT
+from celosia.hdl.control.recovery import FLUSH
+from celosia.tb.machine.fast_build import uninitialized
+from celosia.tb.machine.recovery import KINDS, WATCHDOG, Campaign
+from celosia.tb.machine.simulated import VerilatorMachine
 
 TREE = PRESETS["odd"].replace(
     name="tree", rows=6, cols=6, array="tree", weight_depth=12, registered=True, queue_depth=3

@@ -1,8 +1,8 @@
 """What a machine is tested by, against the circuit itself; and what its programs may rely on."""
 
-from arch.presets import PRESETS
-from tb.machine import VerilatorMachine
-from tb.selftest import selftest
+from celosia.arch.presets import PRESETS
+from celosia.tb.machine.selftest import selftest
+from celosia.tb.machine.simulated import VerilatorMachine
 
 CONFIG = PRESETS["tiny"].replace(
     lanes=1, program_depth=1024, max_row=16, argmax=True, fused=True, rotary=False

@@ -12,10 +12,10 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from generators import cache
-from tb import toolchain
-from tb.bench import pack, unpack
-from tb.simulate import simulate
+from celosia.arch.support import cache
+from celosia.tb.benches.common import pack, unpack
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.machine import toolchain
 from tools.verilator_command import command
 
 

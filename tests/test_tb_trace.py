@@ -8,18 +8,18 @@ from functools import cache
 import pytest
 from matplotlib.image import imread
 
-from arch.config import Config
-from arch.isa import Engine, Opcode
-from arch.presets import PRESETS
-from generators.compiler import CompiledModel
-from sim import flow
-from tb.digits_model import compile_digits
-from tb.operations import Operation, operations
-from tb.places import Place, places
-from tb.recording import SUMS, Command, Recording, Wait
-from tb.timeline import timeline
-from tb.trace_model import trace_model
-from tb.trace_picture import png, roofline, utilization
+from celosia.arch.config import Config
+from celosia.arch.isa import Engine, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.sim import flow
+from celosia.tb.machine.recording import SUMS, Command, Recording, Wait
+from celosia.tb.models.cycles_by_operation import Operation, operations
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.places import Place, places
+from celosia.tb.models.timeline import timeline
+from celosia.tb.models.trace_model import trace_model
+from celosia.tb.models.trace_picture import png, roofline, utilization
 
 CONFIG = PRESETS["small"].replace(fused=False)
 WINDOW = 100

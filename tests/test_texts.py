@@ -6,22 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.instruction import Instruction, pack, unpack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from cli.options import paired
-from generators.program.predict import predict
-from generators.quantize.options import Quantization
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_host import SCORES
-from generators.text_shapes import untrained
-from generators.text_sources import load_text
-from sim.checker import check
-from tb.machines import make_machine
-from tb.texts_session import TextsSession
+from celosia.arch.errors import InputError
+from celosia.arch.instruction import Instruction, pack, unpack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.cli.options import paired
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.program.predict import predict
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.generators.runtime.text_host import SCORES
+from celosia.sim.checker import check
+from celosia.tb.machine.simulators import make_machine
+from celosia.tb.models.texts_session import TextsSession
 from tests.support.decoders import (
     CONFIGS,
     DECODERS,

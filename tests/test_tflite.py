@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.bench.gemm_bench import Gemm, product_model, run_product
-from generators.compiler import Options, compile_quantized
-from sim.interpreter import Interpreter
-from tb.machine import VerilatorMachine
+from celosia.arch.presets import PRESETS
+from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.studies.gemm_bench import Gemm, product_model, run_product
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.simulated import VerilatorMachine
 
 VECTORS = Path(__file__).parent / "data" / "tflite"
 

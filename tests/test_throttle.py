@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.presets import PRESETS
-from generators.frontend import digits
-from generators.frontend.text_description import TextDescription
-from generators.quantize.options import Quantization
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from generators.text_sources import load_text
-from hdl.accelerator import Accelerator
-from hdl.control.throttle import Throttle
-from tb.digits_model import compile_digits
-from tb.inference import infer
-from tb.machine import VerilatorMachine
-from tb.machines import PROMPT
-from tb.text_session import TextSession
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.integers import evaluate
+from celosia.hdl.accelerator import Accelerator
+from celosia.hdl.control.throttle import Throttle
+from celosia.tb.machine.simulated import VerilatorMachine
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.inference import infer
+from celosia.tb.models.text_session import TextSession
 from tests.support.heat import heated
 
 MINI = TextDescription(

@@ -7,24 +7,24 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from arch.errors import InputError
-from arch.formats import FORMATS
-from arch.presets import PRESETS
-from generators.frontend import digits
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import read_tensors
-from generators.network import network
-from generators.operations import Linear
-from generators.perplexity import measure, read_texts
-from generators.quantize.calibrate import calibrate
-from generators.quantize.options import Quantization
-from generators.quantize.quantize import quantize_calibrated
-from generators.quantize.stored import choose, trained_steps
-from generators.reference.floats import forward
-from generators.reference.integers import evaluate
-from generators.sources import load_source
-from generators.text_sources import is_text, load_text
-from tb.random_models import random_text_weights
+from celosia.arch.errors import InputError
+from celosia.arch.formats import FORMATS
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_sources import is_text, load_text
+from celosia.generators.frontend.weights import read_tensors
+from celosia.generators.graph.network import network
+from celosia.generators.graph.operations import Linear
+from celosia.generators.quantize.calibrate import calibrate
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_calibrated
+from celosia.generators.quantize.stored import choose, trained_steps
+from celosia.generators.reference.floats import forward
+from celosia.generators.reference.integers import evaluate
+from celosia.generators.studies.perplexity import measure, read_texts
+from celosia.tb.verify.random_models import random_text_weights
 
 ROOT = Path(__file__).parents[1]
 STORIES = ROOT / "examples" / "stories260k"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tb.toolchain import missing_tools
+from celosia.tb.machine.toolchain import missing_tools
 
 ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from arch.config import Config
-from arch.instruction import unpack
-from arch.isa import RING_SLOTS, Opcode
-from arch.presets import PRESETS
-from fpga.boards import board_configs
-from generators.compiler import Options, compile_model
-from generators.frontend import digits
-from generators.frontend.weights import load_model
-from generators.graph import Decoder
-from generators.quantize.options import Quantization
-from generators.text_compiler import compile_text
-from generators.text_sources import load_text
+from celosia.arch.config import Config
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import RING_SLOTS, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.fpga.boards import board_configs
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.frontend.weights import load_model
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 EVIDENCE: dict[str, tuple[set[Opcode], set[str]]] = {

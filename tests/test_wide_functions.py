@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.presets import PRESETS
-from generators.closeness import closeness
-from generators.compiler import Options, compile_model
-from generators.fitting import FitError
-from generators.frontend.description import ModelDescription
-from generators.frontend.text_description import TextDescription
-from generators.quantize.options import Quantization
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from tb.random_models import random_inputs, random_weights
-from tb.text_session import TextSession
-from tb.toolchain import missing_tools
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.fitting import FitError
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.integers import evaluate
+from celosia.generators.studies.closeness import closeness
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.text_session import TextSession
+from celosia.tb.verify.random_models import random_inputs, random_weights
 
 CONFIG = PRESETS["small"].replace(wide_functions=True, rotary=True)
 WIDE = Options(wide_functions=True, search=False)

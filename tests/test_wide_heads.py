@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from tb.text_session import TextSession
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import CONFIGS, GPT, HELD, LLAMA, random_decoder, tokens_of
 from tests.test_texts import go_on
 

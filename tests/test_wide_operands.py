@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.instruction import unpack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from cli.options import equipped
-from generators.closeness import closeness
-from generators.compiler import Options, compile_model
-from generators.fitting import FitError
-from generators.quantize.options import Quantization
-from sim.matmul import WIDE_LONGEST, multiply_wide, parts_of_wide
-from tb.inference import run_inferences
-from tb.machines import PROMPT
-from tb.random_models import random_inputs, random_weights
-from tb.toolchain import missing_tools
+from celosia.arch.errors import InputError
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.cli.options import equipped
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.fitting import FitError
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.studies.closeness import closeness
+from celosia.sim.matmul import WIDE_LONGEST, multiply_wide, parts_of_wide
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.inference import run_inferences
+from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.compiled_cases import MODEL, random_case
 
 CONFIG = PRESETS["small"].replace(wide_operands=True)

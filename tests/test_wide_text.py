@@ -3,23 +3,23 @@
 import numpy as np
 import pytest
 
-from arch.errors import InputError
-from arch.instruction import unpack
-from arch.isa import Opcode
-from arch.presets import PRESETS
-from cli.options import equipped
-from generators.fitting import FitError
-from generators.frontend.text_description import TextDescription
-from generators.quantize.options import Quantization
-from generators.quantize.score_error import text_score_errors
-from generators.reference.cache import KvCache
-from generators.reference.integers import evaluate
-from generators.text_compiler import compile_text
-from generators.text_shapes import untrained
-from generators.text_sources import load_text
-from sim.matmul import WIDE_LONGEST
-from tb.text_session import TextSession
-from tb.toolchain import missing_tools
+from celosia.arch.errors import InputError
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS
+from celosia.cli.options import equipped
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.fitting import FitError
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.score_error import text_score_errors
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.sim.matmul import WIDE_LONGEST
+from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.text_session import TextSession
 
 MIXED = Quantization(texts=2, length=24, activations="mixed")
 LLAMA = TextDescription(

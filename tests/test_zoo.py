@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.reference.floats import forward
-from generators.sources import load_source
-from generators.text_sources import is_text, load_text
-from tb.try_model import try_model
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import is_text, load_text
+from celosia.generators.reference.floats import forward
+from celosia.tb.models.try_model import try_model
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "tests" / "data" / "zoo"

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from arch.ddr3 import CHIPS as DDR3_CHIPS
-from arch.flash import CHIPS as FLASH_CHIPS
-from arch.psram import CHIPS as PSRAM_CHIPS
-from arch.sdram import CHIPS as SDRAM_CHIPS
-from tb.devices.data_sheets import DDR3, FLASH, PSRAM, SDRAM, Time
+from celosia.arch.ddr3 import CHIPS as DDR3_CHIPS
+from celosia.arch.flash import CHIPS as FLASH_CHIPS
+from celosia.arch.psram import CHIPS as PSRAM_CHIPS
+from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
+from celosia.tb.devices.data_sheets import DDR3, FLASH, PSRAM, SDRAM, Time
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "chips.md"
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from arch.tables import read_table
-from generators.frontend.hugging_face_folder import TABLES
-from generators.frontend.hugging_face_pair import PAIR_FAMILIES
-from generators.frontend.text_families import TEXT_FAMILIES
-from generators.reference.cache import KvCache
-from generators.reference.floats import encode, forward
-from generators.sources import load_source
-from generators.text_sources import load_text
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.hugging_face_folder import TABLES
+from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_families import TEXT_FAMILIES
+from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import encode, forward
 
 DATA = Path(__file__).parents[1] / "tests" / "data" / "edits"
 Config = dict[str, Any]

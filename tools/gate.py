@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from generators.campaign.workers import Workers
+from celosia.generators.campaign.workers import Workers
 from tools.gate_entries import CIRCUIT, PAIR, Entry, entries, measure
 
 RECORD = Path(__file__).with_name("gate.json")

@@ -18,17 +18,17 @@ from unittest import mock
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.presets import PRESETS, load
-from cli.board_options import resolve_board
-from cli.main import celosia
-from fpga.boards import BOARDS
-from fpga.build import board_verilog
-from generators.export.text_folder import load_compiled_text
-from generators.verilog.units import UNITS, make_accelerator, make_unit
-from generators.verilog.verilog import to_verilog
-from tb.text_session import TextSession
-from tb.texts_session import TextsSession
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS, load
+from celosia.cli.board_options import resolve_board
+from celosia.cli.main import celosia
+from celosia.fpga.boards import BOARDS
+from celosia.fpga.build import board_verilog
+from celosia.generators.export.text_folder import load_compiled_text
+from celosia.generators.verilog.units import UNITS, make_accelerator, make_unit
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.models.text_session import TextSession
+from celosia.tb.models.texts_session import TextsSession
 from tools.folder_edits import DATA, tensors_of, write
 
 ROOT = Path(__file__).parents[1]
@@ -121,7 +121,7 @@ def _board(name: str, link: str, memory: str | None) -> Entry:
     except InputError:
         return {"verilog": "refused"}
     # The link names the configuration by a hash of its fields' names and values.
-    with mock.patch("fpga.top.fingerprint", return_value=0):
+    with mock.patch("celosia.fpga.top.fingerprint", return_value=0):
         return {"verilog": verilog_hash(board_verilog(config, board))}
 
 

@@ -1,7 +1,7 @@
 """The instruction set's manual page, made from its definition."""
 
-from arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
-from arch.isa import __doc__ as _isa_summary
+from celosia.arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
+from celosia.arch.isa import __doc__ as _isa_summary
 
 _HEAD = """# Instruction set
 

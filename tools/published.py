@@ -11,12 +11,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from arch.errors import InputError
-from arch.tables import read_table
-from generators.comparison import NEAR, compare
-from generators.sources import load_source
-from generators.text_sources import is_text, load_text
-from tb.try_model import try_model
+from celosia.arch.errors import InputError
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import is_text, load_text
+from celosia.generators.studies.comparison import NEAR, compare
+from celosia.tb.models.try_model import try_model
 
 LIST = Path(__file__).with_suffix(".toml")
 PAGE = Path(__file__).parents[1] / "docs" / "published.md"
@@ -36,7 +36,7 @@ def checked(folder: Path, name: str, one: dict[str, Any]) -> Path:
 
 
 def trial(path: Path, tokens: int, tokenizer: Path | None) -> dict[str, Any]:
-    """Return the results of :func:`tb.try_model.try_model`, and ``difference``.
+    """Return the results of :func:`celosia.tb.models.try_model.try_model`, and ``difference``.
 
     That is the largest difference of the import's floats from the outputs of the model's own
     library, relative to the largest output; None where there is no library to compare with.

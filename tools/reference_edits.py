@@ -19,8 +19,8 @@ from typing import Any
 import transformers
 from safetensors.numpy import load_file
 
-from arch.errors import InputError
-from generators.reference.outside import folder_reference
+from celosia.arch.errors import InputError
+from celosia.generators.reference.outside import folder_reference
 from tools import folder_edits as edits
 
 _DECODER = {

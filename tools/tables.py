@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.fields import Fields
-from arch.presets import PRESETS
-from arch.registers import COUNTERS, REGISTER_MAP
-from arch.rules import RANGES
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.fields import Fields
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import COUNTERS, REGISTER_MAP
+from celosia.arch.rules import RANGES
 
 DOCS = Path(__file__).parents[1] / "docs"
 

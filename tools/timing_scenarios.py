@@ -10,23 +10,23 @@ from typing import Any
 
 from amaranth.lib.wiring import Component
 
-from arch.assembler import assemble
-from arch.config import Config
-from arch.instruction import pack
-from arch.presets import PRESETS
-from arch.tables import read_table
-from hdl.arithmetic.reciprocal import Reciprocal
-from hdl.arithmetic.requantize import Requantizer, bounds_of
-from hdl.arithmetic.wide_multiplier import WideMultiplier
-from hdl.control.sequencer import Sequencer
-from hdl.functions.addnorm import AddNormUnit
-from hdl.functions.softmax import SoftmaxUnit
-from hdl.functions.table import LookupTable
-from hdl.link.uart import UartReceiver
-from hdl.matrix.systolic import SystolicArray
-from hdl.memory.scratchpad import Scratchpad
-from hdl.sparse.lane import SparseLane
-from sim.requantize import quantize_multiplier
+from celosia.arch.assembler import assemble
+from celosia.arch.config import Config
+from celosia.arch.instruction import pack
+from celosia.arch.presets import PRESETS
+from celosia.arch.tables import read_table
+from celosia.hdl.arithmetic.reciprocal import Reciprocal
+from celosia.hdl.arithmetic.requantize import Requantizer, bounds_of
+from celosia.hdl.arithmetic.wide_multiplier import WideMultiplier
+from celosia.hdl.control.sequencer import Sequencer
+from celosia.hdl.functions.addnorm import AddNormUnit
+from celosia.hdl.functions.softmax import SoftmaxUnit
+from celosia.hdl.functions.table import LookupTable
+from celosia.hdl.link.uart import UartReceiver
+from celosia.hdl.matrix.systolic import SystolicArray
+from celosia.hdl.memory.scratchpad import Scratchpad
+from celosia.hdl.sparse.lane import SparseLane
+from celosia.sim.requantize import quantize_multiplier
 from tools.timing import TIMING, Scenario, simulate, text
 
 TINY = PRESETS["tiny"]

@@ -8,8 +8,8 @@ import shlex
 import sys
 from pathlib import Path
 
-from arch.errors import InputError
-from tb.toolchain import verilator_environment, verilator_folder
+from celosia.arch.errors import InputError
+from celosia.tb.machine.toolchain import verilator_environment, verilator_folder
 
 NAME = "verilator"
 

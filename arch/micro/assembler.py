@@ -16,8 +16,8 @@ register's name, and a number or a label.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from arch.errors import ProgramError
-from arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, REGISTERS, encode
+from celosia.arch.errors import ProgramError
+from celosia.arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, REGISTERS, encode
 
 _HALF = 1 << (IMMEDIATE_WIDTH - 1)
 

@@ -4,8 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Self
 
-from arch.config import Config
-from arch.errors import InputError
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
 
 
 def _constant(value: Any) -> Any:

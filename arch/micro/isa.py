@@ -1,9 +1,9 @@
 """The micro-instruction set of the microcoded machine's core, defined once.
 
 The core has 64 registers of 32 bits, of which register 0 is 0, and four memories: the scratchpad
-(bytes, at any alignment), the data memory (32-bit words, ``arch.micro.memory``), its own microcode
-(32-bit words, read only) and external memory behind its port. A micro-instruction is a word, least
-significant bit first:
+(bytes, at any alignment), the data memory (32-bit words, ``celosia.arch.micro.memory``), its own
+microcode (32-bit words, read only) and external memory behind its port. A micro-instruction is a
+word, least significant bit first:
 
 ======= ===========================================================================
 5:0     operation
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arch.errors import ProgramError
-from arch.tables import read_table
+from celosia.arch.errors import ProgramError
+from celosia.arch.tables import read_table
 
 REGISTERS = 64
 """Registers of the core."""

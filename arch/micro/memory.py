@@ -17,9 +17,9 @@ parameters  words of requantization parameters, 3 words for each: bias, multipli
 
 from dataclasses import dataclass
 
-from arch.isa import DEFINITIONS, LOOP_LEVELS, Engine, Opcode
-from arch.isa import REGISTERS as ISA_REGISTERS
-from arch.micro.config import MicroConfig
+from celosia.arch.isa import DEFINITIONS, LOOP_LEVELS, Engine, Opcode
+from celosia.arch.isa import REGISTERS as ISA_REGISTERS
+from celosia.arch.micro.config import MicroConfig
 
 LOOP_WORDS = 2
 """Words of an open loop: address of the body, rounds left."""

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from arch import functions, isa, norm, polynomial
-from arch.isa import DEFINITIONS, WORD_WIDTH, Opcode
-from arch.micro import memory
-from arch.micro.assembler import Microcode
-from arch.micro.config import MicroConfig
-from arch.micro.isa import Signal
-from arch.micro.memory import OPERANDS, REGISTERS, memory_map
-from arch.templates import rendered
+from celosia.arch import functions, isa, norm, polynomial
+from celosia.arch.isa import DEFINITIONS, WORD_WIDTH, Opcode
+from celosia.arch.micro import memory
+from celosia.arch.micro.assembler import Microcode
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.micro.isa import Signal
+from celosia.arch.micro.memory import OPERANDS, REGISTERS, memory_map
+from celosia.arch.templates import rendered
 
 _FILES = ("common", "control", "move", "matmul", "fill", "drain", "softmax", "norm")
 _ENDS = ("epilogue", "inverse")

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from amaranth.hdl import Shape
 
-from arch.ddr3 import Ddr3Chip
-from fpga.ddr3.core import NAME
-from hdl.memory.ddr3.pins import CorePorts
+from celosia.arch.ddr3 import Ddr3Chip
+from celosia.fpga.ddr3.core import NAME
+from celosia.hdl.memory.ddr3.pins import CorePorts
 
 _PORT = re.compile(r"^  (input |output) wire (\[\d+:0\] )?(\w+),?$", re.MULTILINE)
 _TIED = {"wb_ctrl_sel": "4'hf", "wb_ctrl_cti": "3'b0", "wb_ctrl_bte": "2'b0"}

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from arch.ddr3 import Ddr3Chip, Ddr3Start, start_of
-from arch.errors import InputError, RunError
-from generators.cache import ROOT, cached, digest
+from celosia.arch.ddr3 import Ddr3Chip, Ddr3Start, start_of
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.support.cache import ROOT, cached, digest
 
 NAME = "litedram_core"
 """Name of the core's module."""
@@ -70,9 +70,9 @@ def make_core(
 ) -> Core:
     """Return the core whose user's clock is ``mhz`` or at most 1 % beside it.
 
-    With ``model`` the PHY and the chip are LiteDRAM's model of both (:mod:`fpga.ddr3.model`),
-    ``clk`` is the user's clock itself, and the registers are the same; a ``watched`` one writes a
-    line where the controller breaks one of the chip's times.
+    With ``model`` the PHY and the chip are LiteDRAM's model of both
+    (:mod:`celosia.fpga.ddr3.model`), ``clk`` is the user's clock itself, and the registers are the
+    same; a ``watched`` one writes a line where the controller breaks one of the chip's times.
 
     Raises :class:`InputError` where LiteDRAM is not installed or the clock is out of range,
     :class:`ClockError` where LiteX has no setting for it, and :class:`RunError` where it does not
@@ -112,8 +112,10 @@ def make_core(
 
     def generate(folder: Path) -> None:
         (folder / "core.json").write_text(wanted, encoding="utf-8")
-        command = [sys.executable, "-m", "fpga.ddr3.generate", str(folder)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
+        command = [sys.executable, "-m", "celosia.fpga.ddr3.generate", str(folder)]
+        done = subprocess.run(
+            command, cwd=ROOT.parent, capture_output=True, encoding="utf-8", check=False
+        )
         (folder / "generate.log").write_text(done.stdout + done.stderr, encoding="utf-8")
         if done.returncode == NO_CLOCK:
             raise ClockError(

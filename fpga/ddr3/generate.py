@@ -18,8 +18,8 @@ from litex.build.lattice import LatticePlatform
 from litex.soc.integration import export
 from litex.soc.integration.builder import Builder
 
-from fpga.ddr3 import model
-from fpga.ddr3.core import NO_CLOCK
+from celosia.fpga.ddr3 import model
+from celosia.fpga.ddr3.core import NO_CLOCK
 
 _BITS = {
     "CKE": 0x02, "ODT": 0x04, "RESET_N": 0x08,

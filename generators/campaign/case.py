@@ -10,8 +10,8 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from arch.errors import InputError, check_known
-from generators.cache import ROOT
+from celosia.arch.errors import InputError, check_known
+from celosia.arch.support.cache import ROOT
 
 _FORM = "KIND:SEED:INDEX or KIND:SEED:INDEX:FIELD=VALUE,..."
 

@@ -13,10 +13,10 @@ from concurrent.futures import (
     wait,
 )
 
-from arch.errors import RunError
-from generators.campaign.case import Campaign, Case, Job, Outcome
-from generators.campaign.store import Store
-from generators.campaign.workers import Workers
+from celosia.arch.errors import RunError
+from celosia.generators.campaign.case import Campaign, Case, Job, Outcome
+from celosia.generators.campaign.store import Store
+from celosia.generators.campaign.workers import Workers
 
 _AHEAD = 2  # chunks handed over for each that can be run
 _FRAMES = 12  # of a traceback, those nearest to the error

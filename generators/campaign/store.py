@@ -7,8 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from arch.errors import InputError
-from generators.campaign.case import Campaign, Outcome
+from celosia.arch.errors import InputError
+from celosia.generators.campaign.case import Campaign, Outcome
 
 _TABLE = """\
 CREATE TABLE IF NOT EXISTS outcomes (

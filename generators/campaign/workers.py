@@ -16,8 +16,8 @@ from multiprocessing.synchronize import Barrier
 from types import FrameType
 from urllib.parse import urlsplit
 
-from arch.errors import InputError, RunError
-from generators.process import end_processes
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.support.process import end_processes
 
 _LONGEST = 256  # processes
 _PATIENCE = 10  # seconds, until a scheduler and a worker answer

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.formats import OPERAND_BITS
-from generators.compiler import CompiledModel
-from generators.export.c_source import WIDTH, array, comment, driver, identifier, string
-from generators.export.package import RowsRequest, register_offset, requests
-from generators.tensors import Tensor
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.export.c_source import WIDTH, array, comment, driver, identifier, string
+from celosia.generators.export.package import RowsRequest, register_offset, requests
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.encoder_compiler import CompiledModel
 
 
 def c_files(

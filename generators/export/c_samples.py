@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from generators.export.c_source import array
+from celosia.generators.export.c_source import array
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from arch.config import Config
-from arch.registers import systemrdl
-from generators.export.registers import HEADER, SOURCE, header
+from celosia.arch.config import Config
+from celosia.arch.registers import systemrdl
+from celosia.generators.export.registers import HEADER, SOURCE, header
 
 _DRIVER = Path(__file__).parent / "driver"
 WIDTH = 8

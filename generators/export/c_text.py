@@ -4,16 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.formats import OPERAND_BITS
-from generators.export.c_samples import Sample, Samples, one_sample, several_samples
-from generators.export.c_source import WIDTH, array, comment, driver, identifier, string
-from generators.export.package import register_offset
-from generators.lower.fill import Fill
-from generators.lower.residence import of_text
-from generators.program.executable import entry_at
-from generators.text_host import SCORES, Call, Index, TextHost
-from generators.text_sources import TokenizerLike
+from celosia.arch.errors import InputError
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.export.c_samples import Sample, Samples, one_sample, several_samples
+from celosia.generators.export.c_source import WIDTH, array, comment, driver, identifier, string
+from celosia.generators.export.package import register_offset
+from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.lower.fill import Fill
+from celosia.generators.lower.residence import of_text
+from celosia.generators.program.executable import entry_at
+from celosia.generators.runtime.text_host import SCORES, Call, Index, TextHost
 
 CALLS = {"step": "step", "words": "words", "chunk": "chunk", "logits": "scores"} | {
     name: name for name in ("lookup", "encode")

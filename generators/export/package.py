@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from arch.formats import OPERAND_BITS
-from arch.micro.config import MicroConfig
-from arch.registers import REGISTER_MAP
-from generators.compiler import CompiledModel
-from generators.frontend.source import Source
-from generators.nested import BITS, is_nested
-from generators.program.executable import AGAIN, ENCODE, entry_at
-from generators.program.image import Piece
-from generators.tensors import Tensor
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.registers import REGISTER_MAP
+from celosia.generators.frontend.source import Source
+from celosia.generators.graph.fewer_planes import BITS, is_nested
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.program.executable import AGAIN, ENCODE, entry_at
+from celosia.generators.program.image import Piece
 
 REGISTER_BYTES = 4
 """Bytes from register to register."""

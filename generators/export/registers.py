@@ -4,8 +4,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from arch.packages import library
-from arch.registers import MAX_PROGRAM_DEPTH, NAME, systemrdl
+from celosia.arch.packages import library
+from celosia.arch.registers import MAX_PROGRAM_DEPTH, NAME, systemrdl
 
 HEADER = f"{NAME}.h"
 """Name of the header."""

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.files import check_links, inside, reading
-from arch.presets import load
-from generators.export.package import CONFIG, MANIFEST
-from generators.export.text_package import KIND, PROGRAM
-from generators.frontend.hugging_face_folder import read_json
-from generators.lower.fill import Fill
-from generators.lower.residence import Cache
-from generators.program.draft import Written
-from generators.program.executable import Entry
-from generators.program.image import Piece
-from generators.text_host import Index, TextHost, Value
-from generators.text_sources import TokenizerLike, open_tokenizer
+from celosia.arch.errors import InputError
+from celosia.arch.files import check_links, inside, reading
+from celosia.arch.presets import load
+from celosia.generators.export.package import CONFIG, MANIFEST
+from celosia.generators.export.text_package import KIND, PROGRAM
+from celosia.generators.frontend.hugging_face_folder import read_json
+from celosia.generators.frontend.text_sources import TokenizerLike, open_tokenizer
+from celosia.generators.lower.fill import Fill
+from celosia.generators.lower.residence import Cache
+from celosia.generators.program.draft import Written
+from celosia.generators.program.executable import Entry
+from celosia.generators.program.image import Piece
+from celosia.generators.runtime.text_host import Index, TextHost, Value
 
 
 def is_compiled_text(model: str) -> bool:

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from arch.files import reading
-from arch.formats import OPERAND_BITS
-from arch.micro.config import MicroConfig
-from arch.registers import REGISTER_MAP
-from generators.export.package import CONFIG, IMAGE, MANIFEST, PROGRAM_HEX, register_offset
-from generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
-from generators.lower.residence import TEXT_REGISTERS
-from generators.text_host import TextHost
-from generators.text_sources import LLAMA2C_SUFFIX, TextSource, TokenizerLike
+from celosia.arch.files import reading
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.registers import REGISTER_MAP
+from celosia.generators.export.package import CONFIG, IMAGE, MANIFEST, PROGRAM_HEX, register_offset
+from celosia.generators.frontend.text_sources import LLAMA2C_SUFFIX, TextSource, TokenizerLike
+from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
+from celosia.generators.lower.residence import TEXT_REGISTERS
+from celosia.generators.runtime.text_host import TextHost
 
 KIND = "decoder"
 """Value of ``kind`` in the manifest."""
@@ -100,11 +100,11 @@ def text_manifest(
     It writes each image of ``setup`` to external memory from address 0 on, loads its program,
     starts it at word 0 and waits, one after the other; then it loads the program of ``program``.
     Before an entry starts it writes the registers of ``calls``: of each the ``index``
-    (:class:`generators.text_host.Index`), first modulo ``modulo`` where that is not 0, then divided
-    by ``divide`` without its rest, times ``times``. ``tensors`` names what each entry's vector
-    instructions write, in the order in which they run. ``cycles`` are predicted for ``position``,
-    for weights that are read at so many ``bits``, of several texts for all of them at once.
-    Addresses are bytes.
+    (:class:`celosia.generators.runtime.text_host.Index`), first modulo ``modulo`` where that is not
+    0, then divided by ``divide`` without its rest, times ``times``. ``tensors`` names what each
+    entry's vector instructions write, in the order in which they run. ``cycles`` are predicted for
+    ``position``, for weights that are read at so many ``bits``, of several texts for all of them at
+    once. Addresses are bytes.
     """
     position = min(program.cache.capacity, program.places) - 1
     last = len(program.setup) - 1

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from arch.errors import InputError, InputTypeError
-from arch.files import read_toml
-from arch.names import check_name
+from celosia.arch.errors import InputError, InputTypeError
+from celosia.arch.files import read_toml
+from celosia.arch.names import check_name
 
 ACTIVATIONS = (
     "gelu",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.packages import library
+from celosia.arch.packages import library
 
 TEST_IMAGES = 500
 

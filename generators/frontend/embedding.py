@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from generators.frontend.description import ModelDescription
-from generators.frontend.weights import Floats, Weights
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.weights import Floats, Weights
 
 
 def lookup(

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from arch.packages import library
-from generators.frontend.processors import holds_tokenizer, read_tokenizer
-from generators.frontend.sentence_folder import SentenceFolder
-from generators.frontend.tokenizer import (
+from celosia.arch.errors import InputError
+from celosia.arch.packages import library
+from celosia.generators.frontend.processors import holds_tokenizer, read_tokenizer
+from celosia.generators.frontend.sentence_folder import SentenceFolder
+from celosia.generators.frontend.tokenizer import (
     TOKENIZER_FILE,
     TextTokenizer,
     Tokenizer,
@@ -26,7 +26,7 @@ class FolderTokenizer:
     def __init__(self, folder: Path, sentences: SentenceFolder):
         """Read the tokenizer of a folder.
 
-        Raises :class:`InputError` as :func:`generators.frontend.processors.read_tokenizer`.
+        Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`.
         """
         self._tokenizer = read_tokenizer(folder)
         self._prompt = sentences.prompt
@@ -72,7 +72,7 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
     """Return the tokenizer of an encoder's folder, None where it has none.
 
     Raises :class:`InputError` as :class:`FolderTokenizer` and as
-    :class:`generators.frontend.tokenizer.Tokenizer`.
+    :class:`celosia.generators.frontend.tokenizer.Tokenizer`.
     """
     path = folder / TOKENIZER_FILE
     if holds_tokenizer(folder) or (path.is_file() and sentences != SentenceFolder()):
@@ -83,10 +83,11 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
 def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:
     """Return the tokenizer of a folder for texts that go on, token by token.
 
-    ``begin`` and ``ends`` are those of :class:`generators.frontend.tokenizer.TextTokenizer`.
+    ``begin`` and ``ends`` are those of
+    :class:`celosia.generators.frontend.tokenizer.TextTokenizer`.
 
-    Raises :class:`InputError` as :func:`generators.frontend.processors.read_tokenizer`, and where
-    the tokenizer is one that the package ``tokenizers`` cannot be.
+    Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`, and
+    where the tokenizer is one that the package ``tokenizers`` cannot be.
     """
     found = read_tokenizer(folder)
     if not found.is_fast:

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from arch.files import within
-from arch.tables import read_table
-from generators.frontend.description import ModelDescription
-from generators.frontend.folder_tokenizer import folder_tokenizer
-from generators.frontend.host import Array, HostStep, layer_norm
-from generators.frontend.hugging_face_folder import TABLES, Folder
-from generators.frontend.hugging_face_heads import HEADS, Head, text_head
-from generators.frontend.sentence_folder import read_sentence_folder
-from generators.frontend.source import Source
-from generators.frontend.weights import Floats, check_weights
+from celosia.arch.errors import InputError
+from celosia.arch.files import within
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.folder_tokenizer import folder_tokenizer
+from celosia.generators.frontend.host_steps import Array, HostStep, layer_norm
+from celosia.generators.frontend.hugging_face_folder import TABLES, Folder
+from celosia.generators.frontend.hugging_face_heads import HEADS, Head, text_head
+from celosia.generators.frontend.sentence_folder import read_sentence_folder
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.weights import Floats, check_weights
 
 DEFAULT_TOKENS = 128
 """Longest input where the caller asks for none and the folder allows it (tokens)."""

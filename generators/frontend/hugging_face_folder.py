@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from arch.files import inside, read_text
-from arch.names import check_name
-from arch.tables import read_table
-from generators.frontend.hugging_face_settings import read_settings, unknown_settings
-from generators.frontend.weights import read_tensors
+from celosia.arch.errors import InputError
+from celosia.arch.files import inside, read_text
+from celosia.arch.names import check_name
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.hugging_face_settings import read_settings, unknown_settings
+from celosia.generators.frontend.weights import read_tensors
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"

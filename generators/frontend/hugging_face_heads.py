@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.functions import FUNCTIONS
-from generators.frontend.host import HostStep, layer_norm, linear, pointwise
-from generators.frontend.hugging_face_folder import Folder
-from generators.frontend.weights import Floats
-from generators.reference.floats import FUNCTION_NAMES
+from celosia.arch.errors import InputError
+from celosia.arch.functions import FUNCTIONS
+from celosia.generators.frontend.host_steps import HostStep, layer_norm, linear, pointwise
+from celosia.generators.frontend.hugging_face_folder import Folder
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.reference.floats import FUNCTION_NAMES
 
 HEADS = re.compile(
     r"(pooler|cls|classifier|sop_classifier|lm_head|vocab_\w+|pre_classifier|qa_outputs|predictions|"

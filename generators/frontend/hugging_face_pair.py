@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from arch.files import within
-from arch.tables import read_table
-from generators.frontend.hugging_face_folder import TABLES, Folder
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights, check_weights
+from celosia.arch.errors import InputError
+from celosia.arch.files import within
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.hugging_face_folder import TABLES, Folder
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights, check_weights
 
 PAIR_FAMILIES = ("blenderbot", "pegasus")
 """The kinds of encoder-decoders that are read, by the configuration's ``model_type``."""

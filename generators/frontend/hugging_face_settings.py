@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from arch.errors import InputError
-from arch.tables import read_table
+from celosia.arch.errors import InputError
+from celosia.arch.tables import read_table
 
 _TABLE = read_table(Path(__file__).parent / "families" / "settings.toml")
 _WITHOUT_EFFECT = frozenset(_TABLE.pop("without_effect")["names"])

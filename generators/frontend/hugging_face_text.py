@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from arch.files import within
-from generators.frontend.hugging_face_folder import Folder
-from generators.frontend.rotary_speeds import Turning, rope_settings, rotary_speeds
-from generators.frontend.text_description import TextDescription
-from generators.frontend.text_families import REFUSED, TEXT_FAMILIES, WHY, TextFamily
-from generators.frontend.weights import Floats, Weights, check_weights
+from celosia.arch.errors import InputError
+from celosia.arch.files import within
+from celosia.generators.frontend.hugging_face_folder import Folder
+from celosia.generators.frontend.rotary_speeds import Turning, rope_settings, rotary_speeds
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_families import REFUSED, TEXT_FAMILIES, WHY, TextFamily
+from celosia.generators.frontend.weights import Floats, Weights, check_weights
 
 Tensors = dict[str, NDArray[np.generic]]
 _WIDENING = 4

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.files import within
-from arch.tables import read_table
-from generators.frontend.description import ModelDescription
-from generators.frontend.host import Array, HostStep, cut, layer_norm, linear, windows
-from generators.frontend.hugging_face_folder import TABLES, Folder
-from generators.frontend.hugging_face_heads import HEADS, Head
-from generators.frontend.source import Source
-from generators.frontend.weights import Floats, check_weights
+from celosia.arch.errors import InputError
+from celosia.arch.files import within
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.host_steps import Array, HostStep, cut, layer_norm, linear, windows
+from celosia.generators.frontend.hugging_face_folder import TABLES, Folder
+from celosia.generators.frontend.hugging_face_heads import HEADS, Head
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.weights import Floats, check_weights
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.files import reading, within
-from generators.frontend.pieces import whole
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights, check_weights
+from celosia.arch.errors import InputError
+from celosia.arch.files import reading, within
+from celosia.generators.frontend.pieces import whole
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights, check_weights
 
 HEADER = struct.Struct("<7i")
 """dim, ffn, layers, heads, kv_heads, vocabulary (negative: a head of its own), positions."""

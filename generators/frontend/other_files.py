@@ -3,10 +3,10 @@
 import zipfile
 from pathlib import Path
 
-from arch.errors import InputError
-from arch.files import reading
-from arch.tables import read_table
-from generators.frontend.hugging_face_folder import TABLES
+from celosia.arch.errors import InputError
+from celosia.arch.files import reading
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.hugging_face_folder import TABLES
 
 _OTHERS = {
     suffix: one["why"]

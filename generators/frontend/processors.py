@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from arch.errors import InputError
-from arch.packages import library
+from celosia.arch.errors import InputError
+from celosia.arch.packages import library
 
 TOKENIZER_FILES = (
     "tokenizer_config.json",

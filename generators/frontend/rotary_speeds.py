@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from arch.errors import InputError
-from generators.frontend.hugging_face_folder import Folder
-from generators.frontend.weights import Floats
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.hugging_face_folder import Folder
+from celosia.generators.frontend.weights import Floats
 
 Turning = tuple[float, Floats, float]
 """A base, the radians per place of each pair, [head_dim / 2], and a factor of their cosines."""

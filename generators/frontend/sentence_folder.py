@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arch.errors import InputError
-from arch.files import inside, read_text
-from generators.frontend.hugging_face_folder import CONFIG_FILE, read_json
+from celosia.arch.errors import InputError
+from celosia.arch.files import inside, read_text
+from celosia.generators.frontend.hugging_face_folder import CONFIG_FILE, read_json
 
 MODULES_FILE = "modules.json"
 PROMPTS_FILE = "config_sentence_transformers.json"

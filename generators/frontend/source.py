@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from generators.frontend.description import ModelDescription
-from generators.frontend.embedding import check_shape, lookup
-from generators.frontend.folder_tokenizer import FolderTokenizer
-from generators.frontend.host import Array, HostStep, apply
-from generators.frontend.tokenizer import Tokenizer
-from generators.frontend.weights import Floats, Weights
-from generators.reference.floats import forward
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.embedding import check_shape, lookup
+from celosia.generators.frontend.folder_tokenizer import FolderTokenizer
+from celosia.generators.frontend.host_steps import Array, HostStep, apply
+from celosia.generators.frontend.tokenizer import Tokenizer
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.reference.floats import forward
 
 _UNCUT = 1 << 20
 """Tokens that no text has."""
@@ -61,7 +61,7 @@ class Source:
         A text is a pair where it has a tab. It is cut to ``longest`` tokens.
 
         Raises :class:`InputError` where the model has no tokenizer, does not take pairs, or takes
-        fewer tokens, or as :meth:`generators.frontend.tokenizer.Tokenizer.encode`.
+        fewer tokens, or as :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode`.
         """
         found = self._encode(text, self.longest or self.description.tokens)
         model = self.description

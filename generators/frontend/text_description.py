@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from arch.errors import InputError
-from generators.frontend.description import ACTIVATIONS, Description, read_fields
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.description import ACTIVATIONS, Description, read_fields
 
 ATTENTION = ("query", "key", "value", "output")
 """The linear layers of an attention."""
@@ -75,7 +75,7 @@ class TextDescription(Description):
     shaped: ClassVar[bool] = False
     values: ClassVar[bool] = True
     output: ClassVar[bool] = True
-    """As :class:`generators.frontend.description.ModelDescription` names them."""
+    """As :class:`celosia.generators.frontend.description.ModelDescription` names them."""
 
     POSITIVE = ("vocabulary", "positions", "dim", "layers", "heads", "ffn")
     NOT_NEGATIVE = (
@@ -186,6 +186,6 @@ class TextDescription(Description):
 def read_text_description(path: Path) -> TextDescription:
     """Return the decoder that a TOML file describes.
 
-    Raises :class:`InputError` as :func:`generators.frontend.description.read_fields`.
+    Raises :class:`InputError` as :func:`celosia.generators.frontend.description.read_fields`.
     """
     return read_fields(path, TextDescription)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arch.tables import read_table
-from generators.frontend.hugging_face_folder import TABLES
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.hugging_face_folder import TABLES
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from arch.files import read_lines, read_text
-from arch.packages import library
-from generators.frontend.hugging_face_folder import read_json
-from generators.frontend.pieces import Pieces, clean, unclean, whole
+from celosia.arch.errors import InputError
+from celosia.arch.files import read_lines, read_text
+from celosia.arch.packages import library
+from celosia.generators.frontend.hugging_face_folder import read_json
+from celosia.generators.frontend.pieces import Pieces, clean, unclean, whole
 
 TOKENIZER_FILE = "tokenizer.json"
 

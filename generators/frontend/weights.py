@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 
-from arch.errors import InputError
-from arch.files import reading, within
-from generators.frontend.description import ModelDescription, read_description
+from celosia.arch.errors import InputError
+from celosia.arch.files import reading, within
+from celosia.generators.frontend.description import ModelDescription, read_description
 
 Floats = NDArray[np.float64]
 Weights = Mapping[str, Floats]

@@ -1,8 +1,8 @@
 """Rows of the accumulators, of encoders and decoders."""
 
-from arch.config import Config
-from generators.fitting import FitError, doubled
-from generators.lower.blocks import even
+from celosia.arch.config import Config
+from celosia.generators.lower.blocks import even
+from celosia.generators.lower.fitting import FitError, doubled
 
 BANKS = 2
 """Banks of the accumulators, which their rows take in turn."""

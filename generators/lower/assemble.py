@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from arch.config import Config
-from arch.isa import DEFINITIONS, Engine, Opcode
-from generators.fitting import Changes, doubled
-from generators.lower.lower import Lowered
-from generators.lower.spill import Spill, Spilled
-from generators.nested import BITS, planes_of
-from generators.program.allocate import Use, allocate, buffers_of, live_bytes, uses
-from generators.program.draft import Draft, Node, Repeat, arrange, flatten, upper
-from generators.program.executable import AGAIN, ENCODE, Entry, entry_at, written
-from generators.program.loops import least_words, lines, with_barriers, words
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.generators.graph.fewer_planes import BITS, planes_of
+from celosia.generators.lower.fitting import Changes, doubled
+from celosia.generators.lower.lower import Lowered
+from celosia.generators.lower.spill import Spill, Spilled
+from celosia.generators.program.allocate import Use, allocate, buffers_of, live_bytes, uses
+from celosia.generators.program.draft import Draft, Node, Repeat, arrange, flatten, upper
+from celosia.generators.program.executable import AGAIN, ENCODE, Entry, entry_at, written
+from celosia.generators.program.loops import least_words, lines, with_barriers, words
 
 TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 """Why a program cannot be, what comes closest to a program last."""

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
-from generators.lower.attention import pipeline
-from generators.lower.cached import Cached
-from generators.lower.instructions import View
-from generators.lower.projections import Instructions
-from generators.lower.token_attention import TokenAttention
-from generators.lower.walk import Product, Rowwise
-from generators.operations import Attention, Linear
-from generators.program.draft import Ref
+from celosia.generators.graph.operations import Attention, Linear
+from celosia.generators.lower.attention import pipeline
+from celosia.generators.lower.cached import Cached
+from celosia.generators.lower.instructions import View
+from celosia.generators.lower.projections import Instructions
+from celosia.generators.lower.token_attention import TokenAttention
+from celosia.generators.lower.walk import Product, Rowwise
+from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
-from generators.lower.instructions import Count, View, Work, product
-from generators.operations import Attention
-from generators.program.draft import Draft
+from celosia.generators.graph.operations import Attention
+from celosia.generators.lower.instructions import Count, View, Work, product
+from celosia.generators.program.draft import Draft
 
 T = TypeVar("T")
 WRITTEN = ("wide_out", "per_tensor")

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from arch.config import Config
-from arch.isa import DEFINITIONS, Engine, Opcode
-from generators.program.allocate import Use, fit, inside
-from generators.program.draft import Draft, Given, Ref
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.generators.program.allocate import Use, fit, inside
+from celosia.generators.program.draft import Draft, Given, Ref
 
 Pair = tuple[str, str]
 """Two buffers, in the order of their names."""

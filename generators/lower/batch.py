@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from arch.errors import InputError
-from generators.graph import QuantizedModel
-from generators.rebuilt import rebuilt
-from generators.tensors import Tensor
+from celosia.arch.errors import InputError
+from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.graph.rebuilt import rebuilt
+from celosia.generators.graph.tensors import Tensor
 
 
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:

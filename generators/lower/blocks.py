@@ -1,8 +1,8 @@
 """Blocks of a tensor, each a buffer of its own, so that each fits one bank.
 
-An access of the scratchpad stays inside a bank, and so does a row (``sim.admission``). A tensor
-that is normalized, or that comes from or goes to external memory as a whole, is cut into blocks of
-rows; any other one into blocks of columns, at multiples of what reads them.
+An access of the scratchpad stays inside a bank, and so does a row (``celosia.sim.admission``). A
+tensor that is normalized, or that comes from or goes to external memory as a whole, is cut into
+blocks of rows; any other one into blocks of columns, at multiples of what reads them.
 """
 
 import itertools
@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from arch.config import Config
-from generators.graph import QuantizedModel
-from generators.lower.instructions import View
-from generators.operations import Attention, Convert, Linear, Norm, Pool
-from generators.program.draft import Ref
-from generators.program.image import LONGEST_ROW
-from generators.tensors import Tensor
+from celosia.arch.config import Config
+from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Pool
+from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.instructions import View
+from celosia.generators.program.draft import Ref
+from celosia.generators.program.image import LONGEST_ROW
 
 Part = tuple[int, int]
 """First and count, of rows or of columns."""

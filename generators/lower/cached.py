@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from arch.isa import Opcode
-from generators.lower.instructions import View, Work, preload
-from generators.lower.moves import load, store
-from generators.lower.plan import INPUTS
-from generators.lower.projections import Instructions, place_behind
-from generators.lower.residence import Kept, Register, of_text
-from generators.program.draft import Given, Ref, Written
-from generators.quantize.options import NARROW_BITS
+from celosia.arch.isa import Opcode
+from celosia.generators.lower.instructions import View, Work, preload
+from celosia.generators.lower.moves import load, store
+from celosia.generators.lower.plan import INPUTS
+from celosia.generators.lower.projections import Instructions, place_behind
+from celosia.generators.lower.residence import Kept, Register, of_text
+from celosia.generators.program.draft import Given, Ref, Written
+from celosia.generators.quantize.options import NARROW_BITS
 
 
 class Cached:

@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.isa import RING_SLOTS
-from generators.fitting import FitError
-from generators.frontend.description import ModelDescription
-from generators.frontend.text_description import TextDescription
-from generators.graph import Decoder, IntegerGraph, QuantizedModel, TextGraph
-from generators.lower.plan import MOST_ROWS
-from generators.lower.residence import MOST_TEXTS, Cache
-from generators.nested import is_nested
-from generators.operations import Attention, Gate, Linear, Norm, Rotary
-from generators.quantize.multipliers import refuse_held
-from generators.quantize.options import MIXED, NARROW_BITS
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.isa import RING_SLOTS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.graph.fewer_planes import is_nested
+from celosia.generators.graph.operations import Attention, Gate, Linear, Norm, Rotary
+from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel, TextGraph
+from celosia.generators.lower.fitting import FitError
+from celosia.generators.lower.plan import MOST_ROWS
+from celosia.generators.lower.residence import MOST_TEXTS, Cache
+from celosia.generators.quantize.multipliers import refuse_held
+from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from generators.lower.residence import WeightHome
+from celosia.generators.lower.residence import WeightHome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Choices:
 
     @property
     def loops(self) -> bool:
-        """The program may have loops (see generators.program.loops)."""
+        """The program may have loops (see celosia.generators.program.loops)."""
         return self.loop_layers or self.loop_heads or self.loop_parts
 
     @property

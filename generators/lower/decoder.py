@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from arch.isa import Opcode
-from generators.lower.accumulators import BANKS
-from generators.lower.attend import attend, keep_source
-from generators.lower.cached import Cached
-from generators.lower.instructions import View, Work
-from generators.lower.moves import load, store
-from generators.lower.plan import PAIRS, kind
-from generators.lower.projections import Instructions, place_behind
-from generators.lower.residence import Register, of_text
-from generators.lower.staging import STAGES
-from generators.lower.walk import Product, ending_ahead, steps
-from generators.operations import Attention, Linear, Norm, Op
-from generators.program.draft import Given, Node, Ref, Repeat, Written
+from celosia.arch.isa import Opcode
+from celosia.generators.graph.operations import Attention, Linear, Norm, Op
+from celosia.generators.lower.accumulators import BANKS
+from celosia.generators.lower.attend import attend, keep_source
+from celosia.generators.lower.cached import Cached
+from celosia.generators.lower.instructions import View, Work
+from celosia.generators.lower.moves import load, store
+from celosia.generators.lower.plan import PAIRS, kind
+from celosia.generators.lower.projections import Instructions, place_behind
+from celosia.generators.lower.residence import Register, of_text
+from celosia.generators.lower.staging import STAGES
+from celosia.generators.lower.walk import Product, ending_ahead, steps
+from celosia.generators.program.draft import Given, Node, Ref, Repeat, Written
 
 STREAM = Ref("x")
 """Place of the residual stream's first row."""

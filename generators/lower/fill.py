@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from arch.config import Config
-from arch.isa import DEFINITIONS, Opcode
-from generators.program.draft import Draft, Written
-from generators.program.executable import written
-from generators.program.image import Bytes
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.generators.program.draft import Draft, Written
+from celosia.generators.program.executable import written
+from celosia.generators.program.image import Bytes
 
 Assemble = Callable[[Sequence[Draft]], list[int]]
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arch.config import Config
-from arch.instruction import wrap
-from arch.isa import Opcode
-from generators.operations import Norm
-from generators.program.draft import Draft, Given, Node, Ref, Written
-from generators.program.image import Bytes
-from generators.program.layout import param_words
-from generators.tensors import Ints, Rescale
+from celosia.arch.config import Config
+from celosia.arch.instruction import wrap
+from celosia.arch.isa import Opcode
+from celosia.generators.graph.operations import Norm
+from celosia.generators.graph.tensors import Ints, Rescale
+from celosia.generators.program.draft import Draft, Given, Node, Ref, Written
+from celosia.generators.program.image import Bytes
+from celosia.generators.program.layout import param_words
 
 Operands = dict[str, int | Ref | Given]
 Count = int | Given

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from arch.config import Config
-from arch.isa import RING_SLOTS
-from generators.graph import Decoder
-from generators.quantize.options import NARROW_BITS
-from generators.tensors import Rescale
+from celosia.arch.config import Config
+from celosia.arch.isa import RING_SLOTS
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.graph.tensors import Rescale
+from celosia.generators.quantize.options import NARROW_BITS
 
 
 def most_key_heads(decoder: Decoder, config: Config) -> int:

@@ -6,25 +6,25 @@ from functools import partial
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.isa import DEFINITIONS, Opcode
-from generators.lower.blocks import Part, cut
-from generators.lower.instructions import (
+from celosia.arch.errors import InputError
+from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.stored import stored_rows
+from celosia.generators.lower.blocks import Part, cut
+from celosia.generators.lower.instructions import (
     View,
     fused,
     rescale_words,
     table,
     table_bytes,
 )
-from generators.lower.lowering import SPARE_WORDS, Lowering
-from generators.lower.products import Product, kept_in_slots, product_flags
-from generators.lower.residence import WeightHome
-from generators.lower.rows import Rows
-from generators.lower.weights import Held, stored_parts, tiles_held
-from generators.operations import Linear
-from generators.program.draft import Draft, Given, Item, Node, Ref
-from generators.program.image import Bytes
-from generators.stored import stored_rows
+from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
+from celosia.generators.lower.products import Product, kept_in_slots, product_flags
+from celosia.generators.lower.residence import WeightHome
+from celosia.generators.lower.rows import Rows
+from celosia.generators.lower.weights import Held, stored_parts, tiles_held
+from celosia.generators.program.draft import Draft, Given, Item, Node, Ref
+from celosia.generators.program.image import Bytes
 
 
 class LinearLayer:

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arch.config import Config
-from generators.graph import QuantizedModel
-from generators.lower.blocks import blocks_of
-from generators.lower.checks import check_encoder
-from generators.lower.choices import Choices
-from generators.lower.linear import LinearLayer
-from generators.lower.lowering import SPARE_WORDS, Lowering
-from generators.lower.rows import lower_pool, lower_rows, row_words
-from generators.lower.sequence_attention import lower_attention
-from generators.lower.walk import Rowwise, steps
-from generators.operations import Attention, Convert, Linear, Norm, Op, Pool
-from generators.program.draft import Item, Rows
-from generators.program.image import Bytes, Piece
-from generators.program.loops import BARRIER
+from celosia.arch.config import Config
+from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Op, Pool
+from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.lower.blocks import blocks_of
+from celosia.generators.lower.checks import check_encoder
+from celosia.generators.lower.choices import Choices
+from celosia.generators.lower.linear import LinearLayer
+from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
+from celosia.generators.lower.rows import lower_pool, lower_rows, row_words
+from celosia.generators.lower.sequence_attention import lower_attention
+from celosia.generators.lower.walk import Rowwise, steps
+from celosia.generators.program.draft import Item, Rows
+from celosia.generators.program.image import Bytes, Piece
+from celosia.generators.program.loops import BARRIER
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Lowered:
 def lower(model: QuantizedModel, config: Config, choices: Choices, batch: int = 1) -> Lowered:
     """Return a model's instructions with buffers that have no addresses yet.
 
-    ``model`` is for ``batch`` inputs at once (:func:`generators.lower.batch.batched`).
+    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`).
 
     Raises :class:`FitError` where an operation cannot be done on the configuration at all.
     """

@@ -4,21 +4,21 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from arch.config import Config
-from arch.isa import Opcode
-from generators.graph import QuantizedModel
-from generators.lower.accumulators import Accumulators
-from generators.lower.blocks import Blocks, Part, groups
-from generators.lower.choices import Choices
-from generators.lower.instructions import Count, View, Work, parameters, rescale_words
-from generators.lower.residence import Memory, check_at_once
-from generators.lower.traffic import Traffic
-from generators.program.draft import Draft, Node, Ref, Repeat, Written
-from generators.program.image import Bytes, Piece
-from generators.tensors import Rescale, Tensor
+from celosia.arch.config import Config
+from celosia.arch.isa import Opcode
+from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.graph.tensors import Rescale, Tensor
+from celosia.generators.lower.accumulators import Accumulators
+from celosia.generators.lower.blocks import Blocks, Part, groups
+from celosia.generators.lower.choices import Choices
+from celosia.generators.lower.instructions import Count, View, Work, parameters, rescale_words
+from celosia.generators.lower.residence import Memory, check_at_once
+from celosia.generators.lower.traffic import Traffic
+from celosia.generators.program.draft import Draft, Node, Ref, Repeat, Written
+from celosia.generators.program.image import Bytes, Piece
 
 SPARE_WORDS = 1
-"""Parameter words that no operation uses; loops read into them (see generators.program.loops)."""
+"""Parameter words that no operation uses; loops read into them (``program/loops.py``)."""
 
 
 class Lowering(Traffic):

@@ -6,17 +6,17 @@ from itertools import pairwise
 
 import numpy as np
 
-from arch.errors import InputError
-from generators.lower.key_slots import query_places, spread
-from generators.lower.plan import HIDDEN, QUERIES, Matrix, Plan, kind
-from generators.lower.products import Product, kept_in_slots, product_flags
-from generators.lower.residence import Words
-from generators.lower.staging import STAGES, THIN
-from generators.lower.weights import Held, cuts, stored_parts
-from generators.operations import Linear, Plane
-from generators.program.draft import Ref
-from generators.program.image import Bytes, Piece
-from generators.stored import part_rows
+from celosia.arch.errors import InputError
+from celosia.generators.graph.operations import Linear, Plane
+from celosia.generators.graph.stored import part_rows
+from celosia.generators.lower.key_slots import query_places, spread
+from celosia.generators.lower.plan import HIDDEN, QUERIES, Matrix, Plan, kind
+from celosia.generators.lower.products import Product, kept_in_slots, product_flags
+from celosia.generators.lower.residence import Words
+from celosia.generators.lower.staging import STAGES, THIN
+from celosia.generators.lower.weights import Held, cuts, stored_parts
+from celosia.generators.program.draft import Ref
+from celosia.generators.program.image import Bytes, Piece
 
 
 def keep_matrix(found: Plan, one: Linear) -> None:

@@ -1,8 +1,8 @@
 """Loads and stores: instructions that move rows between scratchpad and external memory."""
 
-from arch.isa import Opcode
-from generators.lower.instructions import Count, Operands
-from generators.program.draft import Draft, Given, Ref
+from celosia.arch.isa import Opcode
+from celosia.generators.lower.instructions import Count, Operands
+from celosia.generators.program.draft import Draft, Given, Ref
 
 
 def load(

@@ -9,22 +9,22 @@ from itertools import pairwise
 
 import numpy as np
 
-from arch.config import Config
-from arch.isa import REGISTERS
-from generators.graph import Decoder, TextGraph
-from generators.lower.instructions import rescale_words
-from generators.lower.key_slots import even_runs, query_starts
-from generators.lower.products import Product
-from generators.lower.residence import Cache, Kept, Memory, WeightHome, Words, weight_homes
-from generators.lower.staging import STAGES, WEIGHTS, Stage
-from generators.lower.weights import split
-from generators.operations import Attention, Linear
-from generators.program.draft import Draft, Ref
-from generators.program.image import ImageBuilder, Piece, piece_of
-from generators.program.layout import PARAM_BYTES
-from generators.quantize.options import NARROW_BITS
-from generators.stored import stored_rows
-from generators.tensors import Rescale, Tensor
+from celosia.arch.config import Config
+from celosia.arch.isa import REGISTERS
+from celosia.generators.graph.operations import Attention, Linear
+from celosia.generators.graph.quantized import Decoder, TextGraph
+from celosia.generators.graph.stored import stored_rows
+from celosia.generators.graph.tensors import Rescale, Tensor
+from celosia.generators.lower.instructions import rescale_words
+from celosia.generators.lower.key_slots import even_runs, query_starts
+from celosia.generators.lower.products import Product
+from celosia.generators.lower.residence import Cache, Kept, Memory, WeightHome, Words, weight_homes
+from celosia.generators.lower.staging import STAGES, WEIGHTS, Stage
+from celosia.generators.lower.weights import split
+from celosia.generators.program.draft import Draft, Ref
+from celosia.generators.program.image import ImageBuilder, Piece, piece_of
+from celosia.generators.program.layout import PARAM_BYTES
+from celosia.generators.quantize.options import NARROW_BITS
 
 WORDS_PLACE = REGISTERS - 1
 """The register of the first token's place where several are looked up."""

@@ -6,26 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.isa import RING_SLOTS
-from generators.graph import Decoder
-from generators.lower.checks import check_decoder
-from generators.lower.instructions import table_bytes
-from generators.lower.matrices import keep_matrix
-from generators.lower.moves import load
-from generators.lower.plan import INPUTS, PAIRS, Plan, Table, context_of, part, runs
-from generators.lower.residence import Cache, Kept, Memory, Register, Words
-from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
-from generators.network import Home
-from generators.operations import Attention, Embedding, Linear, Norm, Op
-from generators.program.allocate import across, half_bytes
-from generators.program.draft import Ref
-from generators.program.image import LONGEST_ROW, ImageBuilder
-from generators.program.layout import aligned, element_rows, rows_image
-from generators.quantize.options import NARROW_BITS
-from generators.tensors import rescale_of
-from sim.rotary import rotary_places
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.isa import RING_SLOTS
+from celosia.generators.graph.network import Home
+from celosia.generators.graph.operations import Attention, Embedding, Linear, Norm, Op
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.graph.tensors import rescale_of
+from celosia.generators.lower.checks import check_decoder
+from celosia.generators.lower.instructions import table_bytes
+from celosia.generators.lower.matrices import keep_matrix
+from celosia.generators.lower.moves import load
+from celosia.generators.lower.plan import INPUTS, PAIRS, Plan, Table, context_of, part, runs
+from celosia.generators.lower.residence import Cache, Kept, Memory, Register, Words
+from celosia.generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
+from celosia.generators.program.allocate import across, half_bytes
+from celosia.generators.program.draft import Ref
+from celosia.generators.program.image import LONGEST_ROW, ImageBuilder
+from celosia.generators.program.layout import aligned, element_rows, rows_image
+from celosia.generators.quantize.options import NARROW_BITS
+from celosia.sim.rotary import rotary_places
 
 
 def plan(

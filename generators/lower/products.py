@@ -7,16 +7,16 @@ is the same for both.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from arch.config import Config
-from arch.isa import Opcode
-from generators.lower.instructions import Count, View, preload, product
-from generators.lower.residence import Memory
-from generators.lower.weights import Held, slotted
-from generators.operations import Linear
-from generators.program.draft import Draft, Ref
-from generators.program.image import Bytes, Piece
-from generators.program.layout import aligned, aligned_rows
-from generators.stored import format_flags, stored_data
+from celosia.arch.config import Config
+from celosia.arch.isa import Opcode
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.stored import format_flags, stored_data
+from celosia.generators.lower.instructions import Count, View, preload, product
+from celosia.generators.lower.residence import Memory
+from celosia.generators.lower.weights import Held, slotted
+from celosia.generators.program.draft import Draft, Ref
+from celosia.generators.program.image import Bytes, Piece
+from celosia.generators.program.layout import aligned, aligned_rows
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from arch.formats import PLANES
-from arch.isa import FACTOR_SHIFT, Opcode
-from generators.graph import TextGraph
-from generators.lower.accumulators import BANKS, Accumulators
-from generators.lower.instructions import (
+from celosia.arch.formats import PLANES
+from celosia.arch.isa import FACTOR_SHIFT, Opcode
+from celosia.generators.graph.operations import Gate, Linear, Norm, Rotary
+from celosia.generators.graph.quantized import TextGraph
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.accumulators import BANKS, Accumulators
+from celosia.generators.lower.instructions import (
     Count,
     View,
     Work,
@@ -15,15 +17,13 @@ from generators.lower.instructions import (
     parameters,
     table,
 )
-from generators.lower.plan import HIDDEN, PAIRS, QUERIES, Matrix, Plan, kind
-from generators.lower.products import Product
-from generators.lower.residence import Register, Words, check_at_once
-from generators.lower.staging import THIN, WORDS
-from generators.lower.walk import Rowwise
-from generators.operations import Gate, Linear, Norm, Rotary
-from generators.program.draft import Draft, Given, Ref, Written, flatten
-from generators.program.image import Piece
-from generators.tensors import Tensor
+from celosia.generators.lower.plan import HIDDEN, PAIRS, QUERIES, Matrix, Plan, kind
+from celosia.generators.lower.products import Product
+from celosia.generators.lower.residence import Register, Words, check_at_once
+from celosia.generators.lower.staging import THIN, WORDS
+from celosia.generators.lower.walk import Rowwise
+from celosia.generators.program.draft import Draft, Given, Ref, Written, flatten
+from celosia.generators.program.image import Piece
 
 ODD = QUERIES | {"up", "hidden"}
 """Products whose sums are in the odd rows: others are drained while they are multiplied."""

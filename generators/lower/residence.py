@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.isa import REGISTERS, RING_SLOTS
-from generators.fitting import FitError, doubled
-from generators.operations import Linear
-from generators.program.draft import Given, Ref
-from generators.program.image import Bytes
-from generators.stored import in_pairs, stored_rows
-from generators.tensors import Ints
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.isa import REGISTERS, RING_SLOTS
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.stored import in_pairs, stored_rows
+from celosia.generators.graph.tensors import Ints
+from celosia.generators.lower.fitting import FitError, doubled
+from celosia.generators.program.draft import Given, Ref
+from celosia.generators.program.image import Bytes
 
 
 class Register(enum.IntEnum):

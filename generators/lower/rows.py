@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from arch.config import Config
-from arch.isa import Opcode
-from generators.lower.blocks import Part, cut, even
-from generators.lower.instructions import View, Work, product, rescale_words
-from generators.lower.lowering import SPARE_WORDS, Lowering
-from generators.operations import Convert, Norm, Pool
-from generators.program.draft import Draft, Item, Node, Ref, Written
-from generators.program.image import Bytes
+from celosia.arch.config import Config
+from celosia.arch.isa import Opcode
+from celosia.generators.graph.operations import Convert, Norm, Pool
+from celosia.generators.lower.blocks import Part, cut, even
+from celosia.generators.lower.instructions import View, Work, product, rescale_words
+from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
+from celosia.generators.program.draft import Draft, Item, Node, Ref, Written
+from celosia.generators.program.image import Bytes
 
 
 @dataclass

@@ -1,22 +1,22 @@
 """The search for the cuts, the order and the places that make a model's program fast.
 
 Loops cost cycles and save words, hence the first of :data:`LOOPS` that fits is taken; in it, one
-choice after the other is improved (:mod:`generators.lower.search`).
+choice after the other is improved (:mod:`celosia.generators.lower.search`).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from arch.config import Config
-from generators.fitting import FitError
-from generators.graph import QuantizedModel
-from generators.lower.assemble import TOO_LARGE, TOO_LONG, Refusal
-from generators.lower.choices import Choices
-from generators.lower.residence import weight_homes
-from generators.lower.search import AHEAD, Search, Trial
-from generators.lower.weights import tiles_used
-from generators.nested import is_nested
-from generators.operations import Linear
+from celosia.arch.config import Config
+from celosia.generators.graph.fewer_planes import is_nested
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.lower.assemble import TOO_LARGE, TOO_LONG, Refusal
+from celosia.generators.lower.choices import Choices
+from celosia.generators.lower.fitting import FitError
+from celosia.generators.lower.residence import weight_homes
+from celosia.generators.lower.search import AHEAD, Search, Trial
+from celosia.generators.lower.weights import tiles_used
 
 LOOPS = (
     (False, False, False),
@@ -50,7 +50,7 @@ def schedule(
 ) -> Trial:
     """Return the program of a model: the fastest found, or without ``search`` the first that fits.
 
-    ``model`` is for ``batch`` inputs at once (:func:`generators.lower.batch.batched`).
+    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`).
 
     Raises :class:`FitError` where an operation cannot be done on the configuration, or where no
     program fits; the message is that of the attempt that got furthest.

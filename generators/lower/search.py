@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from arch.config import Config
-from generators.graph import QuantizedModel
-from generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
-from generators.lower.banks import LATENCY, Timed, settle
-from generators.lower.choices import Choices
-from generators.lower.lower import Lowered, lower
-from generators.nested import is_nested
-from generators.program.draft import LENGTH_REGISTER, row_counts
-from generators.program.executable import AGAIN, ENCODE
-from generators.program.predict import Prediction, predict
+from celosia.arch.config import Config
+from celosia.generators.graph.fewer_planes import is_nested
+from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
+from celosia.generators.lower.banks import LATENCY, Timed, settle
+from celosia.generators.lower.choices import Choices
+from celosia.generators.lower.lower import Lowered, lower
+from celosia.generators.program.draft import LENGTH_REGISTER, row_counts
+from celosia.generators.program.executable import AGAIN, ENCODE
+from celosia.generators.program.predict import Prediction, predict
 
 SHORT = 16
 """A short input has one row in so many."""

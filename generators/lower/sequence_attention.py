@@ -4,14 +4,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from arch.isa import Opcode
-from generators.lower.attention import WRITTEN, mix, pipeline, score, softmax
-from generators.lower.blocks import Part, cut, even, groups
-from generators.lower.instructions import View, Work
-from generators.lower.lowering import SPARE_WORDS, Lowering
-from generators.operations import Attention
-from generators.program.draft import LENGTH_REGISTER, Given, Item, Node, Ref, Repeat, Written
-from generators.program.layout import aligned
+from celosia.arch.isa import Opcode
+from celosia.generators.graph.operations import Attention
+from celosia.generators.lower.attention import WRITTEN, mix, pipeline, score, softmax
+from celosia.generators.lower.blocks import Part, cut, even, groups
+from celosia.generators.lower.instructions import View, Work
+from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
+from celosia.generators.program.draft import (
+    LENGTH_REGISTER,
+    Given,
+    Item,
+    Node,
+    Ref,
+    Repeat,
+    Written,
+)
+from celosia.generators.program.layout import aligned
 
 
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:

@@ -10,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from arch.config import Config
-from arch.isa import Opcode
-from generators.lower.moves import load, moved_rows, store
-from generators.program.allocate import Use, begins, buffers_of, uses
-from generators.program.draft import Given, Node, Ref, Repeat, flatten
-from generators.program.image import LONGEST_ROW
-from generators.program.loops import BARRIER
+from celosia.arch.config import Config
+from celosia.arch.isa import Opcode
+from celosia.generators.lower.moves import load, moved_rows, store
+from celosia.generators.program.allocate import Use, begins, buffers_of, uses
+from celosia.generators.program.draft import Given, Node, Ref, Repeat, flatten
+from celosia.generators.program.image import LONGEST_ROW
+from celosia.generators.program.loops import BARRIER
 
 LEAD = 2
 """Nodes that a buffer may come back ahead of its use, where there is room."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from arch.config import Config
-from arch.isa import Opcode
-from generators.lower.instructions import parameters, table, table_bytes
-from generators.lower.moves import load
-from generators.lower.residence import Memory
-from generators.program.draft import Draft, Ref
-from generators.program.image import ImageBuilder, Piece
+from celosia.arch.config import Config
+from celosia.arch.isa import Opcode
+from celosia.generators.lower.instructions import parameters, table, table_bytes
+from celosia.generators.lower.moves import load
+from celosia.generators.lower.residence import Memory
+from celosia.generators.program.draft import Draft, Ref
+from celosia.generators.program.image import ImageBuilder, Piece
 
 STAGES = 4
 """Buffers that pieces of a kind take in turn."""

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from arch.isa import DEFINITIONS, Opcode
-from generators.lower.attention import WRITTEN, mix, score, softmax
-from generators.lower.cached import Cached
-from generators.lower.instructions import Count, View, Work
-from generators.lower.plan import context_of, part, runs
-from generators.lower.projections import Instructions, factored, place_behind
-from generators.lower.residence import Register
-from generators.lower.walk import Rowwise
-from generators.network import Home
-from generators.operations import Attention, Linear
-from generators.program.draft import Given, Ref, Written
-from generators.program.layout import aligned
+from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.generators.graph.network import Home
+from celosia.generators.graph.operations import Attention, Linear
+from celosia.generators.lower.attention import WRITTEN, mix, score, softmax
+from celosia.generators.lower.cached import Cached
+from celosia.generators.lower.instructions import Count, View, Work
+from celosia.generators.lower.plan import context_of, part, runs
+from celosia.generators.lower.projections import Instructions, factored, place_behind
+from celosia.generators.lower.residence import Register
+from celosia.generators.lower.walk import Rowwise
+from celosia.generators.program.draft import Given, Ref, Written
+from celosia.generators.program.layout import aligned
 
 FOLLOWS = (18, 16)
 """A softmax is cut in two where products beside it take more cycles than this, without

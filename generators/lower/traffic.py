@@ -2,15 +2,22 @@
 
 from dataclasses import replace
 
-from arch.config import Config
-from generators.graph import QuantizedModel
-from generators.lower.blocks import Blocks, Part, cut
-from generators.lower.choices import Choices
-from generators.lower.moves import load, moved_rows, store
-from generators.lower.residence import WeightHome
-from generators.program.draft import LENGTH_REGISTER, LENGTH_REGISTERS, Given, Item, Node, Ref
-from generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, Piece
-from generators.tensors import Tensor
+from celosia.arch.config import Config
+from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.blocks import Blocks, Part, cut
+from celosia.generators.lower.choices import Choices
+from celosia.generators.lower.moves import load, moved_rows, store
+from celosia.generators.lower.residence import WeightHome
+from celosia.generators.program.draft import (
+    LENGTH_REGISTER,
+    LENGTH_REGISTERS,
+    Given,
+    Item,
+    Node,
+    Ref,
+)
+from celosia.generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, Piece
 
 
 class Traffic:

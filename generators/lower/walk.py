@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from generators.graph import IntegerGraph
-from generators.operations import Convert, Gate, Linear, Norm, Op, Rotary
+from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Op, Rotary
+from celosia.generators.graph.quantized import IntegerGraph
 
 Rowwise = Norm | Convert | Rotary | Gate
 """Operations that work on each row of what is before them alone."""

@@ -7,17 +7,17 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
-from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
-from generators.frontend.weights import Floats
-from generators.graph import IntegerGraph
-from generators.operations import Linear
-from generators.program.image import Bytes
-from generators.program.layout import aligned_rows
-from generators.stored import for_slots, in_pairs, part_rows, stored_data, stored_rows
-from generators.tensors import Ints
-from hdl.sparse.sparse import sparse_cycles
-from sim.sparse import encode
+from celosia.arch.config import Config
+from celosia.arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.quantized import IntegerGraph
+from celosia.generators.graph.stored import for_slots, in_pairs, part_rows, stored_data, stored_rows
+from celosia.generators.graph.tensors import Ints
+from celosia.generators.program.image import Bytes
+from celosia.generators.program.layout import aligned_rows
+from celosia.hdl.sparse.sparse import sparse_cycles
+from celosia.sim.sparse import encode
 
 
 @dataclass(frozen=True)

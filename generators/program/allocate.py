@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from types import MappingProxyType
 
-from arch.config import Config
-from arch.isa import DEFINITIONS, Engine, Opcode
-from generators.program.draft import Draft, Given, Ref
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.generators.program.draft import Draft, Given, Ref
 
 Interval = tuple[int, int]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from arch.isa import REGISTERS, Opcode
+from celosia.arch.isa import REGISTERS, Opcode
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ token; with a source it has ``lookup`` and ``encode`` as well.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from arch.config import Config
-from arch.formats import OPERAND_BITS
-from generators.program.draft import Node, Written, flatten
-from generators.program.predict import Prediction, predict
+from celosia.arch.config import Config
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.program.draft import Node, Written, flatten
+from celosia.generators.program.predict import Prediction, predict
 
 ENCODE = "encode"
 """Name of an encoder's program, which loads all that it needs."""

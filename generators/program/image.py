@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
-from generators.fitting import FitError
+from celosia.arch.config import Config
+from celosia.generators.lower.fitting import FitError
 
 Bytes = NDArray[np.uint8]
 LONGEST_ROW = 1 << 14

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
+from celosia.arch.config import Config
 
 Bytes = NDArray[np.uint8]
 PARAM_BYTES = 9

@@ -14,14 +14,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from arch.config import Config
-from arch.instruction import Instruction, Operand, pack, wrap
-from arch.isa import DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
-from generators.program.draft import Draft, Given, Node, Ref, Repeat, Written
-from generators.program.tokens import Access, Tokens, order
-from sim.admission import check_step
-from sim.flow import Step
-from sim.regions import Region, meet, regions
+from celosia.arch.config import Config
+from celosia.arch.instruction import Instruction, Operand, pack, wrap
+from celosia.arch.isa import DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
+from celosia.generators.program.draft import Draft, Given, Node, Ref, Repeat, Written
+from celosia.generators.program.tokens import Access, Tokens, order
+from celosia.sim.admission import check_step
+from celosia.sim.flow import Step
+from celosia.sim.regions import Region, meet, regions
 
 Steps = tuple[tuple[int, int], ...]
 """By how much a value grows from iteration to iteration of the loop at each depth.

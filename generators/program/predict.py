@@ -9,15 +9,15 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from arch.config import Config
-from arch.errors import ProgramError
-from arch.instruction import Instruction, unpack_one
-from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
-from generators.program.timing import MatrixTiming, VectorTiming
-from hdl.control.dispatch import queue_latency
-from hdl.memory.address import burst_words
-from hdl.memory.requests import lines_wait
-from sim.flow import Step, run
+from celosia.arch.config import Config
+from celosia.arch.errors import ProgramError
+from celosia.arch.instruction import Instruction, unpack_one
+from celosia.arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
+from celosia.generators.program.timing import MatrixTiming, VectorTiming
+from celosia.hdl.control.dispatch import queue_latency
+from celosia.hdl.memory.address import burst_words
+from celosia.hdl.memory.requests import lines_wait
+from celosia.sim.flow import Step, run
 
 _START = 4
 """Cycles from the start of a run until the first word enters a queue."""

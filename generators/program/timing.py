@@ -5,22 +5,22 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from arch.config import Config
-from arch.formats import OPERAND_BITS, index_of
-from arch.isa import Opcode
-from hdl.functions.addnorm import AddNormUnit
-from hdl.functions.rotary import RotaryUnit
-from hdl.functions.softmax import SoftmaxUnit
-from hdl.matrix.array import array_latency
-from hdl.matrix.retirement import dispatch_cycles
-from hdl.sparse.sparse import sparse_cycles
-from hdl.vector.drain import drain_latency
-from hdl.vector.epilogue import Epilogue
-from hdl.vector.intake import Intake
-from hdl.vector.params import words_wait
-from hdl.vector.reader import reader_latency
-from hdl.vector.vector import SECOND_AHEAD
-from sim.flow import Step
+from celosia.arch.config import Config
+from celosia.arch.formats import OPERAND_BITS, index_of
+from celosia.arch.isa import Opcode
+from celosia.hdl.functions.addnorm import AddNormUnit
+from celosia.hdl.functions.rotary import RotaryUnit
+from celosia.hdl.functions.softmax import SoftmaxUnit
+from celosia.hdl.matrix.array import array_latency
+from celosia.hdl.matrix.retirement import dispatch_cycles
+from celosia.hdl.sparse.sparse import sparse_cycles
+from celosia.hdl.vector.drain import drain_latency
+from celosia.hdl.vector.epilogue import Epilogue
+from celosia.hdl.vector.intake import Intake
+from celosia.hdl.vector.params import words_wait
+from celosia.hdl.vector.reader import reader_latency
+from celosia.hdl.vector.vector import SECOND_AHEAD
+from celosia.sim.flow import Step
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def parts(step: Step, config: Config) -> int:
 
 
 class VectorTiming:
-    """Cycles of the vector engine's commands, as ``hdl.vector.vector.VectorEngine`` states them."""
+    """Cycles of the vector engine's commands, as ``celosia.hdl.vector.vector`` states them."""
 
     def __init__(self, config: Config):
         self._config = config

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
-from arch.instruction import Instruction, pack
-from arch.isa import Engine, Opcode
-from sim.admission import check_step
-from sim.checker import Memories
-from sim.flow import run
-from sim.regions import Region, regions
+from celosia.arch.config import Config
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Engine, Opcode
+from celosia.sim.admission import check_step
+from celosia.sim.checker import Memories
+from celosia.sim.flow import run
+from celosia.sim.regions import Region, regions
 
 
 @dataclass

@@ -4,17 +4,17 @@ import math
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.functions import OCTAVE_FRACTION, PROBABILITY_FRACTION
-from arch.isa import IMMEDIATE_WIDTH
-from generators import network
-from generators.frontend.description import ModelDescription
-from generators.frontend.weights import Weights
-from generators.network import Description, Home
-from generators.operations import Attention, Head
-from generators.quantize.options import NARROW_BITS
-from generators.quantize.tensor_steps import Steps
-from generators.tensors import Rescale, Tensor, rescale_of
+from celosia.arch.errors import InputError
+from celosia.arch.functions import OCTAVE_FRACTION, PROBABILITY_FRACTION
+from celosia.arch.isa import IMMEDIATE_WIDTH
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.weights import Weights
+from celosia.generators.graph import network
+from celosia.generators.graph.network import Description, Home
+from celosia.generators.graph.operations import Attention, Head
+from celosia.generators.graph.tensors import Rescale, Tensor, rescale_of
+from celosia.generators.quantize.options import NARROW_BITS
+from celosia.generators.quantize.tensor_steps import Steps
 
 _UNITS = 2.0**PROBABILITY_FRACTION
 

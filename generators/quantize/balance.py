@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from arch.functions import Function
-from generators.frontend.weights import Floats
-from generators.quantize.calibrate import Range
+from celosia.arch.functions import Function
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.quantize.calibrate import Range
 
 GRID = 4096
 """Intervals at whose ends a function is looked at."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from generators.frontend.description import ModelDescription
-from generators.frontend.weights import Floats, Weights
-from generators.quantize.refusals import check_finite, check_tensor
-from generators.reference.floats import forward
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.quantize.refusals import check_finite, check_tensor
+from celosia.generators.reference.floats import forward
 
 Samples = Sequence[NDArray[np.generic]] | NDArray[np.generic]
 """Inputs, each [n, features] or [n] token numbers; all in one array where they are alike."""
@@ -42,7 +42,7 @@ class Ranges:
     """Statistics that calibration found."""
 
     tensors: dict[str, Range]
-    """By name, as :func:`generators.reference.floats.forward` names them."""
+    """By name, as :func:`celosia.generators.reference.floats.forward` names them."""
     heads: dict[str, list[Range]]
     """Of each head of the probabilities, by name."""
     columns: dict[str, Floats]

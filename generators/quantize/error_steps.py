@@ -12,19 +12,20 @@ from functools import cached_property
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.functions import FUNCTIONS, int8_table
-from arch.norm import VALUE_FRACTION
-from arch.polynomial import function_table
-from generators import network
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights
-from generators.network import Attention, Home, Linear, Value
-from generators.operations import ROTARY_STEPS, TIMES_STEPS
-from generators.quantize.balance import column_gains
-from generators.quantize.keys import KeySteps, quantize_keys
-from generators.quantize.options import DECODER_BALANCE, MIXED, NARROW_BITS, Quantization
-from generators.quantize.steps import (
+from celosia.arch.errors import InputError
+from celosia.arch.functions import FUNCTIONS, int8_table
+from celosia.arch.norm import VALUE_FRACTION
+from celosia.arch.polynomial import function_table
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph import network
+from celosia.generators.graph.network import Attention, Home, Linear, Value
+from celosia.generators.graph.operations import ROTARY_STEPS, TIMES_STEPS
+from celosia.generators.graph.tensors import WIDE, Ints, Tensor
+from celosia.generators.quantize.balance import column_gains
+from celosia.generators.quantize.keys import KeySteps, quantize_keys
+from celosia.generators.quantize.options import DECODER_BALANCE, MIXED, NARROW_BITS, Quantization
+from celosia.generators.quantize.steps import (
     HEADROOM,
     best_step,
     best_steps,
@@ -32,10 +33,9 @@ from generators.quantize.steps import (
     spread_range,
     wide_step,
 )
-from generators.quantize.texts import SampledTexts
-from generators.reference.floats import FUNCTION_NAMES
-from generators.tensors import WIDE, Ints, Tensor
-from sim.requantize import INT16_MAX
+from celosia.generators.quantize.texts import SampledTexts
+from celosia.generators.reference.floats import FUNCTION_NAMES
+from celosia.sim.requantize import INT16_MAX
 
 INT8_MIN, INT8_MAX = -128, 127
 SAMPLES = 4096

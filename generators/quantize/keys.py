@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.functions import OCTAVE_FRACTION
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats
-from generators.quantize.options import MIXED, NARROW_BITS, Quantization
-from generators.quantize.steps import (
+from celosia.arch.functions import OCTAVE_FRACTION
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.quantize.options import MIXED, NARROW_BITS, Quantization
+from celosia.generators.quantize.steps import (
     HALF,
     best_step,
     kept_range,
     upper_step,
     wide_step,
 )
-from sim.requantize import INT16_MAX
+from celosia.sim.requantize import INT16_MAX
 
 INT8_MAX = 127
 LOST = 20.0

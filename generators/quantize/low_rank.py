@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.formats import WeightFormat
-from generators.frontend.weights import Floats
-from generators.quantize.stored import DAMPING, Ints, choose
-from generators.stored import Stored
+from celosia.arch.errors import InputError
+from celosia.arch.formats import WeightFormat
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.stored import Stored
+from celosia.generators.quantize.stored import DAMPING, Ints, choose
 
 ROUNDS = 6
 """Times that codes and product are found in turn."""

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from arch.errors import InputError
-from generators import network
-from generators.frontend.weights import Floats
-from generators.graph import IntegerGraph
-from generators.operations import Linear
-from generators.quantize.calibrate import Progress
-from generators.quantize.options import INT8
-from generators.rebuilt import rebuilt
-from generators.stored import stored_rows
-from generators.tensors import Ints
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph import network
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.quantized import IntegerGraph
+from celosia.generators.graph.rebuilt import rebuilt
+from celosia.generators.graph.stored import stored_rows
+from celosia.generators.graph.tensors import Ints
+from celosia.generators.quantize.calibrate import Progress
+from celosia.generators.quantize.options import INT8
 
 COARSE = "int3"
 """The format in which matrices are tried alone."""

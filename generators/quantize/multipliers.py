@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from arch.config import Config
-from arch.errors import InputError
-from generators.fitting import FitError
-from generators.graph import Decoder
-from generators.operations import Plane
-from generators.rebuilt import rebuilt
-from generators.tensors import Rescale
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.generators.graph.operations import Plane
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.graph.rebuilt import rebuilt
+from celosia.generators.graph.tensors import Rescale
+from celosia.generators.lower.fitting import FitError
 
 _WHOLE = 32
 """Width of a multiplier and of a bias (bits)."""

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from arch.formats import FORMATS, OPERAND_BITS, PLANES
-from generators.frontend.weights import Floats
-from generators.quantize.stored import Ints, error_spread, made_up
-from generators.stored import Stored
+from celosia.arch.formats import FORMATS, OPERAND_BITS, PLANES
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.stored import Stored
+from celosia.generators.quantize.stored import Ints, error_spread, made_up
 
 LOWER = 4
 """Bits of the lowest plane."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from arch.errors import InputError
-from arch.formats import FORMATS, NESTED
-from arch.functions import SMOOTH_FUNCTIONS
-from generators.reference.floats import FUNCTION_NAMES
+from celosia.arch.errors import InputError
+from celosia.arch.formats import FORMATS, NESTED
+from celosia.arch.functions import SMOOTH_FUNCTIONS
+from celosia.generators.reference.floats import FUNCTION_NAMES
 
 NARROW_BITS = 8
 """Width below which keys and values are kept in parts of their bytes (bits)."""
@@ -30,8 +30,8 @@ class Quantization:
     balance: float | None = None
     """Degree to which columns fill their own ranges, from 0 (one step) to 1.
 
-    See :func:`generators.quantize.balance.column_gains`. None is 0 for weights that are trained for
-    their format, else 0.7 for encoders and 0.5 for decoders."""
+    See :func:`celosia.generators.quantize.balance.column_gains`. None is 0 for weights that are
+    trained for their format, else 0.7 for encoders and 0.5 for decoders."""
 
     percentile: float = 100.0
     """Share of a tensor's values in calibration that its range covers (percent); encoders."""
@@ -55,7 +55,7 @@ class Quantization:
     """Their length, at most the positions of the model (tokens). Keys drift as they are rotated, so
     places that the samples lack may saturate."""
     weights: str = INT8
-    """Format of the weights of linear layers (``arch.formats``), INT8, or nested."""
+    """Format of the weights of linear layers (``celosia.arch.formats``), INT8, or nested."""
     group: int = 0
     """Inputs of a weight format that share a scale (weights); 0: outputs have scales alone."""
     low_rank: int = 0

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from generators.frontend.embedding import given
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights
-from generators.graph import Decoder, IntegerGraph, QuantizedModel
-from generators.operations import Linear, Op
-from generators.quantize.score_error import score_errors, text_score_errors
-from generators.reference.cache import KvCache
-from generators.reference.floats import encode, forward
-from generators.reference.integers import evaluate
-from generators.tensors import Ints, Tensor
+from celosia.generators.frontend.embedding import given
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph.operations import Linear, Op
+from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel
+from celosia.generators.graph.tensors import Ints, Tensor
+from celosia.generators.quantize.score_error import score_errors, text_score_errors
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import encode, forward
+from celosia.generators.reference.integers import evaluate
 
 LEAST_COSINE, LEAST_AGREEMENT = 0.98, 0.9
 """Mean cosine similarity and share of equal choices below which a user is warned."""

@@ -1,31 +1,31 @@
 """From a float model to integers: an operation for each node of its graph.
 
 Steps come from what calibration found: of an encoder the ranges over sample inputs
-(:mod:`generators.quantize.range_steps`), of a decoder the values over texts that it makes up itself
-(:mod:`generators.quantize.error_steps`).
+(:mod:`celosia.generators.quantize.range_steps`), of a decoder the values over texts that it makes
+up itself (:mod:`celosia.generators.quantize.error_steps`).
 """
 
 from dataclasses import replace
 from typing import TypeVar
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.formats import FORMATS, NESTED
-from generators import network
-from generators.frontend.description import ModelDescription
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights
-from generators.graph import Decoder, QuantizedModel, SourceEncoder, TextGraph
-from generators.network import Description, Network
-from generators.quantize.calibrate import Ranges, Samples, calibrate
-from generators.quantize.error_steps import ErrorSteps
-from generators.quantize.nested import is_nested
-from generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
-from generators.quantize.quantizer import Quantizer
-from generators.quantize.range_steps import RangeSteps
-from generators.quantize.refusals import check_deferred, check_mixed, check_places
-from generators.quantize.stored import trained_steps
-from generators.quantize.texts import SampledTexts, calibration_texts
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.formats import FORMATS, NESTED
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph import network
+from celosia.generators.graph.network import Description, Network
+from celosia.generators.graph.quantized import Decoder, QuantizedModel, SourceEncoder, TextGraph
+from celosia.generators.quantize.calibrate import Ranges, Samples, calibrate
+from celosia.generators.quantize.error_steps import ErrorSteps
+from celosia.generators.quantize.nested import is_nested
+from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
+from celosia.generators.quantize.quantizer import Quantizer
+from celosia.generators.quantize.range_steps import RangeSteps
+from celosia.generators.quantize.refusals import check_deferred, check_mixed, check_places
+from celosia.generators.quantize.stored import trained_steps
+from celosia.generators.quantize.texts import SampledTexts, calibration_texts
 
 Text = TypeVar("Text", bound=TextGraph)
 OPERAND_MAX = 127

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.formats import FORMATS, NESTED
-from generators import network
-from generators.frontend.description import ModelDescription
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights
-from generators.network import Description, Home, Network, Node, Value
-from generators.operations import (
+from celosia.arch.errors import InputError
+from celosia.arch.formats import FORMATS, NESTED
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph import network
+from celosia.generators.graph.network import Description, Home, Network, Node, Value
+from celosia.generators.graph.operations import (
     Attention,
     Convert,
     Embedding,
@@ -24,18 +24,18 @@ from generators.operations import (
     Pool,
     Rotary,
 )
-from generators.quantize.attention import quantize_attention
-from generators.quantize.error_steps import ErrorSteps
-from generators.quantize.low_rank import correct
-from generators.quantize.nested import nest, planes
-from generators.quantize.options import INT8, NARROW_BITS, Quantization
-from generators.quantize.stored import choose
-from generators.quantize.tensor_steps import Steps
-from generators.stored import Stored
-from generators.tensors import Ints, Rescale, Tensor, quantize, rescale_of
-from sim.norm import norm_parameters, quantize_eps
-from sim.requantize import FactorError
-from sim.rotary import rotary_table, speeds_table
+from celosia.generators.graph.stored import Stored
+from celosia.generators.graph.tensors import Ints, Rescale, Tensor, quantize, rescale_of
+from celosia.generators.quantize.attention import quantize_attention
+from celosia.generators.quantize.error_steps import ErrorSteps
+from celosia.generators.quantize.low_rank import correct
+from celosia.generators.quantize.nested import nest, planes
+from celosia.generators.quantize.options import INT8, NARROW_BITS, Quantization
+from celosia.generators.quantize.stored import choose
+from celosia.generators.quantize.tensor_steps import Steps
+from celosia.sim.norm import norm_parameters, quantize_eps
+from celosia.sim.requantize import FactorError
+from celosia.sim.rotary import rotary_table, speeds_table
 
 
 class Quantizer:

@@ -13,19 +13,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from arch.config import Config
-from arch.functions import FUNCTIONS, int8_table
-from arch.polynomial import function_table
-from generators.frontend.description import ModelDescription
-from generators.frontend.weights import Floats, Weights
-from generators.network import Attention, Home, Linear, Value, network
-from generators.quantize.balance import column_gains, useful_range
-from generators.quantize.calibrate import Range, Ranges
-from generators.quantize.options import ENCODER_BALANCE, MIXED, Quantization
-from generators.reference.floats import FUNCTION_NAMES
-from generators.tensors import WIDE, Ints, Tensor
-from sim.matmul import WIDE_UNIT
-from sim.requantize import INT16_MAX
+from celosia.arch.config import Config
+from celosia.arch.functions import FUNCTIONS, int8_table
+from celosia.arch.polynomial import function_table
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph.network import Attention, Home, Linear, Value, network
+from celosia.generators.graph.tensors import WIDE, Ints, Tensor
+from celosia.generators.quantize.balance import column_gains, useful_range
+from celosia.generators.quantize.calibrate import Range, Ranges
+from celosia.generators.quantize.options import ENCODER_BALANCE, MIXED, Quantization
+from celosia.generators.reference.floats import FUNCTION_NAMES
+from celosia.sim.matmul import WIDE_UNIT
+from celosia.sim.requantize import INT16_MAX
 
 WIDE_HEADROOM = 2.0
 """Ratio by which an INT16 value may exceed calibration's largest before it saturates."""

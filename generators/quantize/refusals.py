@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from arch.errors import InputError
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights
-from generators.network import Description
-from generators.quantize.options import INT8, NARROW_BITS, Quantization
-from sim.matmul import WIDE_LONGEST
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph.network import Description
+from celosia.generators.quantize.options import INT8, NARROW_BITS, Quantization
+from celosia.sim.matmul import WIDE_LONGEST
 
 
 def check_finite(model: Description, weights: Weights) -> None:

@@ -4,14 +4,22 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from arch.norm import VALUE_FRACTION
-from generators.frontend.weights import Floats
-from generators.graph import Decoder, QuantizedModel
-from generators.operations import ROTARY_STEPS, Attention, Convert, Linear, Norm, Op, Rotary
-from generators.tensors import Ints, Rescale
-from sim.matmul import WIDE_UNIT
-from sim.requantize import INT16_MAX
-from sim.rotary import ROTARY_FRACTION
+from celosia.arch.norm import VALUE_FRACTION
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.operations import (
+    ROTARY_STEPS,
+    Attention,
+    Convert,
+    Linear,
+    Norm,
+    Op,
+    Rotary,
+)
+from celosia.generators.graph.quantized import Decoder, QuantizedModel
+from celosia.generators.graph.tensors import Ints, Rescale
+from celosia.sim.matmul import WIDE_UNIT
+from celosia.sim.requantize import INT16_MAX
+from celosia.sim.rotary import ROTARY_FRACTION
 
 
 def score_errors(

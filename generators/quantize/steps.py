@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from generators.frontend.weights import Floats
-from generators.quantize.options import NARROW_BITS
-from sim.requantize import INT16_MAX
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.quantize.options import NARROW_BITS
+from celosia.sim.requantize import INT16_MAX
 
 INT8_MAX = (1 << NARROW_BITS - 1) - 1
 _CLIPS = np.geomspace(1.0, 0.5, 9)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.formats import OPERAND_BITS, WeightFormat
-from generators.frontend.weights import Floats
-from generators.stored import Stored
-from sim.formats import scaled
+from celosia.arch.formats import OPERAND_BITS, WeightFormat
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.stored import Stored
+from celosia.sim.formats import scaled
 
 Ints = NDArray[np.int64]
 

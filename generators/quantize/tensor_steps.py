@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from generators import network
-from generators.frontend.weights import Floats
-from generators.network import Value
-from generators.tensors import Ints, Tensor
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph import network
+from celosia.generators.graph.network import Value
+from celosia.generators.graph.tensors import Ints, Tensor
 
 
 class Steps(Protocol):

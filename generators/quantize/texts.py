@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights
-from generators.quantize.calibrate import Progress
-from generators.quantize.options import Quantization
-from generators.quantize.refusals import check_finite, check_tensor
-from generators.reference.cache import KvCache
-from generators.reference.floats import encode, forward
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.quantize.calibrate import Progress
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.refusals import check_finite, check_tensor
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import encode, forward
 
 KEPT_BYTES = 1 << 30
 """Memory for the tensors of texts (bytes); of larger models some texts, or places, are kept."""
@@ -28,7 +28,7 @@ class SampledTexts:
     """[count, length]."""
     tensors: dict[str, Floats]
     """Each tensor of the model, [count * length, columns], one text behind the other, by name as in
-    :func:`generators.reference.floats.forward`; scores and probabilities are left out."""
+    :func:`celosia.generators.reference.floats.forward`; scores and probabilities are left out."""
     largest: dict[str, float]
     """The largest magnitude of each tensor over all texts, those that are not kept among them."""
     sources: tuple[int, ...] = ()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 
 @dataclass

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Weights
-from generators.reference.cache import KvCache
-from generators.reference.floats import encode, forward
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Weights
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import encode, forward
 
 
 class FloatText:
@@ -18,7 +18,7 @@ class FloatText:
     def begin(self, tokens: list[int]) -> int:
         """Return the token behind a prompt, or the first one of the answer to a source.
 
-        Raises :class:`InputError` as :func:`generators.reference.floats.forward`.
+        Raises :class:`InputError` as :func:`celosia.generators.reference.floats.forward`.
         """
         self._cache = KvCache()
         if not self._model.source_layers:

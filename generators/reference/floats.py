@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arch.errors import InputError
-from arch.functions import FUNCTIONS
-from generators.frontend.description import ACTIVATIONS, ModelDescription
-from generators.frontend.embedding import given
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights
-from generators.network import (
+from celosia.arch.errors import InputError
+from celosia.arch.functions import FUNCTIONS
+from celosia.generators.frontend.description import ACTIVATIONS, ModelDescription
+from celosia.generators.frontend.embedding import given
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph.network import (
     Attention,
     Convert,
     Description,
@@ -31,10 +31,10 @@ from generators.network import (
     Value,
     network,
 )
-from generators.reference.cache import KvCache
+from celosia.generators.reference.cache import KvCache
 
 FUNCTION_NAMES = {name: name for name in ACTIVATIONS} | {"gelu": "gelu_erf"}
-"""The name in :data:`arch.functions.FUNCTIONS` of each activation of a description."""
+"""The name in :data:`celosia.arch.functions.FUNCTIONS` of each activation of a description."""
 
 
 def forward(

@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from arch.errors import InputError
-from arch.formats import OPERAND_BITS
-from generators.graph import Decoder, IntegerGraph, QuantizedModel, SourceEncoder
-from generators.network import Home
-from generators.operations import (
+from celosia.arch.errors import InputError
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.graph.network import Home
+from celosia.generators.graph.operations import (
     Attention,
     Convert,
     Embedding,
@@ -36,18 +35,19 @@ from generators.operations import (
     Pool,
     Rotary,
 )
-from generators.reference.cache import KvCache
-from generators.reference.floats import check_tokens
-from generators.tensors import WIDE, Ints, Rescale, Tensor
-from sim import blocks
-from sim.matmul import multiply, multiply_wide
-from sim.norm import normalize, row_factors
-from sim.pairs import BITS, score_sums, upper
-from sim.polynomial import evaluate_table
-from sim.requantize import requantize, saturate16, times_factor
-from sim.rotary import rotate, times
-from sim.softmax import row_weights, softmax
-from sim.table import lookup
+from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel, SourceEncoder
+from celosia.generators.graph.tensors import WIDE, Ints, Rescale, Tensor
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import check_tokens
+from celosia.sim import blocks
+from celosia.sim.matmul import multiply, multiply_wide
+from celosia.sim.norm import normalize, row_factors
+from celosia.sim.pairs import BITS, score_sums, upper
+from celosia.sim.polynomial import evaluate_table
+from celosia.sim.requantize import requantize, saturate16, times_factor
+from celosia.sim.rotary import rotate, times
+from celosia.sim.softmax import row_weights, softmax
+from celosia.sim.table import lookup
 
 
 def evaluate(

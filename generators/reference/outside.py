@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from arch.errors import InputError
-from arch.packages import library
-from generators.frontend.host import Array
-from generators.frontend.hugging_face_folder import Folder
-from generators.frontend.hugging_face_pair import PAIR_FAMILIES
-from generators.frontend.onnx.importer import read_graph
-from generators.frontend.text_families import TEXT_FAMILIES
+from celosia.arch.errors import InputError
+from celosia.arch.packages import library
+from celosia.generators.frontend.host_steps import Array
+from celosia.generators.frontend.hugging_face_folder import Folder
+from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES
+from celosia.generators.frontend.onnx.importer import read_graph
+from celosia.generators.frontend.text_families import TEXT_FAMILIES
 
 _OUTPUTS = (
     *("logits", "prediction_logits", "image_embeds", "last_hidden_state"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 from amaranth.hdl import Shape
 from amaranth.lib import data, stream, wiring
 
-from arch.config import Config
-from generators.verilog.names import free_name
+from celosia.arch.config import Config
+from celosia.generators.verilog.names import free_name
 
 _IMPLICIT = {
     "clk": "clock; everything happens at its rising edge",

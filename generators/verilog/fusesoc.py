@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from arch.config import Config
+from celosia.arch.config import Config
 
 VERSION = "0.1.0"
 """Version of a generated core."""

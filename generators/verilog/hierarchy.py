@@ -1,9 +1,9 @@
 """From a component to RTLIL with one module per distinct component.
 
 Amaranth's conversion of a design gives every instance a module, without the ports that this
-instance leaves unused. Here Amaranth converts each distinct :class:`hdl.component.Component` by
-itself, with all ports of its signature, and an instance of its module stands for it in what is
-around it.
+instance leaves unused. Here Amaranth converts each distinct
+:class:`celosia.hdl.component.Component` by itself, with all ports of its signature, and an instance
+of its module stands for it in what is around it.
 """
 
 import gc
@@ -18,9 +18,9 @@ from amaranth.back import rtlil
 from amaranth.hdl import ClockSignal, Elaboratable, Instance, ResetSignal, Value
 from amaranth.lib.wiring import Component, In
 
-from arch.config import Config
-from generators.verilog.describe import parameters
-from generators.verilog.rtlil import tidy
+from celosia.arch.config import Config
+from celosia.generators.verilog.describe import parameters
+from celosia.generators.verilog.rtlil import tidy
 
 
 @dataclass
@@ -58,7 +58,7 @@ _INPUT = re.compile(r"^  wire .*\binput \d+ +\\(\S+)$", re.MULTILINE)
 
 
 class _Hierarchy:
-    """A platform (:class:`hdl.component.Placer`) on which instances stand for components.
+    """A platform (:class:`celosia.hdl.component.Placer`) on which instances stand for components.
 
     ``sources`` are the modules so far, children before parents.
     """

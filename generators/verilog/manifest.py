@@ -6,15 +6,15 @@ from typing import Any
 
 from amaranth.lib.wiring import Component
 
-from arch.config import Config
-from arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
-from arch.registers import REGISTER_MAP
-from generators.verilog.describe import ports, summary
-from hdl.accelerator import Accelerator
-from hdl.bus.axi4_lite import ADDR_WIDTH
-from hdl.bus.control import CONTROL_PREFIXES, ControlledAccelerator
-from hdl.bus_accelerator import PREFIXES, BusAccelerator
-from hdl.micro.machine import MicroMachine
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
+from celosia.arch.registers import REGISTER_MAP
+from celosia.generators.verilog.describe import ports, summary
+from celosia.hdl.accelerator import Accelerator
+from celosia.hdl.bus.axi4_lite import ADDR_WIDTH
+from celosia.hdl.bus.control import CONTROL_PREFIXES, ControlledAccelerator
+from celosia.hdl.bus_accelerator import PREFIXES, BusAccelerator
+from celosia.hdl.micro.machine import MicroMachine
 
 
 def manifest(component: Component, name: str, config: Config) -> str:

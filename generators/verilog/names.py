@@ -4,7 +4,7 @@ import re
 
 from amaranth.lib.wiring import Component
 
-from arch.errors import InputError
+from celosia.arch.errors import InputError
 
 KEYWORDS = frozenset(
     [

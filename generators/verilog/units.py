@@ -4,37 +4,37 @@ from collections.abc import Callable
 
 from amaranth.lib.wiring import Component
 
-from arch.config import Config
-from arch.errors import check_known
-from arch.sparse import ENTRY_WIDTH
-from hdl.arithmetic.reciprocal import Reciprocal, ReciprocalSqrt
-from hdl.arithmetic.requantize import Requantizer
-from hdl.bus.axi4 import Axi4Bridge
-from hdl.bus.axi4_lite import Axi4LiteControl
-from hdl.bus.bus import BusAddress
-from hdl.bus.control import CONTROLS, ControlledAccelerator
-from hdl.bus.wishbone import WishboneBridge
-from hdl.bus.wishbone_control import WishboneControl
-from hdl.bus_accelerator import BRIDGES, BusAccelerator
-from hdl.control.dispatch import Dispatch
-from hdl.control.sequencer import Sequencer
-from hdl.functions.addnorm import AddNormUnit
-from hdl.functions.argmax import ArgmaxUnit
-from hdl.functions.function_table import FunctionTable
-from hdl.functions.rotary import RotaryUnit
-from hdl.functions.softmax import SoftmaxUnit
-from hdl.functions.table import LookupTable
-from hdl.machine import machine_component
-from hdl.matrix.decoder import WeightDecoder
-from hdl.matrix.matrix import MatrixEngine
-from hdl.matrix.systolic import SystolicArray
-from hdl.matrix.tree import TreeArray
-from hdl.memory.accumulator import AccumulatorMemory
-from hdl.memory.load import LoadEngine
-from hdl.memory.scratchpad import Scratchpad
-from hdl.memory.store import StoreEngine
-from hdl.sparse.sparse import SparseUnit
-from hdl.vector.vector import VectorEngine
+from celosia.arch.config import Config
+from celosia.arch.errors import check_known
+from celosia.arch.sparse import ENTRY_WIDTH
+from celosia.hdl.arithmetic.reciprocal import Reciprocal, ReciprocalSqrt
+from celosia.hdl.arithmetic.requantize import Requantizer
+from celosia.hdl.bus.axi4 import Axi4Bridge
+from celosia.hdl.bus.axi4_lite import Axi4LiteControl
+from celosia.hdl.bus.bus import BusAddress
+from celosia.hdl.bus.control import CONTROLS, ControlledAccelerator
+from celosia.hdl.bus.wishbone import WishboneBridge
+from celosia.hdl.bus.wishbone_control import WishboneControl
+from celosia.hdl.bus_accelerator import BRIDGES, BusAccelerator
+from celosia.hdl.control.dispatch import Dispatch
+from celosia.hdl.control.sequencer import Sequencer
+from celosia.hdl.functions.addnorm import AddNormUnit
+from celosia.hdl.functions.argmax import ArgmaxUnit
+from celosia.hdl.functions.function_table import FunctionTable
+from celosia.hdl.functions.rotary import RotaryUnit
+from celosia.hdl.functions.softmax import SoftmaxUnit
+from celosia.hdl.functions.table import LookupTable
+from celosia.hdl.machine import machine_component
+from celosia.hdl.matrix.decoder import WeightDecoder
+from celosia.hdl.matrix.matrix import MatrixEngine
+from celosia.hdl.matrix.systolic import SystolicArray
+from celosia.hdl.matrix.tree import TreeArray
+from celosia.hdl.memory.accumulator import AccumulatorMemory
+from celosia.hdl.memory.load import LoadEngine
+from celosia.hdl.memory.scratchpad import Scratchpad
+from celosia.hdl.memory.store import StoreEngine
+from celosia.hdl.sparse.sparse import SparseUnit
+from celosia.hdl.vector.vector import VectorEngine
 
 RECIPROCAL_WIDTH = 32
 """Width of the operand of a reciprocal generated alone (bits)."""

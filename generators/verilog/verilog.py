@@ -7,11 +7,11 @@ import textwrap
 
 from amaranth.lib.wiring import Component
 
-from arch.errors import RunError
-from generators.verilog.describe import configuration, groups, meanings, summary
-from generators.verilog.hierarchy import ModuleSource, distinct_modules
-from generators.verilog.module_text import ModuleText
-from generators.verilog.names import check_module_name, check_top_name, without_keywords
+from celosia.arch.errors import RunError
+from celosia.generators.verilog.describe import configuration, groups, meanings, summary
+from celosia.generators.verilog.hierarchy import ModuleSource, distinct_modules
+from celosia.generators.verilog.module_text import ModuleText
+from celosia.generators.verilog.names import check_module_name, check_top_name, without_keywords
 
 _SCRIPT = """\
 read_rtlil <<rtlil

@@ -5,9 +5,9 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from arch.functions import OCTAVE_FRACTION, OCTAVE_LIMIT, OCTAVE_MANTISSA, octave_table
-from hdl.component import Component
-from hdl.stream.pipeline import delay
+from celosia.arch.functions import OCTAVE_FRACTION, OCTAVE_LIMIT, OCTAVE_MANTISSA, octave_table
+from celosia.hdl.component import Component
+from celosia.hdl.stream.pipeline import delay
 
 EXPONENTIAL_LATENCY = 2
 """Enabled cycles from a distance to its weight."""
@@ -20,9 +20,9 @@ SHIFT_WIDTH = exact_log2(OCTAVE_LIMIT)
 class OctaveExponential(Component):
     """``2**(-distance / 256)`` about ``mantissa * 2**(-16 - shift)``.
 
-    Both are :func:`sim.exponential.octave_exponential`'s, bit for bit: a table of 256 mantissas
-    rounded to Q1.16, and the whole octaves; 0 from 32 octaves on, and where ``keep`` is 0.
-    The relative error of a mantissa is at most ``2**-16``.
+    Both are :func:`celosia.sim.exponential.octave_exponential`'s, bit for bit: a table of 256
+    mantissas rounded to Q1.16, and the whole octaves; 0 from 32 octaves on, and where ``keep`` is
+    0. The relative error of a mantissa is at most ``2**-16``.
 
     Latency is ``EXPONENTIAL_LATENCY`` cycles in which ``en`` is 1 (all registers hold in the
     others), throughput one distance per such cycle.

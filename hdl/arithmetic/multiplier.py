@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.errors import InputError
-from hdl.component import Component
-from hdl.stream.pipeline import data_register
+from celosia.arch.errors import InputError
+from celosia.hdl.component import Component
+from celosia.hdl.stream.pipeline import data_register
 
 HARDWARE_WIDTH = 18
 """Width of the signed operands of a hardware multiplier (bits)."""
@@ -21,9 +21,9 @@ class Multiplier(Component):
     comes out within two cycles of it is stale.
 
     A module of its own, without parameters, so that a build for a device with multipliers that have
-    these registers can put one in its place (``fpga.multipliers``); this is its meaning. ``width``
-    is that of ``a`` and, without ``b_width``, of ``b`` (bits). Raises :class:`InputError` where one
-    is not a positive integer, or where both ``gating`` and ``stalling`` are asked for.
+    these registers can put one in its place (``celosia.fpga.multipliers``); this is its meaning.
+    ``width`` is that of ``a`` and, without ``b_width``, of ``b`` (bits). Raises :class:`InputError`
+    where one is not a positive integer, or where both ``gating`` and ``stalling`` are asked for.
     """
 
     def __init__(

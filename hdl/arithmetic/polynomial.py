@@ -5,9 +5,9 @@ from amaranth.lib import data
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from arch.polynomial import Polynomial
-from hdl.arithmetic.multiplier import multiply
-from hdl.component import Component
+from celosia.arch.polynomial import Polynomial
+from celosia.hdl.arithmetic.multiplier import multiply
+from celosia.hdl.component import Component
 
 POLYNOMIAL_LATENCY = 6
 """Enabled cycles from an operand to its result."""

@@ -4,16 +4,16 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from arch.errors import InputError
-from arch.polynomial import (
+from celosia.arch.errors import InputError
+from celosia.arch.polynomial import (
     FRACTION_WIDTH,
     MANTISSA_WIDTH,
     Polynomial,
     reciprocal_polynomial,
     rsqrt_polynomial,
 )
-from hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, PiecewisePolynomial
-from hdl.component import Component
+from celosia.hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, PiecewisePolynomial
+from celosia.hdl.component import Component
 
 EXPONENT_WIDTH = 8
 """Width of the signed exponent of a result (bits)."""
@@ -141,10 +141,10 @@ class _Inverse(Component):
 class Reciprocal(_Inverse):
     """``1 / x`` about ``mantissa * 2**exponent`` for an integer of ``width`` bits.
 
-    ``mantissa`` and ``exponent`` are :func:`sim.reciprocal.reciprocal`'s, bit for bit: ``2**17``
-    by the normalized operand, rounded by the polynomial; where that gives ``2**17``, half of it
-    and an exponent one larger. The relative error is at most ``1.13 * 2**-17``; powers of two are
-    exact; 0 gives 0.
+    ``mantissa`` and ``exponent`` are :func:`celosia.sim.reciprocal.reciprocal`'s, bit for bit:
+    ``2**17`` by the normalized operand, rounded by the polynomial; where that gives ``2**17``, half
+    of it and an exponent one larger. The relative error is at most ``1.13 * 2**-17``; powers of two
+    are exact; 0 gives 0.
 
     ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles in which ``en`` is 1 (all registers
     hold in the others), throughput one operand per such cycle; ``valid_o`` follows ``valid_i``.
@@ -158,7 +158,8 @@ class Reciprocal(_Inverse):
 class ReciprocalSqrt(_Inverse):
     """``1 / sqrt(x)`` about ``mantissa * 2**exponent`` for an integer of ``width`` bits.
 
-    As :class:`Reciprocal`, with :func:`sim.reciprocal.rsqrt`'s integers; powers of four are exact.
+    As :class:`Reciprocal`, with :func:`celosia.sim.reciprocal.rsqrt`'s integers; powers of four are
+    exact.
     """
 
     def __init__(self, width: int):

@@ -4,10 +4,10 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.errors import InputError
-from hdl.arithmetic.multiplier import multiply
-from hdl.component import Component
-from hdl.stream.pipeline import data_register, delay
+from celosia.arch.errors import InputError
+from celosia.hdl.arithmetic.multiplier import multiply
+from celosia.hdl.component import Component
+from celosia.hdl.stream.pipeline import data_register, delay
 
 LOST_BITS = 8
 """Bits below a quotient that are looked at together (bits)."""

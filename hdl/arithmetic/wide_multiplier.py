@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
+from celosia.hdl.component import Component
 
 
 class HalfProducts(Component):
@@ -14,7 +14,7 @@ class HalfProducts(Component):
     not; ``left`` that of a's upper and b's lower half, ``right`` of the others. No register follows
     the reset.
 
-    A module of its own for the same reason as ``hdl.arithmetic.multiplier.Multiplier``.
+    A module of its own for the same reason as ``celosia.hdl.arithmetic.multiplier.Multiplier``.
     """
 
     def __init__(self) -> None:

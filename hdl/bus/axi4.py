@@ -7,12 +7,12 @@ from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.tables import read_table
-from hdl.bus.bus import BusAddress
-from hdl.component import Component
-from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
-from hdl.stream.slice import RegisterSlice
+from celosia.arch.config import Config
+from celosia.arch.tables import read_table
+from celosia.hdl.bus.bus import BusAddress
+from celosia.hdl.component import Component
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
+from celosia.hdl.stream.slice import RegisterSlice
 
 BURSTS_AHEAD = 16
 """Written bursts whose data may be in flight."""

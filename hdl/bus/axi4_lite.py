@@ -6,9 +6,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
-from arch.tables import read_table
-from hdl.component import Component
-from hdl.ports import HostPort
+from celosia.arch.tables import read_table
+from celosia.hdl.component import Component
+from celosia.hdl.ports import HostPort
 
 ADDR_WIDTH = 10
 """Width of a register's byte address (bits)."""

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Value
 
-from arch.config import Config
-from arch.errors import InputError
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
 
 MAX_WIDTH = 64
 """Widest address of a bus (bits)."""

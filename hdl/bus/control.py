@@ -3,10 +3,10 @@
 from amaranth.hdl import Module
 from amaranth.lib.wiring import Out, connect, flipped
 
-from arch.errors import check_known
-from hdl.bus.axi4_lite import Axi4LiteControl
-from hdl.bus.wishbone_control import WishboneControl
-from hdl.component import Component
+from celosia.arch.errors import check_known
+from celosia.hdl.bus.axi4_lite import Axi4LiteControl
+from celosia.hdl.bus.wishbone_control import WishboneControl
+from celosia.hdl.component import Component
 
 CONTROLS = {"axi4-lite": Axi4LiteControl, "wishbone": WishboneControl}
 """The bridge to each bus of the host port."""
@@ -18,11 +18,11 @@ CONTROL_PREFIXES = {"axi4-lite": "s_axil_", "wishbone": "wbs_"}
 class ControlledAccelerator(Component):
     """A Transformer accelerator of some configuration, with its host port behind a standard bus.
 
-    Register n of ``arch.registers`` is the word at byte 4n. ``accelerator`` is
-    :class:`hdl.accelerator.Accelerator` or :class:`hdl.bus_accelerator.BusAccelerator`, whose other
-    ports are as they are there. The signals of the bus (``axi4-lite`` or ``wishbone``) are those of
-    :class:`Axi4LiteControl` or :class:`WishboneControl`, where
-    their timing is.
+    Register n of ``celosia.arch.registers`` is the word at byte 4n. ``accelerator`` is
+    :class:`celosia.hdl.accelerator.Accelerator` or
+    :class:`celosia.hdl.bus_accelerator.BusAccelerator`, whose other ports are as they are there.
+    The signals of the bus (``axi4-lite`` or ``wishbone``) are those of :class:`Axi4LiteControl` or
+    :class:`WishboneControl`, where their timing is.
 
     Raises :class:`InputError` where the bus is unknown.
     """

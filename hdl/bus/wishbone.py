@@ -7,12 +7,12 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.tables import read_table
-from hdl.bus.bus import BusAddress
-from hdl.component import Component
-from hdl.ports import MemoryReadPort, MemoryWritePort
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.tables import read_table
+from celosia.hdl.bus.bus import BusAddress
+from celosia.hdl.component import Component
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone"]
 """The meaning of each Wishbone signal."""

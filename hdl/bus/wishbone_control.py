@@ -5,10 +5,10 @@ from pathlib import Path
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.tables import read_table
-from hdl.bus.axi4_lite import ADDR_WIDTH
-from hdl.component import Component
-from hdl.ports import HostPort
+from celosia.arch.tables import read_table
+from celosia.hdl.bus.axi4_lite import ADDR_WIDTH
+from celosia.hdl.component import Component
+from celosia.hdl.ports import HostPort
 
 PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone-control"]
 """The meaning of each Wishbone signal."""

@@ -3,8 +3,8 @@
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.isa import Engine
-from hdl.component import Component
+from celosia.arch.isa import Engine
+from celosia.hdl.component import Component
 
 
 class ArrayAccount(Component):

@@ -7,10 +7,10 @@ from operator import or_
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.registers import COUNTER_WIDTH
-from hdl.component import Component
-from hdl.memory.ram import Ram
-from hdl.stream.pipeline import delay
+from celosia.arch.registers import COUNTER_WIDTH
+from celosia.hdl.component import Component
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.stream.pipeline import delay
 
 
 class Counters(Component):

@@ -5,13 +5,13 @@ from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out, connect
 
-from arch.config import Config
-from arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, MAX_TOKENS, MAX_WORDS, Engine
-from hdl.component import Component
-from hdl.memory.protected import error_port, gather
-from hdl.ports import WORD, command_layout
-from hdl.stream.pipeline import KEPT, data_register, delay
-from hdl.stream.slice import RegisterSlice
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, MAX_TOKENS, MAX_WORDS, Engine
+from celosia.hdl.component import Component
+from celosia.hdl.memory.protected import error_port, gather
+from celosia.hdl.ports import WORD, command_layout
+from celosia.hdl.stream.pipeline import KEPT, data_register, delay
+from celosia.hdl.stream.slice import RegisterSlice
 
 STORED = 48
 """Bits of a command that have places in a memory of their own, as commands spread widely (bits)."""

@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.isa import COUNT_WIDTH, LOOP_LEVELS
-from hdl.component import Component
+from celosia.arch.isa import COUNT_WIDTH, LOOP_LEVELS
+from celosia.hdl.component import Component
 
 
 class Loops(Component):

@@ -3,8 +3,8 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.registers import CAUSE_WIDTH, CONTROL_ABORT, CONTROL_FORGET, CONTROL_START, Cause
-from hdl.component import Component
+from celosia.arch.registers import CAUSE_WIDTH, CONTROL_ABORT, CONTROL_FORGET, CONTROL_START, Cause
+from celosia.hdl.component import Component
 
 _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 
@@ -15,10 +15,10 @@ class Outcome(Component):
     ``control`` is what the host writes with ``control_en``. A run that is asked for begins with
     ``start``, for one cycle, where ``recovered`` says that the core may; if not, it is kept until
     then. It is over when ``working`` is 0, or stopped by the first of ``faults``, a bit for each
-    :class:`arch.registers.Cause`, and by an abort of the host: both give ``abort``. Where the
-    program counter is ``outside`` the program no run begins. SILENCE also ends the wait of a run
-    that has not begun, and ``busy`` no longer counts that the core is not recovered: it falls after
-    every start.
+    :class:`celosia.arch.registers.Cause`, and by an abort of the host: both give ``abort``. Where
+    the program counter is ``outside`` the program no run begins. SILENCE also ends the wait of a
+    run that has not begun, and ``busy`` no longer counts that the core is not recovered: it falls
+    after every start.
 
     ``interrupt`` keeps that a run has ended, or was stopped, until ``take`` has the bit;
     ``irq`` is 1 where one of those is in ``enable``.

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
+from celosia.hdl.component import Component
 
 FLUSH = 32
 """Cycles for which the core is reset: more than any pipeline has whose registers have no reset; and
@@ -14,10 +14,10 @@ class Recovery(Component):
     """Cuts the core off from external memory, resets it, clears memories, awaits what is owed.
 
     It does all of that after ``abort``, and all but the first after its own reset. ``close`` and
-    ``closed``, ``owed`` are those of :class:`hdl.memory.guard.MemoryGuard`; ``clear`` resets the
-    core for ``FLUSH`` cycles. With ``scrub``, ``scrub_addr`` then goes through ``depth`` addresses,
-    at least ``FLUSH``. ``idle`` where a run may begin: ``FLUSH + depth + 3`` cycles after
-    ``abort``, if memory owes nothing.
+    ``closed``, ``owed`` are those of :class:`celosia.hdl.memory.guard.MemoryGuard`; ``clear``
+    resets the core for ``FLUSH`` cycles. With ``scrub``, ``scrub_addr`` then goes through ``depth``
+    addresses, at least ``FLUSH``. ``idle`` where a run may begin: ``FLUSH + depth + 3`` cycles
+    after ``abort``, if memory owes nothing.
     """
 
     def __init__(self, depth: int):

@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import (
+from celosia.arch.config import Config
+from celosia.arch.isa import (
     COUNT_WIDTH,
     DEFINITIONS,
     IMMEDIATE_WIDTH,
@@ -16,14 +16,14 @@ from arch.isa import (
     Engine,
     Opcode,
 )
-from arch.protection import LEVELS
-from arch.registers import CAUSE_WIDTH, Cause
-from hdl.component import Component
-from hdl.control.loops import Loops
-from hdl.memory.late_ram import LateRam
-from hdl.memory.protected import error_port, errors_of, gather, protected_ram
-from hdl.memory.ram import Ram
-from hdl.ports import WORD
+from celosia.arch.protection import LEVELS
+from celosia.arch.registers import CAUSE_WIDTH, Cause
+from celosia.hdl.component import Component
+from celosia.hdl.control.loops import Loops
+from celosia.hdl.memory.late_ram import LateRam
+from celosia.hdl.memory.protected import error_port, errors_of, gather, protected_ram
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.ports import WORD
 
 
 class Action(enum.Enum, shape=unsigned(3)):
@@ -98,7 +98,7 @@ class Sequencer(Component):
     acted. Register 0 is a word of memory that ``scrub`` sets to 0, in a cycle without
     ``register_en``. The program and the registers are written through ``program`` and ``register``
     while nothing runs; a register holds its value from run to run. With ``program`` at ``correct``
-    a word that is not as it was written takes one cycle more (``hdl.memory.late_ram``).
+    a word that is not as it was written takes one cycle more (``celosia.hdl.memory.late_ram``).
     """
 
     def __init__(self, config: Config):

@@ -3,8 +3,8 @@
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
-from hdl.ports import ThermalPort
+from celosia.hdl.component import Component
+from celosia.hdl.ports import ThermalPort
 
 
 class Throttle(Component):

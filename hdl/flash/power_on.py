@@ -7,10 +7,10 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from arch.flash import ADDR_WIDTH
-from arch.link import ANSWER_HEADER, REQUEST_SYNC
-from arch.link import CRC_BYTES as ANSWER_CRC_BYTES
-from arch.power_on import (
+from celosia.arch.flash import ADDR_WIDTH
+from celosia.arch.link import ANSWER_HEADER, REQUEST_SYNC
+from celosia.arch.link import CRC_BYTES as ANSWER_CRC_BYTES
+from celosia.arch.power_on import (
     CRC_BYTES,
     ENTRIES,
     ENTRY_BYTES,
@@ -21,11 +21,11 @@ from arch.power_on import (
     Op,
     Refusal,
 )
-from hdl.component import Component
-from hdl.flash.reader import READ
-from hdl.link.executor import STATUS_WIDTH
-from hdl.link.uart import RECEIVED
-from hdl.stream.flow import Flow
+from celosia.hdl.component import Component
+from celosia.hdl.flash.reader import READ
+from celosia.hdl.link.executor import STATUS_WIDTH
+from celosia.hdl.link.uart import RECEIVED
+from celosia.hdl.stream.flow import Flow
 
 _LINE = 32
 _STATES = {
@@ -42,7 +42,7 @@ _LETTERS = b"".join(line.ljust(_LINE, b"\0") for line in REFUSALS.values())
 
 
 class PowerOn(Component):
-    """Does what the image of ``arch.power_on`` at an address of the flash says.
+    """Does what the image of ``celosia.arch.power_on`` at an address of the flash says.
 
     The image is read twice: first all of it for its CRC-32, and only where that is right once more,
     record by record, so that nothing runs of an image that is not whole. ``o_read`` asks the
@@ -50,7 +50,7 @@ class PowerOn(Component):
     host link, ``i_answer`` takes its answers, and ``status`` is STATUS as the link read it last.
     ``o`` is text for the serial line. All of that is so while ``active``; afterwards the link is
     the host's. ``refused`` is 1 after an image that was not gone on with; the line of
-    ``arch.power_on.REFUSALS`` is sent then.
+    ``celosia.arch.power_on.REFUSALS`` is sent then.
 
     STATUS must be that of a run at the latest ``RECORD_HEADER`` bytes of the flash after the answer
     to the request that started it.

@@ -6,9 +6,9 @@ from amaranth.hdl import Cat, Const, Module, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.errors import InputError
-from arch.flash import ADDR_WIDTH, READS, WAITED, FlashChip, FlashStep, start_up
-from hdl.component import Component
+from celosia.arch.errors import InputError
+from celosia.arch.flash import ADDR_WIDTH, READS, WAITED, FlashChip, FlashStep, start_up
+from celosia.hdl.component import Component
 
 READ = data.StructLayout({"addr": unsigned(ADDR_WIDTH), "last": unsigned(ADDR_WIDTH)})
 """Request for ``last + 1`` bytes from byte address ``addr`` on."""
@@ -53,11 +53,10 @@ class FlashReader(Component):
 
     ``i`` says what to read, and ``o`` brings the bytes in order; while nobody takes one the flash's
     clock stands still. A byte takes ``16 * half / lanes`` cycles, one more where ``half`` is 1, the
-    first some ``80 * half`` more; ``half`` is that of :class:`arch.flash.FlashTiming` at ``clock``
-    Hz.
-    The next request is taken after the last byte and the chip's rest. At first come the commands
-    of :func:`arch.flash.start_up`: an iCE40 leaves the flash in power-down, and whoever used it
-    before may have left it in another mode.
+    first some ``80 * half`` more; ``half`` is that of :class:`celosia.arch.flash.FlashTiming` at
+    ``clock`` Hz. The next request is taken after the last byte and the chip's rest. At first come
+    the commands of :func:`celosia.arch.flash.start_up`: an iCE40 leaves the flash in power-down,
+    and whoever used it before may have left it in another mode.
 
     Commands are those of the data sheets of W25Q128JV and IS25LP128F: Fast Read with one lane, Fast
     Read Quad Output with four, for which the chip's bit QE must be set. A data line is looked at

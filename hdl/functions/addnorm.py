@@ -6,16 +6,16 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.errors import InputError
-from arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
-from arch.polynomial import MANTISSA_WIDTH
-from hdl.arithmetic.multiplier import multiply
-from hdl.component import Component
-from hdl.functions.row_queue import ROW_LATENCY, RowQueue
-from hdl.functions.row_statistics import RowStatistics
-from hdl.memory.protected import error_port, errors_of, gather
-from hdl.stream.credits import CreditQueue
-from hdl.stream.pipeline import delay
+from celosia.arch.errors import InputError
+from celosia.arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
+from celosia.arch.polynomial import MANTISSA_WIDTH
+from celosia.hdl.arithmetic.multiplier import multiply
+from celosia.hdl.component import Component
+from celosia.hdl.functions.row_queue import ROW_LATENCY, RowQueue
+from celosia.hdl.functions.row_statistics import RowStatistics
+from celosia.hdl.memory.protected import error_port, errors_of, gather
+from celosia.hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.pipeline import delay
 
 SCALE_LATENCY = 2
 """Cycles from an element to its product with the row's length."""
@@ -120,9 +120,9 @@ class AddNormUnit(Component):
 
     Output streams, beat for beat in the input's order, with its ``mask`` and ``last``: ``o_sum``
     the row ``s``, 0 where the mask is 0; ``o`` the normalized ``value``, 32 bits with 16 of them
-    fraction, undefined where the mask is 0. Bit for bit ``sim.norm.normalize``: integers are
-    exact up to the variance; its inverse root has 17 bits; the value is rounded to nearest, ties
-    up. Its size is at most the root of ``n``, and 0 where variance and ``eps`` are 0.
+    fraction, undefined where the mask is 0. Bit for bit ``celosia.sim.norm.normalize``: integers
+    are exact up to the variance; its inverse root has 17 bits; the value is rounded to nearest,
+    ties up. Its size is at most the root of ``n``, and 0 where variance and ``eps`` are 0.
 
     Throughput is one beat per cycle on all streams, whatever the rows' lengths: short rows follow
     each other through the pipelined statistics. A row's first value comes ``latency`` cycles after

@@ -5,10 +5,10 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from arch.errors import InputError
-from arch.isa import COLUMN_WIDTH
-from hdl.component import Component
-from hdl.stream.pipeline import delay
+from celosia.arch.errors import InputError
+from celosia.arch.isa import COLUMN_WIDTH
+from celosia.hdl.component import Component
+from celosia.hdl.stream.pipeline import delay
 
 LOWEST = -(1 << 15)
 """The smallest element, which is larger than none."""

@@ -5,19 +5,19 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from arch.functions import TABLE_ENTRIES
-from arch.polynomial import (
+from celosia.arch.functions import TABLE_ENTRIES
+from celosia.arch.polynomial import (
     FUNCTION_SEGMENTS,
     FUNCTION_T_WIDTH,
     FUNCTION_WIDTH,
     GUARD_WIDTH,
     SLOPE_BITS,
 )
-from hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, horner
-from hdl.component import Component
-from hdl.functions.table import table_write_signature
-from hdl.memory.protected import error_port, errors_of, gather, protected_ram
-from hdl.stream.pipeline import delay
+from celosia.hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, horner
+from celosia.hdl.component import Component
+from celosia.hdl.functions.table import table_write_signature
+from celosia.hdl.memory.protected import error_port, errors_of, gather, protected_ram
+from celosia.hdl.stream.pipeline import delay
 
 ROW_BYTES = TABLE_ENTRIES // FUNCTION_SEGMENTS
 """Bytes of a segment's coefficients (bytes)."""
@@ -93,13 +93,14 @@ class FunctionLane(Component):
 class FunctionTable(Component):
     """``slots`` tables of 256 bytes, looked up or taken for polynomials: equation (17).
 
-    With ``polynomial`` at 0, ``value[lane]`` is as in :class:`hdl.functions.table.LookupTable`,
-    entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles with ``en`` at 1 later.
-    With ``polynomial`` at 1, ``result[lane]`` is the function of the 16-bit ``index[lane]`` whose
-    coefficients the table is, clamped to ``operand_width`` signed bits, ``latency`` such cycles
-    later. Everything holds still while ``en`` is 0. ``write`` sets an entry in all lanes' copies; a
-    read of its eight neighbours in the cycle of a write is undefined. Throughput is one value per
-    lane and one write in every cycle. Two multipliers a lane.
+    With ``polynomial`` at 0, ``value[lane]`` is as in
+    :class:`celosia.hdl.functions.table.LookupTable`, entry ``index[lane] + 128`` of table ``slot``,
+    ``TABLE_LATENCY`` cycles with ``en`` at 1 later. With ``polynomial`` at 1, ``result[lane]`` is
+    the function of the 16-bit ``index[lane]`` whose coefficients the table is, clamped to
+    ``operand_width`` signed bits, ``latency`` such cycles later. Everything holds still while
+    ``en`` is 0. ``write`` sets an entry in all lanes' copies; a read of its eight neighbours in the
+    cycle of a write is undefined. Throughput is one value per lane and one write in every cycle.
+    Two multipliers a lane.
     """
 
     latency = POLYNOMIAL_LATENCY

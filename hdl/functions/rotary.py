@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.errors import InputError
-from hdl.arithmetic.multiplier import multiply
-from hdl.component import Component
+from celosia.arch.errors import InputError
+from celosia.hdl.arithmetic.multiplier import multiply
+from celosia.hdl.component import Component
 
 ROTARY_FRACTION = 15
 """Fraction bits of a cosine or sine (bits)."""

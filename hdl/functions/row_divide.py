@@ -4,13 +4,13 @@ from amaranth.hdl import Module, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION
-from arch.polynomial import MANTISSA_WIDTH
-from hdl.arithmetic.exponential import SHIFT_WIDTH
-from hdl.arithmetic.multiplier import multiply
-from hdl.component import Component
-from hdl.stream.credits import CreditQueue
-from hdl.stream.pipeline import data_register, delay
+from celosia.arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION
+from celosia.arch.polynomial import MANTISSA_WIDTH
+from celosia.hdl.arithmetic.exponential import SHIFT_WIDTH
+from celosia.hdl.arithmetic.multiplier import multiply
+from celosia.hdl.component import Component
+from celosia.hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.pipeline import data_register, delay
 
 PROBABILITY_WIDTH = PROBABILITY_FRACTION + 1
 """Width of a probability, which may be 1 (bits)."""

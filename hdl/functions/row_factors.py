@@ -4,12 +4,12 @@ from amaranth.hdl import Module, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from arch.norm import EPS_WIDTH
-from arch.polynomial import MANTISSA_WIDTH
-from hdl.component import Component
-from hdl.functions.addnorm import added, input_layout, output_layout, sum_layout
-from hdl.functions.row_statistics import RowStatistics
-from hdl.stream.flow import Flow
+from celosia.arch.norm import EPS_WIDTH
+from celosia.arch.polynomial import MANTISSA_WIDTH
+from celosia.hdl.component import Component
+from celosia.hdl.functions.addnorm import added, input_layout, output_layout, sum_layout
+from celosia.hdl.functions.row_statistics import RowStatistics
+from celosia.hdl.stream.flow import Flow
 
 RIGHT_WIDTH = 5
 """Width of a factor's shift to the right (bits)."""
@@ -29,11 +29,11 @@ class RowFactors(Component):
     """Add two rows, and give their sum, and the factor that normalizes it, reading the input once.
 
     Input stream ``i``, ``n``, ``add`` and ``eps`` are those of
-    :class:`hdl.functions.addnorm.AddNormUnit`, with its ``rms``. Output streams, beat for beat in
-    the input's order, with its ``mask`` and ``last``: ``o_sum`` the row ``s``, and ``o`` its
-    elements as values of 32 bits; a beat leaves both at once, a cycle after it was taken at the
-    earliest. ``factor`` brings a row's factor ``latency`` cycles after its last beat has left.
-    Bit for bit ``sim.norm.row_factors``. Throughput is one beat per cycle.
+    :class:`celosia.hdl.functions.addnorm.AddNormUnit`, with its ``rms``. Output streams, beat for
+    beat in the input's order, with its ``mask`` and ``last``: ``o_sum`` the row ``s``, and ``o``
+    its elements as values of 32 bits; a beat leaves both at once, a cycle after it was taken at the
+    earliest. ``factor`` brings a row's factor ``latency`` cycles after its last beat has left. Bit
+    for bit ``celosia.sim.norm.row_factors``. Throughput is one beat per cycle.
     """
 
     i: stream.Interface

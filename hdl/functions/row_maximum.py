@@ -7,10 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from hdl.component import Component
-from hdl.functions.row_queue import ROW_LATENCY, RowQueue
-from hdl.memory.protected import error_port, errors_of, gather
-from hdl.stream.pipeline import delay
+from celosia.hdl.component import Component
+from celosia.hdl.functions.row_queue import ROW_LATENCY, RowQueue
+from celosia.hdl.memory.protected import error_port, errors_of, gather
+from celosia.hdl.stream.pipeline import delay
 
 SCORE_WIDTH = 16
 """Width of a score (bits)."""

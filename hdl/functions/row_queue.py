@@ -4,9 +4,9 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
-from hdl.memory.protected import error_port, errors_of, gather, protected_fifo
-from hdl.stream.pipeline import delay
+from celosia.hdl.component import Component
+from celosia.hdl.memory.protected import error_port, errors_of, gather, protected_fifo
+from celosia.hdl.stream.pipeline import delay
 
 ROW_LATENCY = 1
 """Cycles from a row's value to its first beat."""

@@ -8,12 +8,12 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from arch.norm import EPS_WIDTH, VALUE_FRACTION
-from arch.polynomial import MANTISSA_WIDTH
-from hdl.arithmetic.multiplier import multiply
-from hdl.arithmetic.reciprocal import ReciprocalSqrt
-from hdl.component import Component
-from hdl.stream.pipeline import delay
+from celosia.arch.norm import EPS_WIDTH, VALUE_FRACTION
+from celosia.arch.polynomial import MANTISSA_WIDTH
+from celosia.hdl.arithmetic.multiplier import multiply
+from celosia.hdl.arithmetic.reciprocal import ReciprocalSqrt
+from celosia.hdl.component import Component
+from celosia.hdl.stream.pipeline import delay
 
 CHUNK_WIDTH = 17
 """Width of an unsigned factor that an 18x18-bit multiplier takes (bits)."""
@@ -30,7 +30,7 @@ class RowStatistics(Component):
     Output, ``latency`` cycles after a row's last beat: ``valid_o`` is 1 for one cycle with
     ``total``, the sum, and with ``mantissa`` and ``right``: a product with ``mantissa``, shifted
     right by ``right``, is one with the inverse root, in Q.16. The variance is an exact integer
-    and its inverse root ``hdl.arithmetic.reciprocal.ReciprocalSqrt``'s.
+    and its inverse root ``celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt``'s.
 
     Throughput is one beat per cycle, also of rows of one beat; nothing is ever refused.
     """

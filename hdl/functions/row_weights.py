@@ -5,19 +5,19 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION, WEIGHT_FRACTION
-from arch.polynomial import MANTISSA_WIDTH
-from hdl.arithmetic.exponential import EXPONENTIAL_LATENCY, SHIFT_WIDTH, OctaveExponential
-from hdl.arithmetic.reciprocal import Reciprocal
-from hdl.component import Component
-from hdl.functions.row_divide import probability_layout
-from hdl.functions.row_factors import numbered_layout
-from hdl.functions.row_maximum import maximum_layout, reduce, score_layout, strobes
-from hdl.functions.row_queue import ROW_LATENCY, RowQueue
-from hdl.memory.protected import error_port, errors_of, gather
-from hdl.stream.credits import CreditQueue
-from hdl.stream.flow import Flow
-from hdl.stream.pipeline import delay
+from celosia.arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION, WEIGHT_FRACTION
+from celosia.arch.polynomial import MANTISSA_WIDTH
+from celosia.hdl.arithmetic.exponential import EXPONENTIAL_LATENCY, SHIFT_WIDTH, OctaveExponential
+from celosia.hdl.arithmetic.reciprocal import Reciprocal
+from celosia.hdl.component import Component
+from celosia.hdl.functions.row_divide import probability_layout
+from celosia.hdl.functions.row_factors import numbered_layout
+from celosia.hdl.functions.row_maximum import maximum_layout, reduce, score_layout, strobes
+from celosia.hdl.functions.row_queue import ROW_LATENCY, RowQueue
+from celosia.hdl.memory.protected import error_port, errors_of, gather
+from celosia.hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.flow import Flow
+from celosia.hdl.stream.pipeline import delay
 
 ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
 """Exponent of the reciprocal of a sum of 1."""

@@ -4,14 +4,14 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.errors import InputError
-from hdl.component import Component
-from hdl.functions.row_divide import RowDivide, probability_layout
-from hdl.functions.row_factors import numbered_layout
-from hdl.functions.row_maximum import RowMaximum, score_layout
-from hdl.functions.row_weights import DeferredWeights, RowWeights
-from hdl.memory.protected import error_port, errors_of, gather
-from hdl.stream.flow import Flow
+from celosia.arch.errors import InputError
+from celosia.hdl.component import Component
+from celosia.hdl.functions.row_divide import RowDivide, probability_layout
+from celosia.hdl.functions.row_factors import numbered_layout
+from celosia.hdl.functions.row_maximum import RowMaximum, score_layout
+from celosia.hdl.functions.row_weights import DeferredWeights, RowWeights
+from celosia.hdl.memory.protected import error_port, errors_of, gather
+from celosia.hdl.stream.flow import Flow
 
 
 class SoftmaxUnit(Component):
@@ -21,8 +21,8 @@ class SoftmaxUnit(Component):
     ``mask`` one bit per column that takes part (the caller clears those past the row's end),
     ``last`` at the row's last beat. ``o`` brings as many beats: ``p`` in unsigned Q0.24 from 0 to
     ``2**24``, ``mask`` and ``last`` as they entered. A column that does not take part gives 0, a
-    row without any gives all 0. Integers are :func:`sim.softmax.softmax`'s, bit for bit; against
-    float64 they are within ``2**-15`` of 1 for rows up to 512.
+    row without any gives all 0. Integers are :func:`celosia.sim.softmax.softmax`'s, bit for bit;
+    against float64 they are within ``2**-15`` of 1 for rows up to 512.
 
     Rows follow each other without gaps through maximum, weights and division: throughput is one
     beat per cycle for rows of every length, those of one beat too. From the last beat of a row of
@@ -33,8 +33,8 @@ class SoftmaxUnit(Component):
 
     With ``factors`` ``p`` are the weights, a row's largest 1, and ``factor`` brings each row's
     factor by its ``number`` of so many, which ``i`` has at the row's last beat: integers are
-    :func:`sim.softmax.row_weights`'s. ``latency`` is ``ceil_log2(lanes) + 8`` then, and a row's
-    last result comes ``n - 1`` cycles behind its first as before.
+    :func:`celosia.sim.softmax.row_weights`'s. ``latency`` is ``ceil_log2(lanes) + 8`` then, and a
+    row's last result comes ``n - 1`` cycles behind its first as before.
 
     Raises :class:`InputError` where ``lanes`` is not positive or ``max_row`` is not from 1 to
     65,536.

@@ -5,11 +5,11 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from arch.errors import InputError
-from arch.functions import TABLE_ENTRIES
-from hdl.component import Component
-from hdl.memory.protected import error_port, errors_of, gather, protected_ram
-from hdl.stream.pipeline import data_register
+from celosia.arch.errors import InputError
+from celosia.arch.functions import TABLE_ENTRIES
+from celosia.hdl.component import Component
+from celosia.hdl.memory.protected import error_port, errors_of, gather, protected_ram
+from celosia.hdl.stream.pipeline import data_register
 
 TABLE_LATENCY = 2
 """Enabled cycles from an index to its value."""

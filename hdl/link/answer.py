@@ -5,15 +5,15 @@ from amaranth.lib import data, stream
 from amaranth.lib.crc.catalog import CRC16_IBM_3740
 from amaranth.lib.wiring import In, Out
 
-from arch.link import ANSWER_HEADER, ANSWER_SYNC, CRC_BYTES
-from hdl.component import Component
+from celosia.arch.link import ANSWER_HEADER, ANSWER_SYNC, CRC_BYTES
+from celosia.hdl.component import Component
 
 ANSWER = data.StructLayout({"status": unsigned(8), "tag": unsigned(8), "length": unsigned(16)})
 """The header of an answer with a payload of ``length`` bytes."""
 
 
 class AnswerSender(Component):
-    """Sends the answers of ``arch.link``: ``i`` brings a header, then ``i_bytes`` its payload.
+    """Sends answers of ``celosia.arch.link``: ``i`` brings a header, then ``i_bytes`` its payload.
 
     ``o`` offers a frame's bytes one after the other, as fast as they are taken and the payload
     comes; two cycles pass between two frames.

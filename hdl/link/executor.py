@@ -4,13 +4,13 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.link import Command, Identity, Status
-from arch.registers import REGISTER_MAP
-from hdl.component import Component
-from hdl.link.answer import ANSWER
-from hdl.link.request import REQUEST
-from hdl.ports import HostPort, MemoryReadPort, MemoryWritePort
+from celosia.arch.config import Config
+from celosia.arch.link import Command, Identity, Status
+from celosia.arch.registers import REGISTER_MAP
+from celosia.hdl.component import Component
+from celosia.hdl.link.answer import ANSWER
+from celosia.hdl.link.request import REQUEST
+from celosia.hdl.ports import HostPort, MemoryReadPort, MemoryWritePort
 
 REGISTER_SPACE = 1 << 8
 """Registers that the host port can address."""
@@ -25,7 +25,7 @@ _WAITING = (Command.READ_MEMORY, Command.WRITE_MEMORY, Command.LOAD_PROGRAM, Com
 
 
 class LinkExecutor(Component):
-    """Carries out the requests of ``arch.link`` one after the other.
+    """Carries out the requests of ``celosia.arch.link`` one after the other.
 
     ``i`` brings a request, whose payload is read byte by byte, ``payload_data`` being the byte at
     ``payload_addr`` of the cycle before; ``o`` takes the answer's header and ``o_bytes`` its

@@ -4,26 +4,26 @@ from amaranth.hdl import Module, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from arch.link import Identity
-from hdl.component import Component
-from hdl.link.answer import AnswerSender
-from hdl.link.executor import STATUS_WIDTH, LinkExecutor
-from hdl.link.request import RequestReceiver
-from hdl.link.uart import RECEIVED
-from hdl.ports import HostPort, MemoryReadPort, MemoryWritePort
-from hdl.stream.flow import Flow
+from celosia.arch.config import Config
+from celosia.arch.link import Identity
+from celosia.hdl.component import Component
+from celosia.hdl.link.answer import AnswerSender
+from celosia.hdl.link.executor import STATUS_WIDTH, LinkExecutor
+from celosia.hdl.link.request import RequestReceiver
+from celosia.hdl.link.uart import RECEIVED
+from celosia.hdl.ports import HostPort, MemoryReadPort, MemoryWritePort
+from celosia.hdl.stream.flow import Flow
 
 
 class Link(Component):
-    """Answers the requests of ``arch.link``, whose bytes come on ``i``, on ``o``.
+    """Answers the requests of ``celosia.arch.link``, whose bytes come on ``i``, on ``o``.
 
     It is the host of an accelerator (``host``), and a user of its external memory (``mem_read``,
     ``mem_write``) while ``owns`` is 1. ``status`` is STATUS as it was read last. A request that
     stops for ``timeout`` cycles is given up and answered as corrupt.
 
     The parts are :class:`RequestReceiver`, :class:`LinkExecutor` and
-    :class:`hdl.link.answer.AnswerSender`; docs/protocol.md has the frames.
+    :class:`celosia.hdl.link.answer.AnswerSender`; docs/protocol.md has the frames.
     """
 
     def __init__(self, config: Config, identity: Identity, timeout: int):

@@ -5,12 +5,12 @@ from amaranth.lib import data, stream
 from amaranth.lib.crc.catalog import CRC16_IBM_3740
 from amaranth.lib.wiring import In, Out
 
-from arch.errors import InputError
-from arch.link import CRC_BYTES, READS, REQUEST_HEADER, REQUEST_SYNC
-from hdl.component import Component
-from hdl.link.uart import RECEIVED
-from hdl.memory.ram import Ram
-from hdl.stream.flow import Flow
+from celosia.arch.errors import InputError
+from celosia.arch.link import CRC_BYTES, READS, REQUEST_HEADER, REQUEST_SYNC
+from celosia.hdl.component import Component
+from celosia.hdl.link.uart import RECEIVED
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.stream.flow import Flow
 
 HEADER = data.StructLayout(
     {"command": unsigned(8), "tag": unsigned(8), "length": unsigned(16), "addr": unsigned(32)}
@@ -22,7 +22,7 @@ REQUEST = data.StructLayout({"header": HEADER, "corrupt": 1})
 
 
 class RequestReceiver(Component):
-    """Puts the bytes of ``i`` together to the requests of ``arch.link``.
+    """Puts the bytes of ``i`` together to the requests of ``celosia.arch.link``.
 
     ``o`` offers a request when its last byte has come and its CRC is right, and its payload can be
     read until it is taken: ``payload_data`` is the byte at ``payload_addr`` of the cycle before.

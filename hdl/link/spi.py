@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
-from hdl.link.uart import RECEIVED
-from hdl.stream.flow import Flow
+from celosia.hdl.component import Component
+from celosia.hdl.link.uart import RECEIVED
+from celosia.hdl.stream.flow import Flow
 
 FILL = 0x00
 """The byte sent while there is none to send."""

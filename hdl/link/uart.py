@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from arch.errors import InputError
-from hdl.component import Component
-from hdl.stream.flow import Flow
+from celosia.arch.errors import InputError
+from celosia.hdl.component import Component
+from celosia.hdl.stream.flow import Flow
 
 SMALLEST_DIVISOR = 4
 """Cycles of a bit that the receiver needs to find its middle."""

@@ -6,16 +6,16 @@ from amaranth.hdl import Module, Mux, Value, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.formats import EXPONENT_BITS
-from hdl.arithmetic.multiplier import overlaps
-from hdl.matrix.blocks import SHIFTS
-from hdl.matrix.element import REGISTER_DEPTH
-from hdl.matrix.parts import part_layout, part_width
-from hdl.matrix.wide import shift_members
-from hdl.ports import scale_members
-from hdl.stream.flow import Flow
-from hdl.stream.pipeline import delay
+from celosia.arch.config import Config
+from celosia.arch.formats import EXPONENT_BITS
+from celosia.hdl.arithmetic.multiplier import overlaps
+from celosia.hdl.matrix.blocks import SHIFTS
+from celosia.hdl.matrix.element import REGISTER_DEPTH
+from celosia.hdl.matrix.parts import part_layout, part_width
+from celosia.hdl.matrix.wide import shift_members
+from celosia.hdl.ports import scale_members
+from celosia.hdl.stream.flow import Flow
+from celosia.hdl.stream.pipeline import delay
 
 
 def array_members(config: Config) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def sum_width(config: Config, products: int) -> int:
 def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:
     """Drive operands by the elements of the cycle before, less their zero point.
 
-    Where they may be bytes of INT16, elements have a bit more (:mod:`hdl.matrix.wide`).
+    Where they may be bytes of INT16, elements have a bit more (:mod:`celosia.hdl.matrix.wide`).
     Elements from ``count`` on become 0. With ``registered`` the register stands before the
     subtraction where the array has one behind it, as a systolic one does at its edge.
     """

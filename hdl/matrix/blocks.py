@@ -7,9 +7,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.formats import EXPONENT_BITS, OPERAND_BITS, PAIRED_BITS
-from hdl.component import Component
+from celosia.arch.config import Config
+from celosia.arch.formats import EXPONENT_BITS, OPERAND_BITS, PAIRED_BITS
+from celosia.hdl.component import Component
 
 SHIFTS = (1 << EXPONENT_BITS) - 1
 """Largest exponent less the smallest, by which activations are shifted at most (bits)."""

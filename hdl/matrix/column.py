@@ -7,10 +7,10 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.formats import OPERAND_BITS
-from hdl.component import Component
-from hdl.matrix.element import ProcessingElement
-from hdl.matrix.parts import part_layout, part_width
+from celosia.arch.formats import OPERAND_BITS
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.element import ProcessingElement
+from celosia.hdl.matrix.parts import part_layout, part_width
 
 
 class ElementColumn(Component):
@@ -23,7 +23,7 @@ class ElementColumn(Component):
     cycle after the one above, to a sum of ``sum_widths[r]`` bits. ``side`` is that of all elements,
     with arrays ``beside`` and ``product`` over the rows, ``pass_width`` below 8 with ``part_i``.
     With ``sleep``, ``awake_i`` of the first activation passes down the column. All else is as in
-    :class:`hdl.matrix.element.ProcessingElement`.
+    :class:`celosia.hdl.matrix.element.ProcessingElement`.
     """
 
     def __init__(

@@ -6,12 +6,12 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed, unsigne
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.formats import DIGITS, OPERAND_BITS, WeightFormat
-from hdl.component import Component
-from hdl.matrix.tiles import times
-from hdl.stream.flow import Flow
-from hdl.stream.pipeline import delay
+from celosia.arch.config import Config
+from celosia.arch.formats import DIGITS, OPERAND_BITS, WeightFormat
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.tiles import times
+from celosia.hdl.stream.flow import Flow
+from celosia.hdl.stream.pipeline import delay
 
 REST = OPERAND_BITS - 1
 """Bits of a column that wait for later lines at most (bits)."""

@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
-from hdl.stream.pipeline import delay, history, ring, stairs
+from celosia.hdl.component import Component
+from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 
 
 class ActivationEdge(Component):

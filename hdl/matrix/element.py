@@ -3,11 +3,11 @@
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib.wiring import In, Out
 
-from arch.formats import OPERAND_BITS
-from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
-from hdl.component import Component
-from hdl.matrix.parts import PartAdder, add_carry, part_layout, part_of, part_width
-from hdl.memory.ram import Ram
+from celosia.arch.formats import OPERAND_BITS
+from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.parts import PartAdder, add_carry, part_layout, part_of, part_width
+from celosia.hdl.memory.ram import Ram
 
 REGISTER_DEPTH = 4
 """Weights up to which an element keeps them in registers rather than in a memory."""

@@ -4,12 +4,12 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from hdl.component import Component
-from hdl.matrix.array import activation_layout, enter, slots_of
-from hdl.matrix.streamer import vector_layout
-from hdl.stream.flow import Flow
-from hdl.stream.pipeline import delay, spread
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.array import activation_layout, enter, slots_of
+from celosia.hdl.matrix.streamer import vector_layout
+from celosia.hdl.stream.flow import Flow
+from celosia.hdl.stream.pipeline import delay, spread
 
 
 class ActivationEntry(Component):

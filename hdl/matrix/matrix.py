@@ -4,18 +4,18 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from arch.isa import RING_SLOTS, Engine
-from hdl.component import Component
-from hdl.matrix.entry import ActivationEntry
-from hdl.matrix.retirement import Retirement
-from hdl.matrix.streamer import ActivationStreamer
-from hdl.matrix.systolic import SystolicArray
-from hdl.matrix.tree import TreeArray
-from hdl.matrix.weights import WeightFetcher
-from hdl.ports import AccumulatePort, EngineStatus, ReadPort, command_layout
-from hdl.stream.pipeline import delay
-from hdl.stream.slice import RegisterSlice
+from celosia.arch.config import Config
+from celosia.arch.isa import RING_SLOTS, Engine
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.entry import ActivationEntry
+from celosia.hdl.matrix.retirement import Retirement
+from celosia.hdl.matrix.streamer import ActivationStreamer
+from celosia.hdl.matrix.systolic import SystolicArray
+from celosia.hdl.matrix.tree import TreeArray
+from celosia.hdl.matrix.weights import WeightFetcher
+from celosia.hdl.ports import AccumulatePort, EngineStatus, ReadPort, command_layout
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.slice import RegisterSlice
 
 
 class MatrixEngine(Component):
@@ -41,12 +41,12 @@ class MatrixEngine(Component):
     taken, with ``registered`` two.
 
     ``status.done`` comes when a drain that is asked for ``dispatch_cycles`` later (a function of
-    ``hdl.matrix.retirement``), as one that waits for the token is, sees every sum of the command.
-    ``status.stall`` is 1 while a scratchpad port waits. Each by its amount of a cycle, a few cycles
-    late: ``macs`` counts useful products, ``gated`` the zero activations among those that took
-    part. ``sends`` is 1 in each cycle in which a vector sets out for
-    the array, ``refused`` where a scratchpad port keeps the next one waiting, and ``filling`` while
-    there are commands whose vectors are not all sent.
+    ``celosia.hdl.matrix.retirement``), as one that waits for the token is, sees every sum of the
+    command. ``status.stall`` is 1 while a scratchpad port waits. Each by its amount of a cycle, a
+    few cycles late: ``macs`` counts useful products, ``gated`` the zero activations among those
+    that took part. ``sends`` is 1 in each cycle in which a vector sets out for the array,
+    ``refused`` where a scratchpad port keeps the next one waiting, and ``filling`` while there are
+    commands whose vectors are not all sent.
     """
 
     def __init__(self, config: Config):

@@ -4,9 +4,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.formats import OPERAND_BITS, PAIRED_BITS
-from hdl.component import Component
-from hdl.stream.pipeline import delay
+from celosia.arch.formats import OPERAND_BITS, PAIRED_BITS
+from celosia.hdl.component import Component
+from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:

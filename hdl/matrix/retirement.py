@@ -3,12 +3,12 @@
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import Engine
-from hdl.component import Component
-from hdl.memory.ram import Ram
-from hdl.ports import EngineStatus
-from hdl.stream.pipeline import delay, history
+from celosia.arch.config import Config
+from celosia.arch.isa import Engine
+from celosia.hdl.component import Component
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.ports import EngineStatus
+from celosia.hdl.stream.pipeline import delay, history
 
 
 def dispatch_cycles(config: Config) -> int:

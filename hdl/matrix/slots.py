@@ -3,8 +3,8 @@
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from hdl.component import Component
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
 
 JOBS_AHEAD = 2
 """Tiles that compute or whose weights are in place or in flight."""

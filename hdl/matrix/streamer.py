@@ -4,15 +4,15 @@ from amaranth.hdl import Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import COUNT_WIDTH, Engine
-from hdl.component import Component
-from hdl.matrix.array import part_member
-from hdl.matrix.weights import job_layout
-from hdl.matrix.wide import byte_members, bytes_of, rounded, shift_members
-from hdl.ports import ReadPort
-from hdl.stream.pipeline import delay
-from hdl.stream.slice import slices
+from celosia.arch.config import Config
+from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.array import part_member
+from celosia.hdl.matrix.weights import job_layout
+from celosia.hdl.matrix.wide import byte_members, bytes_of, rounded, shift_members
+from celosia.hdl.ports import ReadPort
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.slice import slices
 
 
 def vector_layout(config: Config) -> data.StructLayout:

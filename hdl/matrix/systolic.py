@@ -4,14 +4,14 @@ import itertools
 
 from amaranth.hdl import Module
 
-from arch.config import Config
-from hdl.component import Component
-from hdl.matrix.array import array_latency, array_members, product_latency, side, sum_width
-from hdl.matrix.column import ElementColumn
-from hdl.matrix.edges import ActivationEdge, SleepEdge, SumEdge, WeightEdge
-from hdl.matrix.parts import at_place
-from hdl.matrix.wide import in_place
-from hdl.stream.pipeline import delay
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.array import array_latency, array_members, product_latency, side, sum_width
+from celosia.hdl.matrix.column import ElementColumn
+from celosia.hdl.matrix.edges import ActivationEdge, SleepEdge, SumEdge, WeightEdge
+from celosia.hdl.matrix.parts import at_place
+from celosia.hdl.matrix.wide import in_place
+from celosia.hdl.stream.pipeline import delay
 
 
 class SystolicArray(Component):

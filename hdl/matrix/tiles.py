@@ -4,12 +4,12 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
-from hdl.component import Component
-from hdl.matrix.wide import flag_of
-from hdl.ports import command_layout
-from hdl.stream.slice import RegisterSlice
+from celosia.arch.config import Config
+from celosia.arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.wide import flag_of
+from celosia.hdl.ports import command_layout
+from celosia.hdl.stream.slice import RegisterSlice
 
 
 def times(value, factor: int):

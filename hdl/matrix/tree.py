@@ -6,11 +6,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.formats import PAIRED_BITS, SCALE_BITS
-from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
-from hdl.component import Component
-from hdl.matrix.array import (
+from celosia.arch.config import Config
+from celosia.arch.formats import PAIRED_BITS, SCALE_BITS
+from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.array import (
     NEAR_COLUMNS,
     array_latency,
     array_members,
@@ -23,12 +23,12 @@ from hdl.matrix.array import (
     sum_width,
     weights_latency,
 )
-from hdl.matrix.blocks import exponent_widths, operand
-from hdl.matrix.element import REGISTER_DEPTH, weight_registers
-from hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
-from hdl.matrix.wide import in_place
-from hdl.memory.split_ram import SplitRam
-from hdl.stream.pipeline import delay, spread
+from celosia.hdl.matrix.blocks import exponent_widths, operand
+from celosia.hdl.matrix.element import REGISTER_DEPTH, weight_registers
+from celosia.hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
+from celosia.hdl.matrix.wide import in_place
+from celosia.hdl.memory.split_ram import SplitRam
+from celosia.hdl.stream.pipeline import delay, spread
 
 
 class TreeColumn(Component):

@@ -4,15 +4,15 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from arch.formats import PAIRED_BITS
-from arch.isa import COUNT_WIDTH, Engine
-from hdl.component import Component
-from hdl.matrix.array import enter, is_far, slots_of, strobes, weight_layout
-from hdl.matrix.blocks import BlockEncoder
-from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
-from hdl.matrix.slots import SlotGuard
-from hdl.matrix.tiles import (
+from celosia.arch.config import Config
+from celosia.arch.formats import PAIRED_BITS
+from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.array import enter, is_far, slots_of, strobes, weight_layout
+from celosia.hdl.matrix.blocks import BlockEncoder
+from celosia.hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
+from celosia.hdl.matrix.slots import SlotGuard
+from celosia.hdl.matrix.tiles import (
     TileWalker,
     format_of,
     grouped,
@@ -23,10 +23,10 @@ from hdl.matrix.tiles import (
     stacked,
     tile_layout,
 )
-from hdl.matrix.wide import byte_members, bytes_of, flag_of, rounded
-from hdl.ports import ReadPort, command_layout
-from hdl.stream.flow import Flow
-from hdl.stream.pipeline import KEPT, delay, spread
+from celosia.hdl.matrix.wide import byte_members, bytes_of, flag_of, rounded
+from celosia.hdl.ports import ReadPort, command_layout
+from celosia.hdl.stream.flow import Flow
+from celosia.hdl.stream.pipeline import KEPT, delay, spread
 
 
 def job_layout(config: Config) -> data.StructLayout:

@@ -5,10 +5,10 @@ from typing import Any
 
 from amaranth.hdl import Module, Mux, Value, ValueLike
 
-from arch.config import Config
-from arch.formats import OPERAND_BITS
-from arch.isa import DEFINITIONS, Opcode
-from hdl.stream.pipeline import delay
+from celosia.arch.config import Config
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: Config) -> dict[str, Any]:

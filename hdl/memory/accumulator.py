@@ -7,13 +7,19 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from hdl.arithmetic.multiplier import HARDWARE_WIDTH, multiply
-from hdl.component import Component
-from hdl.memory.protected import WordDecoder, error_port, errors_found, gather, protected_ram
-from hdl.memory.stored_bank import WRITTEN_LATER, StoredBank
-from hdl.ports import AccumulatePort, DrainPort
-from hdl.stream.pipeline import KEPT, delay
+from celosia.arch.config import Config
+from celosia.hdl.arithmetic.multiplier import HARDWARE_WIDTH, multiply
+from celosia.hdl.component import Component
+from celosia.hdl.memory.protected import (
+    WordDecoder,
+    error_port,
+    errors_found,
+    gather,
+    protected_ram,
+)
+from celosia.hdl.memory.stored_bank import WRITTEN_LATER, StoredBank
+from celosia.hdl.ports import AccumulatePort, DrainPort
+from celosia.hdl.stream.pipeline import KEPT, delay
 
 ACC_SETTLE = 3
 """Cycles from a taken drain request to the first accumulated row, or the first drain request,

@@ -4,11 +4,11 @@ from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from arch.isa import COUNT_WIDTH, Engine
-from hdl.component import Component
-from hdl.ports import command_layout
-from hdl.stream.skid import Skid
+from celosia.arch.config import Config
+from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.hdl.component import Component
+from celosia.hdl.ports import command_layout
+from celosia.hdl.stream.skid import Skid
 
 BURST_BOUNDARY = 4096
 """No burst crosses a multiple of this external address (bytes); AXI4 demands it."""

@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.errors import InputError
-from hdl.component import Component
-from hdl.memory.protected import error_port, errors_of, gather, protected_ram
-from hdl.stream.pipeline import delay
+from celosia.arch.errors import InputError
+from celosia.hdl.component import Component
+from celosia.hdl.memory.protected import error_port, errors_of, gather, protected_ram
+from celosia.hdl.stream.pipeline import delay
 
 
 class Bank(Component):
@@ -24,7 +24,7 @@ class Bank(Component):
     address or, in memories before its offset, of the next. A read of the cycle after a write sees
     it, a read of the same cycle may see anything in its place. One read and one write a cycle. Past
     the last byte an access goes on at the first. With a ``level`` of protection, ``errors`` tells
-    of the words that were read (:class:`hdl.memory.protected.ProtectedRam`).
+    of the words that were read (:class:`celosia.hdl.memory.protected.ProtectedRam`).
 
     Raises :class:`InputError` where a size cannot work.
     """

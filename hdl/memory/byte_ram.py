@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
+from celosia.hdl.component import Component
 
 
 class BytePort(wiring.Signature):

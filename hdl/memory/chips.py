@@ -2,11 +2,11 @@
 
 from amaranth.utils import exact_log2
 
-from arch.config import Config
-from arch.ddr3 import Ddr3Chip
-from arch.errors import InputError
-from arch.psram import PsramChip
-from arch.sdram import SdramChip
+from celosia.arch.config import Config
+from celosia.arch.ddr3 import Ddr3Chip
+from celosia.arch.errors import InputError
+from celosia.arch.psram import PsramChip
+from celosia.arch.sdram import SdramChip
 
 
 def check_holds(chip: Ddr3Chip | PsramChip | SdramChip, config: Config) -> None:

@@ -3,11 +3,11 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from hdl.component import Component
-from hdl.memory.load import ROWS_AHEAD
-from hdl.memory.store import BURSTS_AHEAD
-from hdl.ports import MemoryReadPort, MemoryWritePort
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
+from celosia.hdl.memory.load import ROWS_AHEAD
+from celosia.hdl.memory.store import BURSTS_AHEAD
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 WRITE_WORDS_WIDTH = 11
 """Width of the number of words of bursts that were asked for, twice the longest burst and more."""

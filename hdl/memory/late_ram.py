@@ -3,10 +3,10 @@
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.protection import check_bits, code_columns
-from hdl.component import Component
-from hdl.memory.protected import ERRORS, check, corrections, syndrome
-from hdl.memory.ram import Ram
+from celosia.arch.protection import check_bits, code_columns
+from celosia.hdl.component import Component
+from celosia.hdl.memory.protected import ERRORS, check, corrections, syndrome
+from celosia.hdl.memory.ram import Ram
 
 
 class LateRam(Component):

@@ -5,13 +5,19 @@ from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from arch.isa import Engine
-from hdl.component import Component
-from hdl.memory.address import Bursts, Rows, span_layout
-from hdl.memory.protected import ProtectedFifo, error_port, errors_of, gather, protected_fifo
-from hdl.ports import EngineStatus, MemoryReadPort, WritePort, command_layout
-from hdl.stream.slice import RegisterSlice
+from celosia.arch.config import Config
+from celosia.arch.isa import Engine
+from celosia.hdl.component import Component
+from celosia.hdl.memory.address import Bursts, Rows, span_layout
+from celosia.hdl.memory.protected import (
+    ProtectedFifo,
+    error_port,
+    errors_of,
+    gather,
+    protected_fifo,
+)
+from celosia.hdl.ports import EngineStatus, MemoryReadPort, WritePort, command_layout
+from celosia.hdl.stream.slice import RegisterSlice
 
 ROWS_AHEAD = 32
 """Rows whose data may be in flight."""

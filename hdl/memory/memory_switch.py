@@ -3,9 +3,9 @@
 from amaranth.hdl import Module
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from hdl.component import Component
-from hdl.ports import MemoryReadPort, MemoryWritePort
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 _HALVES = ("read", "write")
 

@@ -5,12 +5,12 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from arch.config import Config
-from arch.errors import InputError
-from hdl.component import Component
-from hdl.memory.byte_ram import ByteRam
-from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
-from hdl.stream.skid import Skid
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.hdl.component import Component
+from celosia.hdl.memory.byte_ram import ByteRam
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
+from celosia.hdl.stream.skid import Skid
 
 READ_AHEAD = 4
 """Words that are read before the first one is taken, so that one can be taken in every cycle (a

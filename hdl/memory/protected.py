@@ -7,10 +7,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from arch.protection import check_bits, code_columns, column_patterns
-from hdl.component import Component
-from hdl.memory.ram import Ram
-from hdl.stream.pipeline import delay
+from celosia.arch.protection import check_bits, code_columns, column_patterns
+from celosia.hdl.component import Component
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.stream.pipeline import delay
 
 ERRORS = 2
 """Bits of what a memory tells of its words: one was corrected; one was wrong and is not right."""
@@ -84,8 +84,8 @@ def _picked(found: Value, mask: int) -> Value:
 class WordDecoder(Component):
     """Makes ``word`` of ``width`` bits of ``stored``, the word and behind it its check bits.
 
-    Combinational. ``errors`` is as ``sim.protection.decode`` finds it, in ``ERRORS`` bits, and
-    follows from ``found``, the syndrome.
+    Combinational. ``errors`` is as ``celosia.sim.protection.decode`` finds it, in ``ERRORS`` bits,
+    and follows from ``found``, the syndrome.
     """
 
     def __init__(self, width: int, level: str):
@@ -117,13 +117,14 @@ class WordDecoder(Component):
 class ProtectedRam(Component):
     """A :class:`Ram` whose words have check bits for each ``part`` bits.
 
-    ``level`` is ``detect`` or ``correct``, and the codes are those of :mod:`arch.protection`. With
-    ``correct`` one wrong bit of each part is right in ``read_data``; the stored word stays as it
-    is. ``errors`` tells of the word that ``read_data`` brings, a cycle after the first in which it
-    does, from a register of each part's syndrome; not where the word was written in the cycle of
-    its read, as it may then be anything. With ``held`` it tells of a word in the cycle in which it
-    comes, and where it becomes wrong in a later one before the next read; of each word once.
-    ``write_en`` has a bit for each part with ``parts``, else one. Words are right at first, all 0.
+    ``level`` is ``detect`` or ``correct``, and the codes are those of
+    :mod:`celosia.arch.protection`. With ``correct`` one wrong bit of each part is right in
+    ``read_data``; the stored word stays as it is. ``errors`` tells of the word that ``read_data``
+    brings, a cycle after the first in which it does, from a register of each part's syndrome; not
+    where the word was written in the cycle of its read, as it may then be anything. With ``held``
+    it tells of a word in the cycle in which it comes, and where it becomes wrong in a later one
+    before the next read; of each word once. ``write_en`` has a bit for each part with ``parts``,
+    else one. Words are right at first, all 0.
     """
 
     def __init__(

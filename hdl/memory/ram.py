@@ -4,7 +4,7 @@ from amaranth.hdl import Module, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
+from celosia.hdl.component import Component
 
 
 class Ram(Component):

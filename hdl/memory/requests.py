@@ -4,11 +4,11 @@ from amaranth.hdl import Module, ShapeLike, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from hdl.component import Component
-from hdl.ports import ReadPort
-from hdl.stream.pipeline import delay
-from hdl.stream.slice import RegisterSlice
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
+from celosia.hdl.ports import ReadPort
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.slice import RegisterSlice
 
 TURNED_AT_ONCE = 8
 """Bytes of the longest line that is turned and queued in one cycle (bytes)."""

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from amaranth.hdl import C, Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.fields import next_power_of_two
-from hdl.component import Component
-from hdl.memory.bank import Bank, rotate, together
-from hdl.memory.protected import error_port, errors_of, gather
-from hdl.ports import ReadPort, WritePort, write_layout
-from hdl.stream.pipeline import data_register, delay
+from celosia.arch.config import Config
+from celosia.arch.fields import next_power_of_two
+from celosia.hdl.component import Component
+from celosia.hdl.memory.bank import Bank, rotate, together
+from celosia.hdl.memory.protected import error_port, errors_of, gather
+from celosia.hdl.ports import ReadPort, WritePort, write_layout
+from celosia.hdl.stream.pipeline import data_register, delay
 
 READERS = ("b", "a", "v", "r", "store")
 """Readers of the whole machine: the array's weights and activations, the vector engine's input and
@@ -66,16 +66,16 @@ class WriteLine(Component):
 class Scratchpad(Component):
     """``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by readers and writers.
 
-    Ports ``read_NAME`` and ``write_NAME`` for each name given, as ``hdl.ports`` defines them. The
-    high address bits choose the bank, and each bank takes one read and one write a cycle. Among
-    ports that want the same bank the first named wins, in the same cycle (``ready`` depends on
-    ``valid``). The order is fixed: ``b`` comes first because a tile's weights must come without a
-    gap, and ``a`` next because an array whose activations stop loses ``rows * cols`` products a
+    Ports ``read_NAME`` and ``write_NAME`` for each name given, as ``celosia.hdl.ports`` defines
+    them. The high address bits choose the bank, and each bank takes one read and one write a cycle.
+    Among ports that want the same bank the first named wins, in the same cycle (``ready`` depends
+    on ``valid``). The order is fixed: ``b`` comes first because a tile's weights must come without
+    a gap, and ``a`` next because an array whose activations stop loses ``rows * cols`` products a
     cycle; an engine behind them waits at most for the end of a command, as every command ends.
     Weights that share a bank with the activations cost a cycle a line in whatever order. No write
-    has more bytes than ``written_bytes`` says. With ``registered`` a bank does what was
-    granted a cycle later, and what the first reader asks for is granted in the next cycle, as it
-    never waits: it is answered after ``weight_latency`` cycles, the others after ``sram_latency``.
+    has more bytes than ``written_bytes`` says. With ``registered`` a bank does what was granted a
+    cycle later, and what the first reader asks for is granted in the next cycle, as it never waits:
+    it is answered after ``weight_latency`` cycles, the others after ``sram_latency``.
 
     With the field ``throttle`` neither the last writer nor a reader but the first is granted
     anything in a cycle with ``hold``: weights of a tile come without a gap.

@@ -2,8 +2,8 @@
 
 from amaranth.hdl import Module, Mux, Signal
 
-from hdl.memory.ram import Ram
-from hdl.stream.pipeline import delay, spread
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.stream.pipeline import delay, spread
 
 WHOLE = 512
 """Words up to which a memory stays one: as many as a block RAM has at its full width."""

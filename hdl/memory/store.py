@@ -5,14 +5,14 @@ from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from arch.isa import Engine
-from hdl.component import Component
-from hdl.memory.address import Bursts, Rows, piece_layout, span_layout
-from hdl.memory.requests import Requests, lines_wait, requests_latency
-from hdl.ports import EngineStatus, MemoryWritePort, ReadPort, command_layout
-from hdl.stream.pipeline import delay
-from hdl.stream.skid import Skid
+from celosia.arch.config import Config
+from celosia.arch.isa import Engine
+from celosia.hdl.component import Component
+from celosia.hdl.memory.address import Bursts, Rows, piece_layout, span_layout
+from celosia.hdl.memory.requests import Requests, lines_wait, requests_latency
+from celosia.hdl.ports import EngineStatus, MemoryWritePort, ReadPort, command_layout
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.skid import Skid
 
 BURSTS_AHEAD = 16
 """Bursts that may wait for being written."""

@@ -4,18 +4,18 @@ from amaranth.hdl import Module
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.protection import check_bits, code_columns
-from hdl.component import Component
-from hdl.memory.protected import coded, error_port, protected_ram
-from hdl.memory.ram import Ram
-from hdl.stream.pipeline import delay
+from celosia.arch.protection import check_bits, code_columns
+from celosia.hdl.component import Component
+from celosia.hdl.memory.protected import coded, error_port, protected_ram
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.stream.pipeline import delay
 
 WRITTEN_LATER = 2
 """Cycles by which a row of a :class:`StoredBank` is written later than one of other banks."""
 
 
 class StoredBank(Component):
-    """An :class:`~hdl.memory.accumulator.AccumulatorBank` whose reader corrects the rows.
+    """An :class:`~celosia.hdl.memory.accumulator.AccumulatorBank` whose reader corrects the rows.
 
     ``row`` has each sum as it is stored, with the check bits of ``correct`` behind it, of which
     ``errors`` tells nothing: it is of ``filled``. ``write_row`` comes WRITTEN_LATER cycles behind

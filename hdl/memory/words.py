@@ -5,10 +5,10 @@ from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from hdl.component import Component
-from hdl.ports import MemoryWritePort
-from hdl.stream.slice import RegisterSlice
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
+from celosia.hdl.ports import MemoryWritePort
+from celosia.hdl.stream.slice import RegisterSlice
 
 
 class WordSplitter(Component):

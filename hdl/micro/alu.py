@@ -4,7 +4,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
+from celosia.hdl.component import Component
 
 ALU_CONTROL = data.StructLayout(
     dict.fromkeys(

@@ -3,10 +3,10 @@
 from amaranth.hdl import Array, Cat, Module, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from arch.micro.config import MicroConfig
-from hdl.arithmetic.multiplier import MultiplierPair
-from hdl.component import Component
-from hdl.memory.ram import Ram
+from celosia.arch.micro.config import MicroConfig
+from celosia.hdl.arithmetic.multiplier import MultiplierPair
+from celosia.hdl.component import Component
+from celosia.hdl.memory.ram import Ram
 
 
 class MicroArray(Component):

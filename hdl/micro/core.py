@@ -1,19 +1,19 @@
-"""The core of the microcoded machine: it runs the micro-instructions of ``arch.micro.isa``."""
+"""The core of the microcoded machine: it runs the instructions of ``celosia.arch.micro.isa``."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from arch.micro.config import MicroConfig
-from arch.micro.isa import IMMEDIATE_WIDTH, REGISTERS
-from hdl.arithmetic.wide_multiplier import WideMultiplier
-from hdl.component import Component
-from hdl.memory.byte_ram import BytePort
-from hdl.memory.ram import Ram
-from hdl.micro.alu import MicroAlu
-from hdl.micro.decode import CONTROL, MicroDecode, Source
-from hdl.micro.requantizer import MicroRequantizer
-from hdl.ports import MemoryReadPort, MemoryWritePort
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.micro.isa import IMMEDIATE_WIDTH, REGISTERS
+from celosia.hdl.arithmetic.wide_multiplier import WideMultiplier
+from celosia.hdl.component import Component
+from celosia.hdl.memory.byte_ram import BytePort
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.micro.alu import MicroAlu
+from celosia.hdl.micro.decode import CONTROL, MicroDecode, Source
+from celosia.hdl.micro.requantizer import MicroRequantizer
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 _REPEAT_WIDTH = 12
 """Width of the number of times that a micro-instruction runs (bits)."""

@@ -4,9 +4,9 @@ from amaranth.hdl import Module
 from amaranth.lib import data, enum
 from amaranth.lib.wiring import In, Out
 
-from arch.micro.isa import OPERATIONS, Form
-from hdl.component import Component
-from hdl.micro.alu import ALU_CONTROL
+from celosia.arch.micro.isa import OPERATIONS, Form
+from celosia.hdl.component import Component
+from celosia.hdl.micro.alu import ALU_CONTROL
 
 
 class Source(enum.Enum, shape=4):

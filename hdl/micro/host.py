@@ -3,22 +3,22 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.isa import REGISTERS
-from arch.micro.config import MicroConfig
-from arch.micro.memory import memory_map
-from arch.registers import CAUSE_SHIFT, COUNTER_WIDTH, IDENTITY, REGISTER_MAP, Cause
-from hdl.component import Component
-from hdl.control.outcome import Outcome
-from hdl.ports import HostPort
+from celosia.arch.isa import REGISTERS
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.micro.memory import memory_map
+from celosia.arch.registers import CAUSE_SHIFT, COUNTER_WIDTH, IDENTITY, REGISTER_MAP, Cause
+from celosia.hdl.component import Component
+from celosia.hdl.control.outcome import Outcome
+from celosia.hdl.ports import HostPort
 
 
 class MicroHost(Component):
-    """The registers of ``arch.registers`` but for all counters other than CYCLES, on ``host``.
+    """Registers of ``celosia.arch.registers`` on ``host``; of the counters CYCLES alone.
 
     ``run`` is 1 from when a run begins until ``over`` or ``abort``. Program words and registers are
-    written to the data memory, where their places are (``arch.micro.memory``), in cycles with
-    ``write_en``, each a cycle after the host's. ``faults``, ``abort``, ``forget``, ``recovered``
-    and ``irq`` are those of :class:`hdl.control.outcome.Outcome`.
+    written to the data memory, where their places are (``celosia.arch.micro.memory``), in cycles
+    with ``write_en``, each a cycle after the host's. ``faults``, ``abort``, ``forget``,
+    ``recovered`` and ``irq`` are those of :class:`celosia.hdl.control.outcome.Outcome`.
     """
 
     def __init__(self, config: MicroConfig):

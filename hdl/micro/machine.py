@@ -3,25 +3,25 @@
 from amaranth.hdl import ClockDomain, ClockSignal, Module, Mux, ResetSignal, Signal
 from amaranth.lib.wiring import connect, flipped
 
-from arch.micro.config import MicroConfig
-from arch.micro.isa import Signal as Event
-from arch.micro.memory import memory_map
-from arch.micro.microcode import assemble
-from arch.registers import Cause
-from hdl.component import Component, InDomain
-from hdl.control.recovery import Recovery, Watchdog
-from hdl.memory.byte_ram import ByteRam
-from hdl.memory.guard import MemoryGuard
-from hdl.micro.array import MicroArray
-from hdl.micro.core import ARRAY_STROBES, MicroCore
-from hdl.micro.host import MicroHost
-from hdl.ports import MachinePorts
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.micro.isa import Signal as Event
+from celosia.arch.micro.memory import memory_map
+from celosia.arch.micro.microcode import assemble
+from celosia.arch.registers import Cause
+from celosia.hdl.component import Component, InDomain
+from celosia.hdl.control.recovery import Recovery, Watchdog
+from celosia.hdl.memory.byte_ram import ByteRam
+from celosia.hdl.memory.guard import MemoryGuard
+from celosia.hdl.micro.array import MicroArray
+from celosia.hdl.micro.core import ARRAY_STROBES, MicroCore
+from celosia.hdl.micro.host import MicroHost
+from celosia.hdl.ports import MachinePorts
 
 
 class MicroMachine(Component):
     """An accelerator of which a core and its microcode do the work.
 
-    Its ports are ``hdl.ports.MachinePorts``; nothing is reported on ``events``.
+    Its ports are ``celosia.hdl.ports.MachinePorts``; nothing is reported on ``events``.
     """
 
     def __init__(self, config: MicroConfig):

@@ -3,7 +3,7 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
+from celosia.hdl.component import Component
 
 _SUM_WIDTH = 18
 """Width of a rounded value: one without room in it is beyond INT16 bounds with any zero point."""

@@ -3,11 +3,11 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import Out
 
-from arch.config import Config
-from arch.isa import Opcode
-from hdl.component import Component
-from hdl.matrix.matrix import MatrixEngine
-from hdl.sparse.sparse import SparseUnit
+from celosia.arch.config import Config
+from celosia.arch.isa import Opcode
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.matrix import MatrixEngine
+from celosia.hdl.sparse.sparse import SparseUnit
 
 
 class SparseMatrixEngine(Component):

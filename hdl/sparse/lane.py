@@ -5,9 +5,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.sparse import ENTRY_WIDTH, MOST_LOADED, NOTHING, RUN_WIDTH, VALUE_WIDTH
-from hdl.component import Component
+from celosia.arch.config import Config
+from celosia.arch.sparse import ENTRY_WIDTH, MOST_LOADED, NOTHING, RUN_WIDTH, VALUE_WIDTH
+from celosia.hdl.component import Component
 
 LATENCY = 4
 """Cycles from an entry that is taken to the cycle in whose sum its product is."""
@@ -32,7 +32,7 @@ def sum_layout(config: Config) -> data.StructLayout:
 
 
 class SparseLane(Component):
-    """Takes a lane's entries and gives the sums of its columns (``arch.sparse`` has the code).
+    """Takes a lane's entries, gives the sums of its columns (code: ``celosia.arch.sparse``).
 
     With bit i of ``begin``, ``field`` is the lane's field of header beat i. With ``take`` it is its
     next entry, at most one a cycle, which must not come in a cycle with ``stall``: the column that

@@ -5,14 +5,14 @@ from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import COUNT_WIDTH, Engine
-from arch.sparse import ENTRY_WIDTH, HEADER_BEATS, RUN_WIDTH, beat_bytes
-from hdl.component import Component
-from hdl.matrix.retirement import dispatch_cycles
-from hdl.ports import AccumulatePort, ReadPort, command_layout
-from hdl.sparse.lane import BANKS, LATENCY, SparseLane, load_bytes, sum_layout
-from hdl.stream.pipeline import delay
+from celosia.arch.config import Config
+from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.arch.sparse import ENTRY_WIDTH, HEADER_BEATS, RUN_WIDTH, beat_bytes
+from celosia.hdl.component import Component
+from celosia.hdl.matrix.retirement import dispatch_cycles
+from celosia.hdl.ports import AccumulatePort, ReadPort, command_layout
+from celosia.hdl.sparse.lane import BANKS, LATENCY, SparseLane, load_bytes, sum_layout
+from celosia.hdl.stream.pipeline import delay
 
 BEATS_AHEAD = 8
 """Beats that are asked for before they are taken."""

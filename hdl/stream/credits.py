@@ -5,8 +5,8 @@ from amaranth.lib import stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
-from hdl.stream.flow import Flow
+from celosia.hdl.component import Component
+from celosia.hdl.stream.flow import Flow
 
 
 class CreditQueue(Component):

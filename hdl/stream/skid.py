@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
+from celosia.hdl.component import Component
 
 
 class Skid(Component):

@@ -4,8 +4,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.component import Component
-from hdl.stream.pipeline import data_register
+from celosia.hdl.component import Component
+from celosia.hdl.stream.pipeline import data_register
 
 
 def slices(

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from amaranth.hdl import Cat, Module, Signal, Value, signed, unsigned
 from amaranth.lib import data, wiring
 
-from arch.config import Config
-from arch.isa import COUNT_WIDTH
-from hdl.stream.pipeline import spread
-from hdl.stream.slice import slices
+from celosia.arch.config import Config
+from celosia.arch.isa import COUNT_WIDTH
+from celosia.hdl.stream.pipeline import spread
+from celosia.hdl.stream.slice import slices
 
 
 def beat_layout(config: Config) -> data.StructLayout:

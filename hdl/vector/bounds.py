@@ -3,9 +3,9 @@
 from amaranth.hdl import C, Module, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from hdl.arithmetic.requantize import bounds_layout
-from hdl.component import Component
+from celosia.arch.config import Config
+from celosia.hdl.arithmetic.requantize import bounds_layout
+from celosia.hdl.component import Component
 
 
 class OutputBounds(Component):

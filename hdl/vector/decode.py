@@ -4,10 +4,10 @@ from amaranth.hdl import Module
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import DEFINITIONS, Definition, Engine
-from hdl.component import Component
-from hdl.ports import command_layout
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Definition, Engine
+from celosia.hdl.component import Component
+from celosia.hdl.ports import command_layout
 
 _DEFINITIONS = [
     definition for definition in DEFINITIONS.values() if definition.engine == Engine.VECTOR

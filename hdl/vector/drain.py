@@ -4,14 +4,14 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import COUNT_WIDTH
-from hdl.component import Component
-from hdl.ports import DrainPort
-from hdl.stream.credits import CreditQueue
-from hdl.stream.pipeline import delay
-from hdl.vector.beats import value_layout
-from hdl.vector.walker import Walker
+from celosia.arch.config import Config
+from celosia.arch.isa import COUNT_WIDTH
+from celosia.hdl.component import Component
+from celosia.hdl.ports import DrainPort
+from celosia.hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.vector.beats import value_layout
+from celosia.hdl.vector.walker import Walker
 
 
 class DrainReader(Component):

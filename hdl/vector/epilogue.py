@@ -4,23 +4,23 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import COLUMN_WIDTH
-from hdl.arithmetic.requantize import Requantizer, requantizer_latency
-from hdl.component import Component
-from hdl.functions.argmax import ArgmaxUnit, largest_layout
-from hdl.functions.function_table import FunctionTable
-from hdl.functions.rotary import RotaryUnit
-from hdl.functions.table import TABLE_LATENCY, LookupTable, table_write_signature
-from hdl.memory.protected import error_port
-from hdl.ports import WritePort
-from hdl.stream.credits import CreditQueue
-from hdl.stream.pipeline import delay
-from hdl.stream.slice import slices
-from hdl.vector.beats import beat_layout, elements, value_layout
-from hdl.vector.bounds import OutputBounds
-from hdl.vector.params import word_layout
-from hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
+from celosia.arch.config import Config
+from celosia.arch.isa import COLUMN_WIDTH
+from celosia.hdl.arithmetic.requantize import Requantizer, requantizer_latency
+from celosia.hdl.component import Component
+from celosia.hdl.functions.argmax import ArgmaxUnit, largest_layout
+from celosia.hdl.functions.function_table import FunctionTable
+from celosia.hdl.functions.rotary import RotaryUnit
+from celosia.hdl.functions.table import TABLE_LATENCY, LookupTable, table_write_signature
+from celosia.hdl.memory.protected import error_port
+from celosia.hdl.ports import WritePort
+from celosia.hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.slice import slices
+from celosia.hdl.vector.beats import beat_layout, elements, value_layout
+from celosia.hdl.vector.bounds import OutputBounds
+from celosia.hdl.vector.params import word_layout
+from celosia.hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
 
 
 def saturate16(total: Value) -> Value:

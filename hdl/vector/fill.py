@@ -4,10 +4,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from hdl.component import Component
-from hdl.functions.table import table_write_signature
-from hdl.vector.beats import beat_layout
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
+from celosia.hdl.functions.table import table_write_signature
+from celosia.hdl.vector.beats import beat_layout
 
 
 class Fill(Component):

@@ -4,17 +4,17 @@ from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import FACTOR_SHIFT, Engine
-from hdl.component import Component
-from hdl.functions.row_factors import factor_layout, numbered_layout
-from hdl.memory.protected import error_port, errors_of, gather
-from hdl.ports import command_layout
-from hdl.stream.flow import Flow
-from hdl.stream.pipeline import KEPT
-from hdl.vector.beats import beat_layout, collect, distribute, value_layout
-from hdl.vector.decode import flag_layout, opcode_layout
-from hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
+from celosia.arch.config import Config
+from celosia.arch.isa import FACTOR_SHIFT, Engine
+from celosia.hdl.component import Component
+from celosia.hdl.functions.row_factors import factor_layout, numbered_layout
+from celosia.hdl.memory.protected import error_port, errors_of, gather
+from celosia.hdl.ports import command_layout
+from celosia.hdl.stream.flow import Flow
+from celosia.hdl.stream.pipeline import KEPT
+from celosia.hdl.vector.beats import beat_layout, collect, distribute, value_layout
+from celosia.hdl.vector.decode import flag_layout, opcode_layout
+from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):

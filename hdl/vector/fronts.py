@@ -4,16 +4,16 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import COUNT_WIDTH
-from hdl.component import Component
-from hdl.functions.addnorm import AddNormUnit
-from hdl.functions.row_factors import RowFactors, factor_layout, numbered_layout
-from hdl.functions.softmax import SoftmaxUnit
-from hdl.memory.protected import error_port, errors_of, gather
-from hdl.stream.flow import Flow
-from hdl.stream.slice import RegisterSlice
-from hdl.vector.beats import beat_layout, elements, present, staged, value_layout
+from celosia.arch.config import Config
+from celosia.arch.isa import COUNT_WIDTH
+from celosia.hdl.component import Component
+from celosia.hdl.functions.addnorm import AddNormUnit
+from celosia.hdl.functions.row_factors import RowFactors, factor_layout, numbered_layout
+from celosia.hdl.functions.softmax import SoftmaxUnit
+from celosia.hdl.memory.protected import error_port, errors_of, gather
+from celosia.hdl.stream.flow import Flow
+from celosia.hdl.stream.slice import RegisterSlice
+from celosia.hdl.vector.beats import beat_layout, elements, present, staged, value_layout
 
 OFFSET_WIDTH = COUNT_WIDTH + 3
 """Width of a signed distance between two columns (bits)."""

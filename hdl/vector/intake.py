@@ -4,19 +4,19 @@ from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from hdl.arithmetic.requantize import (
+from celosia.arch.config import Config
+from celosia.hdl.arithmetic.requantize import (
     Requantizer,
     bounds_layout,
     bounds_of,
     requantizer_latency,
 )
-from hdl.component import Component
-from hdl.stream.credits import CreditQueue
-from hdl.stream.pipeline import delay
-from hdl.stream.slice import slices
-from hdl.vector.beats import beat_layout, value_layout
-from hdl.vector.params import word_layout
+from celosia.hdl.component import Component
+from celosia.hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.slice import slices
+from celosia.hdl.vector.beats import beat_layout, value_layout
+from celosia.hdl.vector.params import word_layout
 
 
 class Intake(Component):

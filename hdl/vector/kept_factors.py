@@ -3,12 +3,12 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import COUNT_WIDTH, FACTOR_SHIFT, Engine
-from hdl.component import Component
-from hdl.functions.row_factors import factor_layout, numbered_layout
-from hdl.ports import command_layout
-from hdl.stream.flow import Flow
+from celosia.arch.config import Config
+from celosia.arch.isa import COUNT_WIDTH, FACTOR_SHIFT, Engine
+from celosia.hdl.component import Component
+from celosia.hdl.functions.row_factors import factor_layout, numbered_layout
+from celosia.hdl.ports import command_layout
+from celosia.hdl.stream.flow import Flow
 
 
 class KeptFactors(Component):

@@ -3,10 +3,10 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import DEFINITIONS, Engine, Opcode
-from hdl.component import Component
-from hdl.ports import command_layout
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.hdl.component import Component
+from celosia.hdl.ports import command_layout
 
 
 class Overlap(Component):

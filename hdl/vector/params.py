@@ -7,16 +7,16 @@ from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from hdl.arithmetic.multiplier import multiply
-from hdl.component import Component
-from hdl.functions.row_factors import factor_layout, numbered_layout
-from hdl.memory.protected import error_port, errors_of, gather, protected_ram
-from hdl.memory.split_ram import SplitRam
-from hdl.stream.credits import CreditQueue
-from hdl.stream.flow import Flow
-from hdl.stream.pipeline import delay
-from hdl.vector.walker import Walker, start_walk, walk_layout
+from celosia.arch.config import Config
+from celosia.hdl.arithmetic.multiplier import multiply
+from celosia.hdl.component import Component
+from celosia.hdl.functions.row_factors import factor_layout, numbered_layout
+from celosia.hdl.memory.protected import error_port, errors_of, gather, protected_ram
+from celosia.hdl.memory.split_ram import SplitRam
+from celosia.hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.flow import Flow
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.vector.walker import Walker, start_walk, walk_layout
 
 PARAM_BYTES = 9
 """Bytes of one lane's parameters."""
@@ -90,10 +90,10 @@ class ParamMemory(Component):
     of its beat.
     With ``factored``, words come three cycles later; of a walk with ``factors`` their multipliers
     and shifts are times the factors of rows, ``factor`` that of row 0, as
-    ``sim.requantize.times_factor`` has it; with ``by_tile`` those of tile columns. ``kept`` brings
-    a factor with its number; it is read by walks that start from the next cycle on.
-    Words beyond ``depth`` are not held. A word that is written is not read in that cycle: the
-    program's tokens keep the order.
+    ``celosia.sim.requantize.times_factor`` has it; with ``by_tile`` those of tile columns. ``kept``
+    brings a factor with its number; it is read by walks that start from the next cycle on. Words
+    beyond ``depth`` are not held. A word that is written is not read in that cycle: the program's
+    tokens keep the order.
     """
 
     def __init__(

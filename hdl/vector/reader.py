@@ -5,14 +5,14 @@ from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from hdl.component import Component
-from hdl.memory.requests import Requests, lines_wait, requests_latency
-from hdl.ports import ReadPort
-from hdl.stream.pipeline import delay
-from hdl.stream.slice import slices
-from hdl.vector.beats import beat_layout
-from hdl.vector.walker import Walker, walk_layout
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
+from celosia.hdl.memory.requests import Requests, lines_wait, requests_latency
+from celosia.hdl.ports import ReadPort
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.slice import slices
+from celosia.hdl.vector.beats import beat_layout
+from celosia.hdl.vector.walker import Walker, walk_layout
 
 
 def reader_latency(config: Config) -> int:

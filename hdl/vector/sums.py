@@ -4,12 +4,12 @@ from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from hdl.component import Component
-from hdl.ports import WritePort
-from hdl.stream.skid import Skid
-from hdl.stream.slice import RegisterSlice
-from hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
+from celosia.arch.config import Config
+from celosia.hdl.component import Component
+from celosia.hdl.ports import WritePort
+from celosia.hdl.stream.skid import Skid
+from celosia.hdl.stream.slice import RegisterSlice
+from celosia.hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
 
 
 class SumWriter(Component):

@@ -4,13 +4,13 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from arch.isa import Engine
-from arch.protection import LEVELS
-from hdl.component import Component
-from hdl.functions.argmax import largest_layout
-from hdl.memory.protected import error_port, errors_of, gather
-from hdl.ports import (
+from celosia.arch.config import Config
+from celosia.arch.isa import Engine
+from celosia.arch.protection import LEVELS
+from celosia.hdl.component import Component
+from celosia.hdl.functions.argmax import largest_layout
+from celosia.hdl.memory.protected import error_port, errors_of, gather
+from celosia.hdl.ports import (
     DrainPort,
     EngineStatus,
     ReadPort,
@@ -18,21 +18,21 @@ from hdl.ports import (
     WritePort,
     command_layout,
 )
-from hdl.stream.pipeline import KEPT, delay
-from hdl.stream.slice import RegisterSlice
-from hdl.vector.beats import collect, distribute
-from hdl.vector.decode import VectorDecoder
-from hdl.vector.drain import DrainReader
-from hdl.vector.epilogue import Epilogue
-from hdl.vector.fill import Fill
-from hdl.vector.front_ends import FrontEnds
-from hdl.vector.intake import Intake
-from hdl.vector.kept_factors import KeptFactors
-from hdl.vector.overlap import Overlap
-from hdl.vector.params import ParamMemory
-from hdl.vector.reader import RowReader
-from hdl.vector.sums import SumWriter
-from hdl.vector.walks import VectorWalks
+from celosia.hdl.stream.pipeline import KEPT, delay
+from celosia.hdl.stream.slice import RegisterSlice
+from celosia.hdl.vector.beats import collect, distribute
+from celosia.hdl.vector.decode import VectorDecoder
+from celosia.hdl.vector.drain import DrainReader
+from celosia.hdl.vector.epilogue import Epilogue
+from celosia.hdl.vector.fill import Fill
+from celosia.hdl.vector.front_ends import FrontEnds
+from celosia.hdl.vector.intake import Intake
+from celosia.hdl.vector.kept_factors import KeptFactors
+from celosia.hdl.vector.overlap import Overlap
+from celosia.hdl.vector.params import ParamMemory
+from celosia.hdl.vector.reader import RowReader
+from celosia.hdl.vector.sums import SumWriter
+from celosia.hdl.vector.walks import VectorWalks
 
 SECOND_AHEAD = 16
 """Lines of the second input that are asked for ahead, so that a command that follows can begin
@@ -69,11 +69,11 @@ class VectorEngine(Component):
     With rotate or times it is ``RotaryUnit.latency`` more, with polynomial
     ``Epilogue.polynomial_latency``. With ``registered`` it is one more, of NORM and SOFTMAX
     three. With ``row_factors`` a NORM takes beats + overhead + 1, a SOFTMAX ``ceil(n / lanes) - 1``
-    once, DRAIN and MAP ``hdl.vector.params.words_wait`` more. The command behind a NORM begins when
-    its rows' factors are kept; so does a NORM, and what multiplies by factors, behind a SOFTMAX.
-    SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in
-    place of ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency``
-    cycles after its command is done.
+    once, DRAIN and MAP ``celosia.hdl.vector.params.words_wait`` more. The command behind a NORM
+    begins when its rows' factors are kept; so does a NORM, and what multiplies by factors, behind a
+    SOFTMAX. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
+    ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
+    its command is done.
     """
 
     def __init__(self, config: Config):

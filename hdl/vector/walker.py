@@ -4,12 +4,12 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.isa import COUNT_WIDTH
-from hdl.component import Component
-from hdl.stream.pipeline import delay
-from hdl.stream.slice import slices
-from hdl.vector.beats import staged
+from celosia.arch.config import Config
+from celosia.arch.isa import COUNT_WIDTH
+from celosia.hdl.component import Component
+from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.slice import slices
+from celosia.hdl.vector.beats import staged
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:

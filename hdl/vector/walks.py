@@ -3,13 +3,13 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
-from arch.functions import TABLE_ENTRIES
-from arch.isa import COUNT_WIDTH, Engine
-from hdl.component import Component
-from hdl.ports import command_layout
-from hdl.vector.decode import flag_layout, opcode_layout
-from hdl.vector.walker import walk_layout
+from celosia.arch.config import Config
+from celosia.arch.functions import TABLE_ENTRIES
+from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.hdl.component import Component
+from celosia.hdl.ports import command_layout
+from celosia.hdl.vector.decode import flag_layout, opcode_layout
+from celosia.hdl.vector.walker import walk_layout
 
 
 class VectorWalks(Component):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tb.devices.data_sheets import FlashSheet
+from celosia.tb.devices.data_sheets import FlashSheet
 
 _SLACK = 1e-6  # nanoseconds
 _NEVER = -1e12

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tb.devices.data_sheets import PsramSheet
-from tb.devices.sdram import untouched
+from celosia.tb.devices.data_sheets import PsramSheet
+from celosia.tb.devices.sdram import untouched
 
 _SLACK = 1e-6  # nanoseconds
 _NEVER = 1 << 30  # edges

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from tb.devices.data_sheets import SdramSheet
+from celosia.tb.devices.data_sheets import SdramSheet
 
 _MODE, _REFRESH, _PRECHARGE, _ACTIVATE, _WRITE, _READ, _NOTHING = 0, 1, 2, 3, 4, 5, 7
 _SLACK = 1e-6  # nanoseconds

@@ -7,7 +7,15 @@ import cocotb
 from amaranth.hdl import signed
 from amaranth.lib import data
 
-from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import (
+    StreamDriver,
+    StreamMonitor,
+    pack,
+    parameters,
+    rng,
+    start_clock,
+    unpack,
+)
 
 LAYOUT = data.StructLayout({"a": signed(5), "b": signed(5)})
 

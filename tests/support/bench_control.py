@@ -10,7 +10,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 from cocotbext.wishbone.driver import WBOp, WishboneMaster
 
-from tb.bench import parameters, rng, start_clock
+from celosia.tb.benches.common import parameters, rng, start_clock
 
 WISHBONE_SIGNALS = {
     "cyc": "cyc_i",

@@ -9,11 +9,18 @@ from typing import Any
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from arch.config import Config
-from arch.instruction import Instruction, pack
-from arch.isa import Opcode
-from arch.registers import CONTROL_FORGET, CONTROL_START, REGISTER_MAP, STATUS_BUSY, Cause, cause_of
-from tb.bench import parameters, start_clock
+from celosia.arch.config import Config
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Opcode
+from celosia.arch.registers import (
+    CONTROL_FORGET,
+    CONTROL_START,
+    REGISTER_MAP,
+    STATUS_BUSY,
+    Cause,
+    cause_of,
+)
+from celosia.tb.benches.common import parameters, start_clock
 
 LIMIT = 3000
 """Cycles until STATUS is not busy."""

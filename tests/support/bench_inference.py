@@ -1,9 +1,9 @@
 """Bench of whole inferences by a host and a memory on buses, both of them packages of others.
 
 Parameters: ``config``, every field of the configuration; ``control``, the host's bus; ``model`` of
-the memory (a name of ``tb.external``); ``stall`` of every channel; ``words``, ``image``, and of
-each run ``pc``, ``registers``, ``writes``, ``addr`` and the ``output`` that is expected, bytes as
-hexadecimal.
+the memory (a name of ``celosia.tb.benches.slow_memory``); ``stall`` of every channel; ``words``,
+``image``, and of each run ``pc``, ``registers``, ``writes``, ``addr`` and the ``output`` that is
+expected, bytes as hexadecimal.
 """
 
 from typing import Any
@@ -14,10 +14,17 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 from cocotbext.wishbone.driver import WBOp, WishboneMaster
 
-from arch.config import Config
-from arch.registers import CONTROL_START, IDENTITY, REGISTER_MAP, STATUS_BUSY, Cause, cause_of
-from tb.bench import parameters, rng, start_clock
-from tb.external import MODELS
+from celosia.arch.config import Config
+from celosia.arch.registers import (
+    CONTROL_START,
+    IDENTITY,
+    REGISTER_MAP,
+    STATUS_BUSY,
+    Cause,
+    cause_of,
+)
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.benches.slow_memory import MODELS
 from tests.support.bench_control import WISHBONE_SIGNALS
 
 SIZE = 1 << 14

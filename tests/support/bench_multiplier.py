@@ -8,7 +8,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from tb.bench import parameters, rng, start_clock
+from celosia.tb.benches.common import parameters, rng, start_clock
 
 
 @cocotb.test()

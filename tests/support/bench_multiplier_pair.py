@@ -5,7 +5,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from tb.bench import rng, start_clock
+from celosia.tb.benches.common import rng, start_clock
 
 
 @cocotb.test()

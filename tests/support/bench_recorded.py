@@ -6,7 +6,7 @@ Parameters: ``inputs`` and ``outputs``, for each cycle the values of ports by th
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from tb.bench import parameters, start_clock
+from celosia.tb.benches.common import parameters, start_clock
 
 
 @cocotb.test()

@@ -8,8 +8,8 @@ from typing import Any
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from arch.micro.isa import MULTIPLY_CYCLES
-from tb.bench import parameters, rng, start_clock
+from celosia.arch.micro.isa import MULTIPLY_CYCLES
+from celosia.tb.benches.common import parameters, rng, start_clock
 
 _EXTREMES = (0, 1, 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
 

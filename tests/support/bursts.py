@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tb.devices.sdram import untouched
+from celosia.tb.devices.sdram import untouched
 
 
 async def send(ctx, stream, payload, rng, stall):

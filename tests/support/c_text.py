@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from arch.presets import load
-from generators.frontend.text_description import TextDescription
-from generators.text_shapes import random_weights
-from sim.interpreter import Interpreter
+from celosia.arch.presets import load
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import random_weights
+from celosia.sim.interpreter import Interpreter
 from tests.support.host_driver import GoldenPort, HostDriver, SimulatedPort
 
 TOY = TextDescription(

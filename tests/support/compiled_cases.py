@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from arch.config import Config
-from generators.compiler import Options, compile_model
-from generators.frontend.description import ModelDescription
-from tb.fuzz.models import differs
-from tb.random_models import random_inputs, random_weights
+from celosia.arch.config import Config
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.tb.verify.fuzz.models import differs
+from celosia.tb.verify.random_models import random_inputs, random_weights
 
 MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
 

@@ -1,7 +1,7 @@
 """Configurations that only tests build."""
 
-from arch.config import Config
-from arch.presets import PRESETS
+from celosia.arch.config import Config
+from celosia.arch.presets import PRESETS
 
 SMALLEST = Config(
     name="smallest",

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from arch.presets import PRESETS
-from generators.frontend.text_description import TextDescription
-from generators.quantize.options import Quantization
-from generators.text_shapes import untrained
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.quantize.options import Quantization
 
 LLAMA = TextDescription(
     name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44

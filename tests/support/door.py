@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from arch.packages import library
+from celosia.arch.packages import library
 
 _DATA = Path(__file__).parents[1] / "data" / "door"
 TEXTS: list[str] = json.loads((_DATA / "texts.json").read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import connect, flipped
 
-from hdl.memory.ram import Ram
+from celosia.hdl.memory.ram import Ram
 
 
 class FlippedRam(Ram):

@@ -2,8 +2,8 @@
 
 import re
 
-from arch.config import Config
-from tb.fast_build import accelerator_verilog
+from celosia.arch.config import Config
+from celosia.tb.machine.fast_build import accelerator_verilog
 
 _HEADER = re.compile(r"^module top \(\n(.*?)^\);\n", re.MULTILINE | re.DOTALL)
 _PORT = re.compile(r"^  (?:input|output) .*?(\w+),?$", re.MULTILINE)

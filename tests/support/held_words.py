@@ -7,10 +7,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from hdl.component import Component
-from hdl.memory.ram import Ram
-from hdl.memory.split_ram import SplitRam
-from hdl.stream.pipeline import KEPT
+from celosia.hdl.component import Component
+from celosia.hdl.memory.ram import Ram
+from celosia.hdl.memory.split_ram import SplitRam
+from celosia.hdl.stream.pipeline import KEPT
 
 
 class Sink(Component):

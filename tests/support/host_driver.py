@@ -5,16 +5,16 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from arch.registers import (
+from celosia.arch.registers import (
     CONTROL_ABORT,
     IDENTITY,
     INTERRUPT_DONE,
     INTERRUPT_ERROR,
     REGISTER_MAP,
 )
-from sim.interpreter import Interpreter
-from tb.machine import SimulatedMachine
-from tb.toolchain import run
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.simulated import SimulatedMachine
+from celosia.tb.machine.toolchain import run
 
 REGISTERS_ADDR = 0x8000_0000
 MEMORY_ADDR = 0x4000_0000

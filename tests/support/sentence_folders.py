@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from arch.packages import library
+from celosia.arch.packages import library
 from tests.support.door import DIM, ENCODERS, PLACES, encoder_folder
 
 RECORDED = Path(__file__).parents[1] / "data" / "door" / "embeddings.json"

@@ -1,7 +1,7 @@
 """A small language model, and machines for it, of tests of its weights."""
 
-from arch.presets import PRESETS
-from generators.frontend.text_description import TextDescription
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.text_description import TextDescription
 
 LLAMA = TextDescription(
     name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from generators.frontend.onnx.node import Node, full_rows
-from generators.frontend.onnx.values import (
+from celosia.generators.frontend.onnx.node import Node, full_rows
+from celosia.generators.frontend.onnx.values import (
     Affine,
     Linear,
     Mean,
@@ -20,7 +20,7 @@ from generators.frontend.onnx.values import (
     UnsupportedError,
     View,
 )
-from generators.frontend.weights import Floats
+from celosia.generators.frontend.weights import Floats
 
 
 def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:

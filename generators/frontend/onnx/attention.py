@@ -5,8 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from generators.frontend.onnx.node import Node, whole
-from generators.frontend.onnx.values import Context, Index, Mask, Scores, UnsupportedError, View
+from celosia.generators.frontend.onnx.node import Node, whole
+from celosia.generators.frontend.onnx.values import (
+    Context,
+    Index,
+    Mask,
+    Scores,
+    UnsupportedError,
+    View,
+)
 
 LEAST_MASKED = -1e4
 """Largest term that a mask adds to the scores of a masked key."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from generators.frontend.onnx.match import Encoder
+from celosia.generators.frontend.onnx.match import Encoder
 
 LIKE = (
     "export a decoder like GPT-2, with all of its parts from token numbers to a score for each "

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from arch.packages import library
-from generators.frontend.onnx.file import onnx_library
+from celosia.arch.errors import InputError
+from celosia.arch.packages import library
+from celosia.generators.frontend.onnx.file import onnx_library
 
 Array = NDArray[np.generic]
 MOST_NUMBERS = 1 << 31

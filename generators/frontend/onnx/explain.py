@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from arch.tables import read_table
-from generators.frontend.hugging_face_folder import TABLES
-from generators.frontend.onnx.values import UnsupportedError
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.hugging_face_folder import TABLES
+from celosia.generators.frontend.onnx.values import UnsupportedError
 
 _THINGS = read_table(TABLES / "refused_onnx.toml")
 _KINDS = {

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from arch.errors import InputError
-from arch.files import inside, reading
-from arch.packages import library
+from celosia.arch.errors import InputError
+from celosia.arch.files import inside, reading
+from celosia.arch.packages import library
 
 OLDEST_OPSET = 7
 """Opset from which on a constant's axes follow NumPy's rules, and all tools run the nodes."""

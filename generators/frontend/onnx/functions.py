@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from arch.functions import gelu_erf, hard_swish, mish, relu, sigmoid
-from generators.frontend.onnx.node import Node
-from generators.frontend.onnx.values import Function, UnsupportedError
-from generators.frontend.weights import Floats
+from celosia.arch.functions import gelu_erf, hard_swish, mish, relu, sigmoid
+from celosia.generators.frontend.onnx.node import Node
+from celosia.generators.frontend.onnx.values import Function, UnsupportedError
+from celosia.generators.frontend.weights import Floats
 
 
 def _erf(x: Floats) -> Floats:

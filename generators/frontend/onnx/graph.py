@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from generators.frontend.onnx.batch import single
-from generators.frontend.onnx.engine import (
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.onnx.batch import single
+from celosia.generators.frontend.onnx.engine import (
     IR_VERSION,
     MOST_NUMBERS,
     RunError,
@@ -19,12 +19,12 @@ from generators.frontend.onnx.engine import (
     inferred,
     run_node,
 )
-from generators.frontend.onnx.explain import held
-from generators.frontend.onnx.file import onnx_library, subgraphs
-from generators.frontend.onnx.inputs import Place
-from generators.frontend.onnx.node import Array, Node
-from generators.frontend.onnx.nodes import evaluate
-from generators.frontend.onnx.values import (
+from celosia.generators.frontend.onnx.explain import held
+from celosia.generators.frontend.onnx.file import onnx_library, subgraphs
+from celosia.generators.frontend.onnx.inputs import Place
+from celosia.generators.frontend.onnx.node import Array, Node
+from celosia.generators.frontend.onnx.nodes import evaluate
+from celosia.generators.frontend.onnx.values import (
     Input,
     Made,
     Mask,

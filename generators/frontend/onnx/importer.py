@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from arch.files import reading
-from generators.frontend.description import ModelDescription
-from generators.frontend.host import Array, HostStep, cut
-from generators.frontend.onnx.causal import LIKE, unlike_gpt2
-from generators.frontend.onnx.explain import explain
-from generators.frontend.onnx.file import read_model
-from generators.frontend.onnx.graph import Graph
-from generators.frontend.onnx.match import Encoder, match
-from generators.frontend.onnx.values import (
+from celosia.arch.errors import InputError
+from celosia.arch.files import reading
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.host_steps import Array, HostStep, cut
+from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
+from celosia.generators.frontend.onnx.explain import explain
+from celosia.generators.frontend.onnx.file import read_model
+from celosia.generators.frontend.onnx.graph import Graph
+from celosia.generators.frontend.onnx.match import Encoder, match
+from celosia.generators.frontend.onnx.values import (
     Context,
     Patches,
     Scores,
@@ -34,10 +34,10 @@ from generators.frontend.onnx.values import (
     Value,
     View,
 )
-from generators.frontend.source import Source
-from generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
-from generators.frontend.weights import check_weights
-from generators.reference.floats import FUNCTION_NAMES
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
+from celosia.generators.frontend.weights import check_weights
+from celosia.generators.reference.floats import FUNCTION_NAMES
 
 Used = TypeVar("Used")
 ONNX_SUFFIX = ".onnx"

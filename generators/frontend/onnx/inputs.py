@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from generators.frontend.onnx.node import Array
+from celosia.generators.frontend.onnx.node import Array
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from generators.frontend.host import windows
-from generators.frontend.onnx.attention import context, scores
-from generators.frontend.onnx.node import Node, like
-from generators.frontend.onnx.values import (
+from celosia.generators.frontend.host_steps import windows
+from celosia.generators.frontend.onnx.attention import context, scores
+from celosia.generators.frontend.onnx.node import Node, like
+from celosia.generators.frontend.onnx.values import (
     Affine,
     Input,
     Linear,
@@ -16,7 +16,7 @@ from generators.frontend.onnx.values import (
     UnsupportedError,
     View,
 )
-from generators.frontend.weights import Floats
+from celosia.generators.frontend.weights import Floats
 
 
 def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:

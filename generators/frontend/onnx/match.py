@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from generators.frontend.onnx.affine import as_linear
-from generators.frontend.onnx.values import (
+from celosia.generators.frontend.onnx.affine import as_linear
+from celosia.generators.frontend.onnx.values import (
     Activation,
     Affine,
     Context,
@@ -24,7 +24,7 @@ from generators.frontend.onnx.values import (
     UnsupportedError,
     View,
 )
-from generators.frontend.weights import Floats
+from celosia.generators.frontend.weights import Floats
 
 
 @dataclass(frozen=True)

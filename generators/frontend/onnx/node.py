@@ -1,4 +1,4 @@
-"""One ONNX node with its inputs, on the values of generators.frontend.onnx.values."""
+"""One ONNX node with its inputs, on the values of celosia.generators.frontend.onnx.values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from generators.frontend.onnx.values import (
+from celosia.generators.frontend.onnx.values import (
     Index,
     Made,
     Tensor,
@@ -15,7 +15,7 @@ from generators.frontend.onnx.values import (
     Value,
     View,
 )
-from generators.frontend.weights import Floats
+from celosia.generators.frontend.weights import Floats
 
 Array = NDArray[np.generic]
 Fold = Callable[[Sequence[Any]], list[Array]]

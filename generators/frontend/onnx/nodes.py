@@ -1,4 +1,4 @@
-"""The meaning of each kind of ONNX node, on the values of generators.frontend.onnx.values."""
+"""The meaning of each kind of ONNX node, on values of ``celosia.generators.frontend.onnx``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from arch.functions import gelu_erf, gelu_tanh
-from generators.frontend.onnx.affine import added, batch_norm, scaled, shifted
-from generators.frontend.onnx.attention import masked, softmax
-from generators.frontend.onnx.functions import BINARY, PARAMETRIC, UNARY, VARIADIC
-from generators.frontend.onnx.linear import conv, einsum, gemm, matmul
-from generators.frontend.onnx.node import Node, full_rows, whole
-from generators.frontend.onnx.norms import (
+from celosia.arch.functions import gelu_erf, gelu_tanh
+from celosia.generators.frontend.onnx.affine import added, batch_norm, scaled, shifted
+from celosia.generators.frontend.onnx.attention import masked, softmax
+from celosia.generators.frontend.onnx.functions import BINARY, PARAMETRIC, UNARY, VARIADIC
+from celosia.generators.frontend.onnx.linear import conv, einsum, gemm, matmul
+from celosia.generators.frontend.onnx.node import Node, full_rows, whole
+from celosia.generators.frontend.onnx.norms import (
     axes_of,
     centred,
     kept_rows,
@@ -22,7 +22,7 @@ from generators.frontend.onnx.norms import (
     shared_mean,
     total,
 )
-from generators.frontend.onnx.values import (
+from celosia.generators.frontend.onnx.values import (
     Input,
     Kept,
     Largest,

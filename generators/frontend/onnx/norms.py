@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from generators.frontend.onnx.affine import of_mean
-from generators.frontend.onnx.node import Node, full_rows
-from generators.frontend.onnx.values import (
+from celosia.generators.frontend.onnx.affine import of_mean
+from celosia.generators.frontend.onnx.node import Node, full_rows
+from celosia.generators.frontend.onnx.values import (
     Centred,
     Index,
     Kept,

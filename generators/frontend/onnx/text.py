@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
-from arch.errors import InputError
-from generators.frontend.onnx.causal import LIKE, unlike_gpt2
-from generators.frontend.onnx.graph import Graph
-from generators.frontend.onnx.importer import NAMES, TOLERANCE, read_encoder, read_graph
-from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Floats, Weights, check_weights
-from generators.reference.floats import forward
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
+from celosia.generators.frontend.onnx.graph import Graph
+from celosia.generators.frontend.onnx.importer import NAMES, TOLERANCE, read_encoder, read_graph
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights, check_weights
+from celosia.generators.reference.floats import forward
 
 
 def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
@@ -19,8 +19,8 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     It takes token numbers [batch, tokens] and gives scores [batch, tokens, vocabulary]; its
     positions are learned, and as many as it has tokens, a number that the graph fixes.
 
-    Raises :class:`InputError` as :func:`generators.frontend.onnx.importer.load_onnx`, and where
-    the graph is that of an encoder.
+    Raises :class:`InputError` as :func:`celosia.generators.frontend.onnx.importer.load_onnx`, and
+    where the graph is that of an encoder.
     """
     return read_graph(path, 0, _load)
 

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.functions import FUNCTIONS
-from generators.frontend.description import ACTIVATIONS
-from generators.frontend.weights import Floats
-from generators.reference.floats import FUNCTION_NAMES
+from celosia.arch.functions import FUNCTIONS
+from celosia.generators.frontend.description import ACTIVATIONS
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.reference.floats import FUNCTION_NAMES
 
 Function = Callable[[Floats], Floats]
 Index = NDArray[np.int64]
@@ -143,7 +143,7 @@ class Norm(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Activation(Of):
-    """A function of :data:`arch.functions.FUNCTIONS` of every element."""
+    """A function of :data:`celosia.arch.functions.FUNCTIONS` of every element."""
 
     function: str
 

@@ -6,11 +6,11 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from arch.config import Config
-from arch.ddr3 import Ddr3Chip
-from hdl.component import Component
-from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
-from hdl.stream.skid import Skid
+from celosia.arch.config import Config
+from celosia.arch.ddr3 import Ddr3Chip
+from celosia.hdl.component import Component
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
+from celosia.hdl.stream.skid import Skid
 
 READ_AHEAD = 16
 """Blocks that are asked for, in flight, or wait to be taken."""

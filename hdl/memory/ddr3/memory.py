@@ -3,25 +3,25 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import Config
-from arch.ddr3 import Ddr3Start
-from arch.errors import InputError
-from hdl.component import Component
-from hdl.memory.chips import check_holds
-from hdl.memory.ddr3.blocks import BlockReader, BlockWriter
-from hdl.memory.ddr3.pins import CorePorts
-from hdl.memory.ddr3.starter import Starter
-from hdl.ports import MemoryReadPort, MemoryWritePort
+from celosia.arch.config import Config
+from celosia.arch.ddr3 import Ddr3Start
+from celosia.arch.errors import InputError
+from celosia.hdl.component import Component
+from celosia.hdl.memory.chips import check_holds
+from celosia.hdl.memory.ddr3.blocks import BlockReader, BlockWriter
+from celosia.hdl.memory.ddr3.pins import CorePorts
+from celosia.hdl.memory.ddr3.starter import Starter
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 
 class Ddr3Memory(Component):
     """The external memory port on a chip of DDR3 SDRAM, seen from the memory.
 
     ``pins`` are the ports of LiteDRAM's core, on whose clock ``sync`` runs. Up to
-    ``hdl.memory.ddr3.blocks.READ_AHEAD`` blocks of eight columns are read before the first word is
-    taken. Bursts of reads and of writes take turns; a write waits for its first block's words, and
-    holds reads up until its last. ``written`` is 1 for a cycle when the core takes the last block
-    of a burst; a read that is asked for after it sees the burst.
+    ``celosia.hdl.memory.ddr3.blocks.READ_AHEAD`` blocks of eight columns are read before the first
+    word is taken. Bursts of reads and of writes take turns; a write waits for its first block's
+    words, and holds reads up until its last. ``written`` is 1 for a cycle when the core takes the
+    last block of a burst; a read that is asked for after it sees the burst.
 
     ``ready`` is 1 when the core and its chip have been started, before which no word moves;
     ``failed`` is 1 from then on where no read delays were found with which the chip works.

@@ -4,7 +4,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from arch.ddr3 import Ddr3Chip
+from celosia.arch.ddr3 import Ddr3Chip
 
 
 class CorePorts(wiring.Signature):

@@ -6,15 +6,15 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from arch.ddr3 import DELAYS, SLIPS, Ddr3Start, Kind
-from hdl.component import Component
+from celosia.arch.ddr3 import DELAYS, SLIPS, Ddr3Start, Kind
+from celosia.hdl.component import Component
 
 _LISTS = ("wake", "first", "later", "slip", "test", "begin")
 _WAITS = range(18)  # exponents of two (cycles)
 
 
 class Starter(Component):
-    """Does the steps of a :class:`arch.ddr3.Ddr3Start` on the bus, once, from power-on.
+    """Does the steps of a :class:`celosia.arch.ddr3.Ddr3Start` on the bus, once, from power-on.
 
     After the chip is awake it tests every delay at every place of each byte lane. A lane gets the
     middle one of the most delays in a row, at one place, that passed; of places that have as many

@@ -5,10 +5,10 @@ from amaranth.lib.stream import Signature
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from arch.config import Config
-from arch.psram import PsramChip
-from hdl.component import Component
-from hdl.ports import burst_layout
+from celosia.arch.config import Config
+from celosia.arch.psram import PsramChip
+from celosia.hdl.component import Component
+from celosia.hdl.ports import burst_layout
 
 
 class Bursts(Component):

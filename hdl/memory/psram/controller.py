@@ -5,16 +5,16 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.psram import COMMAND, PsramChip, begin
-from hdl.component import Component
-from hdl.memory.chips import check_holds
-from hdl.memory.psram.bursts import Bursts
-from hdl.memory.psram.pins import BACK, HalfCycles, PsramPins
-from hdl.memory.words import WordCollector, WordSplitter
-from hdl.ports import MemoryReadPort, MemoryWritePort
-from hdl.stream.pipeline import delay
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.psram import COMMAND, PsramChip, begin
+from celosia.hdl.component import Component
+from celosia.hdl.memory.chips import check_holds
+from celosia.hdl.memory.psram.bursts import Bursts
+from celosia.hdl.memory.psram.pins import BACK, HalfCycles, PsramPins
+from celosia.hdl.memory.words import WordCollector, WordSplitter
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
+from celosia.hdl.stream.pipeline import delay
 
 READS, WRITES, REGISTERS, LINEAR = 0xA0, 0x20, 0x40, 0x20
 """First bytes of commands: a read, a write, and bits of registers and of a burst in order."""

@@ -4,8 +4,8 @@ from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.psram import PsramChip
-from hdl.component import Component
+from celosia.arch.psram import PsramChip
+from celosia.hdl.component import Component
 
 BACK = 2
 """Cycles from one whose middle has an edge of the chip's clock to the one that has its data."""

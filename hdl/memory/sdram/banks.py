@@ -3,8 +3,8 @@
 from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.sdram import SdramChip, SdramTiming
-from hdl.component import Component
+from celosia.arch.sdram import SdramChip, SdramTiming
+from celosia.hdl.component import Component
 
 
 class Banks(Component):

@@ -4,18 +4,18 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from arch.config import Config
-from arch.errors import InputError
-from arch.sdram import SdramChip
-from hdl.component import Component
-from hdl.memory.chips import check_holds
-from hdl.memory.sdram.banks import Banks
-from hdl.memory.sdram.pages import Pieces
-from hdl.memory.sdram.pins import PRECHARGE_ALL, Command, SdramPins
-from hdl.memory.sdram.upkeep import Upkeep
-from hdl.memory.words import WordCollector, WordSplitter
-from hdl.ports import MemoryReadPort, MemoryWritePort
-from hdl.stream.pipeline import delay
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.sdram import SdramChip
+from celosia.hdl.component import Component
+from celosia.hdl.memory.chips import check_holds
+from celosia.hdl.memory.sdram.banks import Banks
+from celosia.hdl.memory.sdram.pages import Pieces
+from celosia.hdl.memory.sdram.pins import PRECHARGE_ALL, Command, SdramPins
+from celosia.hdl.memory.sdram.upkeep import Upkeep
+from celosia.hdl.memory.words import WordCollector, WordSplitter
+from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
+from celosia.hdl.stream.pipeline import delay
 
 READ_AHEAD = 32
 """Words that are requested from the chip, in flight, or wait to be taken."""

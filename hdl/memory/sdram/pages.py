@@ -5,11 +5,11 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from arch.config import Config
-from arch.sdram import SdramChip
-from hdl.component import Component
-from hdl.ports import burst_layout
-from hdl.stream.slice import RegisterSlice
+from celosia.arch.config import Config
+from celosia.arch.sdram import SdramChip
+from celosia.hdl.component import Component
+from celosia.hdl.ports import burst_layout
+from celosia.hdl.stream.slice import RegisterSlice
 
 
 def piece_layout(chip: SdramChip) -> data.StructLayout:

@@ -4,7 +4,7 @@ from amaranth.hdl import unsigned
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.sdram import SdramChip
+from celosia.arch.sdram import SdramChip
 
 PRECHARGE_ALL = 1 << 10
 """The address bit by which PRECHARGE closes the rows of all banks."""

@@ -3,9 +3,9 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.sdram import POSTPONED, URGENT, SdramTiming
-from hdl.component import Component
-from hdl.memory.sdram.pins import Command
+from celosia.arch.sdram import POSTPONED, URGENT, SdramTiming
+from celosia.hdl.component import Component
+from celosia.hdl.memory.sdram.pins import Command
 
 REFRESHES = 8
 """Refreshes before the mode register is set."""

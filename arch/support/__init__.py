@@ -1,0 +1,1 @@
+"""Support that no circuit needs: the cache of builds, other programs."""

@@ -1,0 +1,202 @@
+"""Cache of builds in the user's folder, by a digest of all that a build depends on."""
+
+import atexit
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from celosia.arch.errors import RunError
+
+ROOT = Path(__file__).parents[2]
+"""The folder of the package celosia: in a checkout its rooms are links to the folders beside it."""
+
+_SIZES = "sizes.json"  # of an entry's files, by their paths in it
+_UNUSED = 60 * 86_400  # seconds, after which an entry is deleted
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+_spare: Path | None = None
+_spare_lock = threading.Lock()
+
+
+class _UnusableError(RunError):
+    """A folder in which nothing can be built; the sentence names it and the reason."""
+
+
+def cache_folder() -> Path:
+    """Return the folder of builds; anything in it can be deleted at any time.
+
+    The environment variable ``CELOSIA_CACHE`` names it. Without one it is ``celosia`` in the folder
+    ``XDG_CACHE_HOME``, or in ``~/.cache``.
+    """
+    named = os.environ.get("CELOSIA_CACHE")
+    if named:
+        return Path(os.path.expanduser(named)).absolute()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The standard has a relative path ignored.
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "celosia"
+
+
+def digest(*parts: str) -> str:
+    """Return a short name for a build that depends on some texts, this Python and this computer."""
+    content = "\0".join((sys.version, sys.platform, platform.machine(), *parts))
+    return hashlib.sha256(content.encode()).hexdigest()[:24]
+
+
+def find(kind: str, key: str) -> Path | None:
+    """Return the folder of a build that was made and is undamaged, or None.
+
+    A file that is missing, or has another size than when it was made, is damage.
+    """
+    for root in (cache_folder(), _spare):
+        if root is not None and _is_whole(root / kind / key):
+            with contextlib.suppress(OSError):
+                os.utime(root / kind / key / _SIZES)
+            return root / kind / key
+    return None
+
+
+def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
+    """Return the folder of a build, made by ``build(folder)`` if there is no undamaged one yet.
+
+    ``key`` is the :func:`digest` of everything that the build depends on: checkouts, versions and
+    users' programs share the folder. Several processes may ask for the same build at once: one
+    makes it and the others wait. A build that fails leaves nothing. If the cache cannot be written,
+    or its disk is full, one line says so, and this process keeps its builds in a temporary folder.
+
+    Raises what ``build`` does, and :class:`RunError` if the temporary folder's disk is full too.
+    """
+    place = find(kind, key)
+    if place is None and _spare is None:
+        try:
+            place = _make(cache_folder() / kind, key, build)
+        except _UnusableError as error:
+            _do_without(error)
+    return place or _make(_spare_folder() / kind, key, build)
+
+
+def run_folder(name: str) -> Path:
+    """Return a new folder for a run of this process, and delete those of processes that are gone.
+
+    Their owners delete the folders that they make; one that was killed could not.
+    """
+    if _spare is None:
+        try:
+            return _new_run(cache_folder() / "runs", name)
+        except _UnusableError as error:
+            _do_without(error)
+    return _new_run(_spare_folder() / "runs", name)
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether an exception, or the log of a tool in it, is that of a full disk."""
+    if isinstance(error, OSError):
+        return error.errno in _FULL
+    return isinstance(error, RunError) and any(os.strerror(each) in str(error) for each in _FULL)
+
+
+def _new_run(runs: Path, name: str) -> Path:
+    with _usable(runs):
+        runs.mkdir(parents=True, exist_ok=True)
+        for left in runs.glob("*.*.*/"):
+            owner = left.name.split(".")[-2]
+            if owner.isdigit() and not _runs(int(owner)):
+                shutil.rmtree(left, ignore_errors=True)
+        return Path(tempfile.mkdtemp(prefix=f"{name}.{os.getpid()}.", dir=runs))
+
+
+def _make(folder: Path, key: str, build: Callable[[Path], None]) -> Path:
+    place = folder / key
+    with _usable(folder), contextlib.ExitStack() as held:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = held.enter_context((folder / f"{key}.lock").open("a"))
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _is_whole(place):
+            return place
+        # The lock's holder alone makes one, so others are of processes that were killed.
+        for left in (place, *folder.glob(f"{key}.*/"), *_unused(folder)):
+            shutil.rmtree(left, ignore_errors=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=folder))
+        opened = held.pop_all()
+    with opened:
+        try:
+            build(temporary)
+            sizes = {
+                str(path.relative_to(temporary)): path.stat().st_size
+                for path in sorted(temporary.rglob("*"))
+                if path.is_file() and not path.is_symlink()
+            }
+            (temporary / _SIZES).write_text(json.dumps(sizes), encoding="utf-8")
+            temporary.rename(place)
+        except BaseException as error:
+            full = is_full(error)
+            shutil.rmtree(temporary, ignore_errors=True)
+            if full:
+                raise _UnusableError(f"The disk of {folder} is full") from error
+            raise
+    return place
+
+
+def _is_whole(place: Path) -> bool:
+    try:
+        sizes = json.loads((place / _SIZES).read_text(encoding="utf-8"))
+        return all((place / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError):
+        return False
+
+
+def _unused(folder: Path) -> Iterator[Path]:
+    """Return the entries that no process has asked for in a long time."""
+    for sizes in folder.glob(f"*/{_SIZES}"):
+        with contextlib.suppress(OSError):
+            if time.time() - sizes.stat().st_mtime > _UNUSED:
+                yield sizes.parent
+
+
+@contextlib.contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = "is full" if is_full(error) else f"cannot be written ({error.strerror})"
+        raise _UnusableError(f"{folder} {reason}") from error
+
+
+def _spare_folder() -> Path:
+    """Return the temporary folder of this process's builds."""
+    global _spare
+    with _spare_lock:
+        if _spare is None:
+            _spare = Path(tempfile.mkdtemp(prefix="celosia."))
+            atexit.register(shutil.rmtree, _spare, ignore_errors=True)
+        return _spare
+
+
+def _do_without(error: _UnusableError) -> None:
+    """Name the reason in a line, once, and keep this process's builds in a temporary folder."""
+    if _spare is None:
+        print(
+            f"celosia: {error}; builds are kept in {_spare_folder()} until this command ends "
+            "(CELOSIA_CACHE names another folder)",
+            file=sys.stderr,
+        )
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,90 @@
+"""Other programs: run with their output in a file, and not left running."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from celosia.arch.errors import RunError
+
+_running: set[subprocess.Popen[bytes]] = set()
+_ending = False
+_starting = False  # in the main thread, where an exception would lose the program's number
+
+
+def starting() -> bool:
+    """Return whether the main thread starts a program just now: no exception may be raised in it.
+
+    :func:`run_process` raises KeyboardInterrupt itself if :func:`end_processes` was called.
+    """
+    return _starting
+
+
+def end_processes() -> None:
+    """End every process that is run, in whatever thread, and let none begin."""
+    global _ending
+    _ending = True
+    for process in list(_running):
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def run_process(
+    command: Sequence[str | Path],
+    *,
+    what: str,
+    cwd: Path,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> None:
+    """Run a command with its output in a log file.
+
+    ``what`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RunError`
+    with the log's tail where the command fails or does not end in time; no process is left.
+    """
+    global _starting
+    if _ending:
+        raise RunError(f"{what} was interrupted")
+    main = threading.current_thread() is threading.main_thread()
+    with log.open("w", encoding="utf-8") as stream:
+        _starting = _starting or main
+        try:
+            process = subprocess.Popen(
+                [str(word) for word in command],
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            _running.add(process)
+        finally:
+            _starting = _starting and not main
+        try:
+            if _ending:
+                raise KeyboardInterrupt if main else RunError(f"{what} was interrupted")
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise RunError(f"{what} took longer than {timeout} s:\n{tail(log)}") from None
+        finally:
+            if process.poll() is None:
+                _kill(process)
+                process.wait()
+            _running.discard(process)
+    if code != 0:
+        raise RunError(f"{what} failed with exit code {code}:\n{tail(log)}")
+
+
+def tail(log: Path) -> str:
+    """Return the last 60 lines of a log file."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return "\n".join(text.splitlines()[-60:])

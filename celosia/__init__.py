@@ -1,0 +1,1 @@
+"""Open Transformer accelerators, generated from parameters and proven bit for bit."""

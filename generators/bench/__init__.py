@@ -1,1 +1,0 @@
-"""Programs and figures of single operations."""

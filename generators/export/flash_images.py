@@ -1,0 +1,177 @@
+"""Images for a board's flash: a model and its inputs or its prompt, and the text of the results."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.link import WORD_BYTES, Command, request
+from celosia.arch.power_on import ENTRIES, ENTRY_BYTES, Op, record, seal
+from celosia.arch.registers import REGISTER_MAP
+from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.lower.residence import Register
+from celosia.generators.runtime.text_host import TextHost
+
+_LONGEST_NAME = 40
+
+
+class Script:
+    """A machine that notes the requests which a machine behind the host link would get.
+
+    ``payload`` is the longest payload of one (bytes). ``body`` are the records.
+    """
+
+    def __init__(self, payload: int):
+        self.body = b""
+        self._payload = payload
+        self._tag = 0
+
+    def write_memory(self, addr: int, data: bytes) -> None:
+        """Write bytes to external memory."""
+        for place in range(0, len(data), self._payload):
+            part = data[place : place + self._payload]
+            self._ask(Command.WRITE_MEMORY, len(part), addr + place, part)
+
+    def load_program(self, words: Sequence[int]) -> None:
+        """Load a program's words."""
+        step = self._payload // WORD_BYTES
+        for place in range(0, len(words), step):
+            data = b"".join(word.to_bytes(4, "little") for word in words[place : place + step])
+            self._ask(Command.LOAD_PROGRAM, len(data), place, data)
+
+    def set_register(self, number: int, value: int) -> None:
+        """Set a register of the sequencer."""
+        data = (value % (1 << 32)).to_bytes(4, "little")
+        self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
+
+    def start(self, pc: int = 0) -> None:
+        """Run from a word of the program to its end."""
+        self._ask(Command.START, 0, pc)
+        self.body += record(Op.WAIT)
+
+    def compare(self, addr: int, count: int) -> None:
+        """Find the largest of the INT16 numbers in so many bytes of external memory."""
+        self._ask(Command.READ_MEMORY, count, addr)
+
+    def say(self, text: str) -> None:
+        """Send a text."""
+        self.body += record(Op.TEXT, text.encode())
+
+    def name(self, labels: Sequence[bytes]) -> None:
+        """Send the label of the largest number, of which 16 bytes count."""
+        names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
+        self.body += record(Op.LABEL, b"".join(names))
+
+    def choose_register(self, number: int, values: Sequence[int]) -> None:
+        """Set a register to the value that belongs to the place of the largest number."""
+        self._tag = (self._tag + 1) % 256
+        addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
+        for value in values:
+            data = (value % (1 << 32)).to_bytes(4, "little")
+            frame = request(Command.WRITE_REGISTERS, self._tag, len(data), addr, data)
+            entries += frame.ljust(ENTRY_BYTES, b"\0")
+        self.body += record(Op.CHOICE, entries)
+
+    def _ask(self, command: Command, length: int, addr: int, data: bytes = b"") -> None:
+        self._tag = (self._tag + 1) % 256
+        self.body += record(Op.REQUEST, request(command, self._tag, length, addr, data)[1:])
+
+
+def power_on_image(
+    compiled: CompiledModel,
+    config: Config,
+    inputs: Sequence[NDArray[np.floating]],
+    labels: Sequence[str],
+    payload: int,
+) -> bytes:
+    """Return the image that loads a model and runs it on inputs, of which there may be none.
+
+    Its line of text is the model's name and the class of each input: that of ``labels`` where
+    there are any, else its number. ``payload`` is the link's longest one (bytes).
+
+    Raises :class:`InputError` where there are inputs and the model's output is not one row of
+    INT16 scores.
+    """
+    script = Script(payload)
+    script.write_memory(0, compiled.image.tobytes())
+    script.load_program(compiled.words)
+    model, output = compiled.quantized.description, compiled.quantized.output
+    script.say(f"celosia: {model.name[:_LONGEST_NAME]}, image ok")
+    scores = output.rows == 1 and output.wide and 1 < output.columns <= ENTRIES
+    if inputs and not (scores and compiled.batch == 1):
+        raise InputError(
+            f"Model {model.name} has no row of at most {ENTRIES} INT16 scores, whose largest a "
+            "board could tell; leave out the inputs, and a host can run it"
+        )
+    names = [name.encode() for name in labels or map(str, range(output.columns))]
+    for values in inputs:
+        given = compiled.request(values)
+        for addr, data in given.writes:
+            script.write_memory(addr, data)
+        for number, value in given.registers.items():
+            script.set_register(number, value)
+        script.start()
+        script.compare(compiled.output_addr, output.bytes)
+        script.say(", class ")
+        script.name(names)
+    script.say("\r\n")
+    return seal(config, script.body + record(Op.END))
+
+
+def text_image(
+    program: TextHost, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
+) -> bytes:
+    """Return the image that goes on with a prompt by so many tokens, the likeliest each time.
+
+    Its line of text is the model's name and the text. The machine's own result chooses each next
+    token: an entry for each token of the vocabulary lies in the image at every step. Bytes of zero
+    are left out.
+
+    Raises :class:`InputError` where the vocabulary has more tokens than an image's tables, or one
+    of them more bytes.
+    """
+    script, words = Script(payload), range(program.vocabulary)
+    tokens = tokenizer.encode(prompt)
+
+    def names_behind(before: int | None) -> list[bytes]:
+        """Return the bytes that each token adds behind one, or behind any but a first one."""
+        return [
+            b""
+            if each in tokenizer.ends
+            else tokenizer.piece(each, each if before is None else before).replace(b"\0", b"")
+            for each in words
+        ]
+
+    names = names_behind(None)
+    if len(names) > ENTRIES or any(len(name) > ENTRY_BYTES for name in names):
+        raise InputError(
+            f"The tokens of model {program.name} must be at most {ENTRIES} of at most "
+            f"{ENTRY_BYTES} bytes for a board to print them by itself"
+        )
+    for fill in program.setup:
+        script.write_memory(0, fill.image)
+        script.load_program(fill.words)
+        script.start()
+    script.load_program(program.words)
+    script.say(f"celosia: {program.name[:_LONGEST_NAME]}, image ok: {prompt}")
+
+    def step(position: int) -> None:
+        for number, value in program.registers(position, 1).items():
+            script.set_register(number, value)
+        script.start(program.entries["step"].pc)
+
+    for position, token in enumerate(tokens):
+        script.set_register(Register.WORD, program.word(token))
+        step(position)
+    for place in range(steps):
+        script.start(program.entries["logits"].pc)
+        script.compare(program.logits.addr, 2 * program.vocabulary)
+        script.name(names if place else names_behind(tokens[-1]))
+        if place < steps - 1:
+            script.choose_register(Register.WORD, [program.word(each) for each in words])
+            step(len(tokens) + place)
+    script.say("\r\n")
+    return seal(program.config, script.body + record(Op.END))

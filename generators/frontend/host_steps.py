@@ -1,0 +1,101 @@
+"""Steps of a model on the host, in floating point, before the machine and behind it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.generators.frontend.weights import Floats
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """A function of one input, or of the machine's output, [rows, columns], for it."""
+
+    name: str
+    """Name of the part of the model."""
+    what: str
+    """Function of the step, in a few words."""
+    function: Callable[[Array], Array] = field(repr=False)
+    parameters: int = 0
+    """Trained numbers that it takes."""
+    products: int = 0
+    """Products of one inference."""
+
+
+def apply(steps: Sequence[HostStep], values: Array) -> Array:
+    """Return what steps make of values, one behind the other."""
+    for step in steps:
+        values = step.function(values)
+    return values
+
+
+def cut(name: str, what: str, places: NDArray[np.int64]) -> HostStep:
+    """Return the step that arranges an input's elements as [rows, columns].
+
+    ``places`` [rows, columns] are places among the input's elements in their order; -1 gives 0.
+    """
+
+    def function(values: Array) -> Array:
+        flat = np.append(np.asarray(values, np.float64).ravel(), 0.0)
+        return flat[places]
+
+    return HostStep(name, what, function)
+
+
+def linear(
+    name: str, what: str, weight: Floats, bias: Floats | None = None, *, rows: int = 1
+) -> HostStep:
+    """Return a linear layer, ``weight`` [outputs, inputs], of so many rows."""
+    added = 0.0 if bias is None else bias
+    parameters = weight.size + (0 if bias is None else bias.size)
+    return HostStep(
+        name, what, lambda x: np.asarray(x @ weight.T + added), parameters, rows * weight.size
+    )
+
+
+def pointwise(name: str, function: Callable[[Floats], Floats]) -> HostStep:
+    """Return a function of every element."""
+    return HostStep(name, "of every element", function)
+
+
+def layer_norm(name: str, gamma: Floats, beta: Floats, epsilon: float) -> HostStep:
+    """Return a LayerNorm of every row."""
+
+    def function(x: Array) -> Array:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = np.mean(centred * centred, axis=-1, keepdims=True)
+        return np.asarray(centred / np.sqrt(variance + epsilon) * gamma + beta)
+
+    return HostStep(name, "LayerNorm of every row", function, gamma.size + beta.size)
+
+
+def windows(
+    shape: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    before: Sequence[int] = (),
+    after: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+) -> NDArray[np.int64]:
+    """Return the places of a convolution's inputs, [*windows, channels, *kernel].
+
+    ``shape`` is that of the input, channels first; places count its elements in their order, and
+    -1 is what was padded, ``before`` and ``after`` each axis.
+    """
+    axes = len(kernel)
+    before, after = (tuple(given) or (0,) * axes for given in (before, after))
+    dilations = tuple(dilations) or (1,) * axes
+    places = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
+    widths = [(0, 0), *zip(before, after, strict=True)]
+    padded = np.pad(places, widths, constant_values=-1)
+    reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
+    seen = np.lib.stride_tricks.sliding_window_view(
+        padded, reach, axis=tuple(range(1, axes + 1))
+    )  # [channels, *all places, *reach]
+    every = [slice(None), *(slice(None, None, step) for step in (*strides, *dilations))]
+    return np.moveaxis(seen[tuple(every)], 0, axes)

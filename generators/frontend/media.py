@@ -1,0 +1,223 @@
+"""Images and sounds as inputs of models, as the files beside a model say."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.errors import InputError
+from celosia.arch.files import reading
+from celosia.arch.packages import library
+from celosia.generators.frontend.hugging_face_folder import is_hugging_face, read_json
+from celosia.generators.frontend.processors import (
+    PREPROCESSOR_FILES,
+    read_extractor,
+    read_image_processor,
+)
+from celosia.generators.frontend.source import Source
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm")
+SOUNDS = (".wav", ".flac")
+Reader = Callable[[Path], NDArray[np.float64]]
+_TYPES = ("image_processor_type", "feature_extractor_type", "image_processor", "feature_extractor")
+"""Settings that name a processor of transformers."""
+_IMAGE_SETTINGS = (
+    *("do_resize", "size", "resample", "do_rescale", "rescale_factor"),
+    *("do_normalize", "image_mean", "image_std"),
+)
+_SOUND_SETTINGS = ("sampling_rate",)
+"""Settings that are known where no processor is named."""
+
+
+def image_reader(source: Source) -> Reader:
+    """Return what makes an image [channels, height, width] for a model.
+
+    Raises :class:`InputError` where the model's files do not say how, or not what can be done.
+    """
+    folder, how, named = _settings(source)
+    shape = source.shape or ()
+    pillow, turned = (
+        library(f"PIL.{one}", "Images need", "pillow") for one in ("Image", "ImageOps")
+    )
+    if len(shape) != 3:
+        raise InputError(_unfit(source, f"images ({', '.join(IMAGES)})"))
+    if not named:
+        _only(folder, how, _IMAGE_SETTINGS)
+    processor = read_image_processor(folder) if named else None
+
+    def read(path: Path) -> NDArray[np.float64]:
+        with reading(path, "image"):
+            try:
+                with pillow.open(path) as opened:
+                    image = turned.exif_transpose(opened).convert("L" if shape[0] == 1 else "RGB")
+            except Exception as error:  # Pillow's readers raise many kinds
+                raise InputError(f"Cannot read image {path}: {error}") from error
+        if processor is None:
+            found = _plain(image, how, shape, path, folder)
+        else:
+            found = _processed(processor, image, how, shape, folder, path)
+        if found.shape != shape:
+            raise InputError(
+                f"Image {path} becomes {list(found.shape)} by the processor of folder {folder}, "
+                f"but model {source.description.name} takes {list(shape)}; set 'size' and "
+                "'crop_size' there"
+            )
+        return found
+
+    return read
+
+
+def sound_reader(source: Source) -> Reader:
+    """Return what makes a sound a model's input: a waveform, or what an extractor makes of it.
+
+    Shorter waveforms are filled up with silence, longer ones cut. Raises :class:`InputError` where
+    the model's files do not say how, or not what can be done.
+    """
+    folder, how, named = _settings(source)
+    shape = source.shape or ()
+    wave = int(np.prod(shape)) == max(shape, default=0)
+    if not wave and not (named and len(shape) == 2):
+        raise InputError(_unfit(source, f"{SOUNDS[0]} files"))
+    extractor = read_extractor(folder) if named else None
+    if not named:
+        _only(folder, how, _SOUND_SETTINGS)
+    asked = how.get("sampling_rate") if extractor is None else extractor.sampling_rate
+    if type(asked) is not int or asked < 1:
+        raise InputError(
+            f"Folder {folder} must give 'sampling_rate' in {PREPROCESSOR_FILES[0]}, a positive "
+            f"integer, not {asked!r}"
+        )
+    count = int(np.prod(shape))
+
+    def read(path: Path) -> NDArray[np.float64]:
+        samples = read_sound(path, asked)
+        if extractor is None:
+            values = np.zeros(count)
+            values[: len(samples)] = samples[:count]
+            return values.reshape(shape)
+        whole = {"padding": "max_length", "max_length": count, "truncation": True} if wave else {}
+        with _processing(path, folder):
+            made = extractor(samples, sampling_rate=asked, return_tensors="np", **whole)
+            (values,) = (made[name][0] for name in extractor.model_input_names if name in made)
+            return np.asarray(values, np.float64).reshape(shape)
+
+    return read
+
+
+def sound_length(path: Path) -> int:
+    """Return the samples of a sound that can be read."""
+    soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
+    return int(soundfile.info(str(path)).frames)
+
+
+def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
+    """Return the samples of a sound, from -1 to 1, the mean of its channels.
+
+    Raises :class:`InputError` where the file cannot be read, ends too soon, is empty or has another
+    rate (samples a second).
+    """
+    soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
+    try:
+        with soundfile.SoundFile(str(path)) as opened:
+            samples = opened.read(dtype="float64", always_2d=True)
+            found, told = opened.samplerate, opened.extra_info
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"Cannot read sound {path}: {error}") from error
+    if re.search(r"^data : .*should be", told, re.MULTILINE):
+        raise InputError(f"Sound {path} ends before its header says; it was cut")
+    if not len(samples):
+        raise InputError(f"Sound {path} has no samples")
+    if found != rate:
+        raise InputError(
+            f"Sound {path} must have {rate} samples a second, not {found}; resample it, for "
+            f"example with: ffmpeg -i {path.name} -ar {rate} resampled.wav"
+        )
+    return np.asarray(samples.mean(axis=1), np.float64)
+
+
+def _settings(source: Source) -> tuple[Path, Mapping[str, Any], bool]:
+    """Return a model's folder, its settings, and whether transformers knows their processor."""
+    folder = source.path
+    found = [folder / name for name in PREPROCESSOR_FILES] if folder else []
+    path = next((one for one in found if one.is_file()), None)
+    if folder is None or path is None:
+        raise InputError(
+            f"Model {source.description.name} does not say how images or sounds become its inputs: "
+            f"it has no {PREPROCESSOR_FILES[0]}; give them as .npy"
+        )
+    how = read_json(path)
+    return folder, how, is_hugging_face(folder) or any(name in how for name in _TYPES)
+
+
+def _only(folder: Path, how: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Raise :class:`InputError` where there are settings that nothing here heeds."""
+    others = sorted(set(how) - set(known))
+    if others:
+        raise InputError(
+            f"Settings {', '.join(others)} in {folder / PREPROCESSOR_FILES[0]} are those of a "
+            f"processor that it does not name; add {_TYPES[0]!r} or {_TYPES[1]!r}"
+        )
+
+
+@contextmanager
+def _processing(path: Path, folder: Path) -> Iterator[None]:
+    """Tell that a file cannot be made an input in the block, whatever the processor raises."""
+    try:
+        yield
+    except Exception as error:
+        cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"File {path} is not made an input as {folder / PREPROCESSOR_FILES[0]} says: {cause}"
+        ) from error
+
+
+def _unfit(source: Source, what: str) -> str:
+    return (
+        f"Model {source.description.name} takes inputs of the shape {list(source.shape or ())}, "
+        f"which {what} are not made into; give them as .npy"
+    )
+
+
+def _processed(
+    processor: Any,
+    image: Any,
+    how: Mapping[str, Any],
+    shape: tuple[int, ...],
+    folder: Path,
+    path: Path,
+) -> NDArray[np.float64]:
+    """Return what a processor makes of an image.
+
+    An image of the model's size stays so where the processor would make it another one that no
+    setting gives.
+    """
+    sized = {"size", "crop_size", "image_processor"} & set(how)
+    fits = not sized and (image.height, image.width) == shape[1:]
+    with _processing(path, folder):
+        found = processor(image, return_tensors="np")["pixel_values"][0]
+        if fits and np.shape(found) != shape:
+            as_is = {"do_resize": False, "do_center_crop": False}
+            found = processor(image, return_tensors="np", **as_is)["pixel_values"][0]
+        return np.asarray(found, np.float64)
+
+
+def _plain(
+    image: Any, how: Mapping[str, Any], shape: tuple[int, ...], path: Path, folder: Path
+) -> NDArray[np.float64]:
+    """Return an image at the model's size, scaled and shifted."""
+    pillow = library("PIL.Image", "Images need", "pillow")
+    with _processing(path, folder):
+        if (image.height, image.width) != shape[1:] and how.get("do_resize", True):
+            method = pillow.Resampling(how.get("resample", pillow.Resampling.BILINEAR))
+            image = image.resize((shape[2], shape[1]), method)
+        values = np.asarray(image, np.float64).reshape(image.height, image.width, -1)
+        if how.get("do_rescale", True):
+            values = values * float(how.get("rescale_factor", 1 / 255))
+        if how.get("do_normalize", "image_mean" in how):
+            mean, spread = (np.array(how[one], np.float64) for one in ("image_mean", "image_std"))
+            values = (values - mean) / spread
+        return np.ascontiguousarray(values.transpose(2, 0, 1))

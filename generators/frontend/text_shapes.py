@@ -1,0 +1,52 @@
+"""Language models of some shape without trained weights, for what does not depend on these."""
+
+from pathlib import Path
+
+import numpy as np
+
+from celosia.arch.errors import InputError
+from celosia.arch.tables import read_table
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Floats, Weights
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_decoder
+
+SHAPES = {
+    name: TextDescription(name=name, **values)
+    for name, values in read_table(Path(__file__).with_suffix(".toml")).items()
+}
+"""Shapes by name: Karpathy's models of llama2.c."""
+STORIES260K = SHAPES["stories260K"]
+
+
+def untrained(
+    model: TextDescription, options: Quantization, seed: int = 1, sparsity: float = 0.0
+) -> Decoder:
+    """Return a decoder whose weights are random, in integers.
+
+    ``sparsity`` is the share of the layers' weights that are 0. Programs and their cycles are those
+    of a trained one of the same shape. Raises :class:`InputError` where the share is no share.
+    """
+    return quantize_decoder(model, random_weights(model, seed, sparsity), 0, options)
+
+
+def random_weights(model: TextDescription, seed: int = 1, sparsity: float = 0.0) -> Weights:
+    """Return weights with which activations keep their size from layer to layer.
+
+    ``sparsity`` is the share of the layers' weights that are 0. Raises :class:`InputError` where it
+    is no share.
+    """
+    if not 0 <= sparsity <= 1:
+        raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
+    rng = np.random.default_rng(seed)
+    weights: dict[str, Floats] = {}
+    for name, shape in model.shapes().items():
+        spread = 1.5 / np.sqrt(shape[-1])
+        if name.endswith("norm.weight"):
+            weights[name] = rng.uniform(0.5, 1.5, shape)
+        else:
+            weights[name] = rng.normal(0, 0.2 if len(shape) == 1 else spread, shape)
+        if sparsity and name.startswith("layers.") and len(shape) > 1:
+            weights[name] *= rng.random(shape) >= sparsity
+    return weights

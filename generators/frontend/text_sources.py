@@ -1,0 +1,278 @@
+"""Every language model that can be named, with what turns texts into its tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from celosia.arch.errors import InputError
+from celosia.arch.files import check_links
+from celosia.generators.frontend.folder_tokenizer import read_text_tokenizer
+from celosia.generators.frontend.hugging_face_folder import (
+    CONFIG_FILE,
+    is_hugging_face,
+    model_type,
+    read_json,
+)
+from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES, load_hugging_face_pair
+from celosia.generators.frontend.hugging_face_text import load_hugging_face_text
+from celosia.generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
+from celosia.generators.frontend.onnx.importer import ONNX_SUFFIX, is_causal
+from celosia.generators.frontend.onnx.text import load_onnx_text
+from celosia.generators.frontend.other_files import refuse_other
+from celosia.generators.frontend.processors import holds_tokenizer
+from celosia.generators.frontend.sample_files import read_array
+from celosia.generators.frontend.text_description import TextDescription, read_text_description
+from celosia.generators.frontend.text_families import REFUSED, TEXT_FAMILIES
+from celosia.generators.frontend.tokenizer import (
+    TOKENIZER_FILE,
+    CharacterTokenizer,
+    NumberTokenizer,
+    TextTokenizer,
+    read_sentences,
+    read_tokenizer_file,
+)
+from celosia.generators.frontend.weights import WEIGHTS_FILE, Weights, read_weights
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.quantize.calibrate import Progress
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.parting import Parting, parting
+from celosia.generators.quantize.quantize import quantize_decoder, quantize_sampled
+from celosia.generators.quantize.texts import calibration_texts, random_sources
+
+LLAMA2C_SUFFIX = ".bin"
+CHARACTERS_FILE = "vocab.json"
+GENERATION_FILE = "generation_config.json"
+DECODER_FILE = "decoder.toml"
+"""Description of a decoder, with its weights beside it as an encoder's are."""
+SOURCES_FILE = "sources.txt"
+"""Sources to calibrate an encoder-decoder on, one a line, beside its description."""
+_MODELS = Path(__file__).parents[1] / "models"
+_COMPARED = 8
+"""Texts of the calibration on which integers are compared with floats."""
+
+
+class TokenizerLike(Protocol):
+    """Conversion of texts into tokens and back."""
+
+    @property
+    def begin(self) -> int | None:
+        """Token that an empty text begins with; None where there is none."""
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens behind which a text has ended."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, at least one."""
+
+    def piece(self, token: int, before: int) -> bytes:
+        """Return the bytes that a token adds to a text behind the token ``before``."""
+
+    def decode(self, tokens: list[int]) -> str:
+        """Return the text of tokens."""
+
+    def settled(self, tokens: list[int]) -> str:
+        """Return the beginning of the text of tokens that no further token changes."""
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """A float decoder and its tokenizer."""
+
+    description: TextDescription
+    weights: Weights
+    tokenizer: TokenizerLike
+    tokenizer_file: Path | None = None
+    """The file that it was read from; none where tokens are numbers."""
+    sources: tuple[str, ...] = ()
+    """Sources to calibrate an encoder-decoder on, where the model has some of its own."""
+
+    def quantize(
+        self, options: Quantization | None = None, progress: Progress | None = None
+    ) -> Decoder:
+        """Return the decoder in integers, calibrated on texts that it makes up itself.
+
+        Raises :class:`InputError` as :func:`celosia.generators.quantize.quantize.quantize_decoder`.
+        """
+        return self.calibrate(None, options, progress)[0]
+
+    def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
+        """Return the decoder of a description with fewer layers, calibrated on next to nothing."""
+        few = replace(options, texts=1, length=1)
+        return quantize_decoder(model, self.weights, 0, few)
+
+    def calibrate(
+        self,
+        texts: Sequence[Sequence[int]] | None,
+        options: Quantization | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[Decoder, Parting]:
+        """Return the decoder in integers, and how far it is from floats on some of the texts.
+
+        It is calibrated on ``texts``, token numbers each, or on texts that it makes up itself. Of
+        an encoder-decoder they are sources, without which it takes its own or random ones.
+        Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
+        """
+        options = options or Quantization()
+        model, weights = self.description, self.weights
+        if model.source_layers:
+            own = [self.tokenizer.encode(one) for one in self.sources]
+            texts = texts or own or random_sources(model, options.texts, options.seed)
+        begin = None if model.source_layers else self.tokenizer.begin
+        samples = calibration_texts(model, weights, begin, options, progress, texts)
+        decoder = quantize_sampled(model, weights, samples, options)
+        some = [*samples.tokens[:_COMPARED, : decoder.places]]
+        return decoder, parting(decoder, weights, some, texts or () if model.source_layers else ())
+
+    def read_calibration(self, path: Path) -> list[list[int]]:
+        """Return the texts to calibrate on in a file: token numbers each.
+
+        A ``.npy`` file holds token rows [count, n]; any other a text in each line.
+
+        Raises :class:`InputError` where the file cannot be read, or a token is none of the model's.
+        """
+        if path.suffix != ".npy":
+            return [self.tokenizer.encode(line) for line in read_sentences(path, blank=True)]
+        given, known = read_array(path, "token rows"), self.description.vocabulary
+        if given.ndim != 2 or given.dtype.kind not in "iu" or not given.size:
+            raise InputError(
+                f"Token rows {path} must be integers [count, n], not {given.dtype} "
+                f"{list(given.shape)}"
+            )
+        rows = given.astype(np.int64)
+        wrong = rows[(rows < 0) | (rows >= known)]
+        if wrong.size:
+            raise InputError(
+                f"Token rows {path} must hold numbers from 0 to {known - 1}, not {wrong[0]}"
+            )
+        return [[int(one) for one in row] for row in rows]
+
+
+def is_text(model: str) -> bool:
+    """Return whether a name or a path is that of a language model, as far as is known."""
+    path = Path(model)
+    check_links(path)
+    own = path.name == model and _is_folder(_MODELS / model)
+    if own or path.suffix == LLAMA2C_SUFFIX or (path / DECODER_FILE).is_file():
+        return True
+    if is_hugging_face(path):
+        return model_type(path) in {
+            *TEXT_FAMILIES,
+            *PAIR_FAMILIES,
+            *REFUSED,
+        }
+    return path.suffix == ONNX_SUFFIX and path.is_file() and is_causal(path)
+
+
+def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
+    """Return the language model of a name or a path.
+
+    ``checkpoint`` is a file of llama2.c (``.bin``), with its tokenizer in another, without which
+    texts are token numbers; or a folder
+    with config.json and model.safetensors, as Hugging Face's libraries write them, of Llama,
+    GPT-2 or their kin, or with decoder.toml and weights.safetensors, where ``tokenizer`` is its own
+    tokenizer.json if not given, or its own vocab.json where each token is a character; or the name
+    of such a folder that comes with the package.
+
+    Raises :class:`InputError` where there is no such model, where it or its tokenizer cannot be
+    read, or where they do not fit.
+    """
+    folder = _MODELS / checkpoint
+    path = folder if _is_folder(folder) else Path(checkpoint)
+    check_links(path)
+    if (path / DECODER_FILE).is_file():
+        model = read_text_description(path / DECODER_FILE)
+        weights = read_weights(path / WEIGHTS_FILE, model)
+        own = path / SOURCES_FILE
+        sources = (
+            tuple(read_sentences(own, blank=True)) if model.source_layers and own.is_file() else ()
+        )
+        return _source(path, tokenizer, model, weights, sources)
+    if is_hugging_face(path):
+        pair = model_type(path) in PAIR_FAMILIES
+        load = load_hugging_face_pair if pair else load_hugging_face_text
+        model, weights = load(path)
+        return _source(path, tokenizer, model, weights)
+    if path.suffix == ONNX_SUFFIX:
+        model, weights = load_onnx_text(path)
+        return _source(path.parent, tokenizer, model, weights)
+    if path.is_dir():
+        raise InputError(f"Folder {path} has no {CONFIG_FILE}")
+    if path.suffix != LLAMA2C_SUFFIX:
+        refuse_other(path)
+    model, weights = load_llama2c(path)
+    known: TokenizerLike = NumberTokenizer(model.vocabulary)
+    if tokenizer is not None:
+        known = Llama2cTokenizer(tokenizer, model.vocabulary)
+    return TextSource(model, weights, known, tokenizer)
+
+
+def _is_folder(path: Path) -> bool:
+    return is_hugging_face(path) or (path / DECODER_FILE).is_file()
+
+
+def open_tokenizer(
+    path: Path | None,
+    vocabulary: int,
+    begin: int | None = None,
+    ends: frozenset[int] = frozenset(),
+    *,
+    split: bool = False,
+    cleaned: bool = False,
+) -> TokenizerLike:
+    """Return the tokenizer of a file, whose kind its name tells; without one, that of numbers.
+
+    ``begin``, ``ends`` and ``cleaned`` are those of
+    :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the names of
+    special tokens in a text are no tokens.
+
+    Raises :class:`InputError` where the file cannot be read, or holds other tokens.
+    """
+    if path is None:
+        return NumberTokenizer(vocabulary)
+    if path.name == CHARACTERS_FILE:
+        return CharacterTokenizer(path, vocabulary)
+    if path.suffix == LLAMA2C_SUFFIX:
+        return Llama2cTokenizer(path, vocabulary)
+    found = read_tokenizer_file(path)
+    found.encode_special_tokens = split
+    return TextTokenizer(found, begin, ends, cleaned=cleaned)
+
+
+def _source(
+    folder: Path,
+    given: Path | None,
+    model: TextDescription,
+    weights: Weights,
+    sources: tuple[str, ...] = (),
+) -> TextSource:
+    """Return a folder's model with its tokenizer, from another file if one is given."""
+    begin, ends = _marks(folder, model)
+    own = folder if given is None else given.parent
+    whole = is_hugging_face(own) and holds_tokenizer(own)
+    if whole and (given is None or given.name == TOKENIZER_FILE):
+        known = read_text_tokenizer(own, begin, ends)
+        return TextSource(model, weights, known, own / TOKENIZER_FILE, sources)
+    beside = [folder / name for name in (TOKENIZER_FILE, CHARACTERS_FILE)]
+    path = given or next((one for one in beside if one.is_file()), None)
+    tokenizer = open_tokenizer(path, model.vocabulary, begin, ends)
+    return TextSource(model, weights, tokenizer, path, sources)
+
+
+def _marks(folder: Path, model: TextDescription) -> tuple[int | None, frozenset[int]]:
+    """Return the token that begins an empty text, if any, and those that end texts.
+
+    generation_config.json has them, and config.json where it is silent.
+    """
+    if not is_hugging_face(folder):
+        return None, frozenset()
+    path = folder / GENERATION_FILE
+    config = read_json(folder / CONFIG_FILE) | (read_json(path) if path.is_file() else {})
+    begin, listed = config.get("bos_token_id"), config.get("eos_token_id")
+    if model.source_layers or not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
+        begin = None
+    ends = listed if isinstance(listed, list) else [listed]
+    return begin, frozenset(one for one in ends if isinstance(one, int))

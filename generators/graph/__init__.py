@@ -1,0 +1,1 @@
+"""A model as a graph: its nodes in floats and in integers, their tensors and weights."""

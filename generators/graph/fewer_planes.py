@@ -1,0 +1,60 @@
+"""Models of nested weights at fewer bits: the planes that are left out count for nothing."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from celosia.arch.errors import InputError
+from celosia.arch.formats import NESTED, OPERAND_BITS, PLANES
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.quantized import IntegerGraph, SourceEncoder
+from celosia.generators.graph.rebuilt import rebuilt
+
+Graph = TypeVar("Graph", bound=IntegerGraph)
+
+BITS = tuple(sorted(PLANES, reverse=True))
+"""Bits of nested weights that may be read, all of them first (bits)."""
+
+
+def is_nested(model: IntegerGraph) -> bool:
+    """Return whether a model's weights are nested."""
+    return any(isinstance(op, Linear) and op.planes for op in model.ops)
+
+
+def planes_of(bits: int) -> int:
+    """Return the planes that so many bits are."""
+    return [*PLANES].index(bits) + 1
+
+
+def check_bits(bits: Iterable[int], weights: str) -> None:
+    """Refuse bits that weights in a format are not read at."""
+    for one in bits:
+        if one not in BITS:
+            raise InputError(f"Bits must be {', '.join(map(str, BITS[:-1]))} or 2, not {one}")
+        if one != OPERAND_BITS and weights != NESTED:
+            raise InputError(f"Bits {one} need weights {NESTED}, but they are in {weights}")
+
+
+def coarser(model: Graph, bits: int) -> Graph:
+    """Return a model of nested weights of which only the upper bits are read.
+
+    Steps and parameters are those of all bits, but for what inputs' zero points add. A source's
+    encoder has all bits. At all bits it is the model itself.
+    """
+    if bits == OPERAND_BITS:
+        return model
+    count = planes_of(bits)
+
+    def upper(part: Any) -> Any:
+        if isinstance(part, SourceEncoder):
+            return part
+        if not isinstance(part, Linear) or not part.planes:
+            return None
+        planes = part.planes[:count]
+        weight = np.sum([plane.values for plane in planes], axis=0)
+        rescale = replace(part.rescale, bias=planes[-1].bias)
+        return replace(part, weight=weight, rescale=rescale, planes=planes)
+
+    return rebuilt(model, upper)

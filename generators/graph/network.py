@@ -1,0 +1,402 @@
+"""A Transformer as a graph: what follows what, of encoders and decoders alike.
+
+A node computes one value from others; tensors of weights are known by name. The float reference
+evaluates the graph, calibration looks at its values, and the quantizer makes integer operations
+(:mod:`celosia.generators.graph.quantized`) of its nodes, one after the other.
+"""
+
+import enum
+import functools
+from dataclasses import dataclass, replace
+
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+
+Description = ModelDescription | TextDescription
+
+
+class Home(enum.Enum):
+    """The memory that a value lives in."""
+
+    STREAM = "stream"
+    """The residual stream: INT16 with one step for the whole model."""
+    SCRATCHPAD = "scratchpad"
+    """Values that only the next operations read."""
+    CACHE = "cache"
+    """Rows of earlier runs are kept: keys and values of a decoder."""
+    SOURCE = "source"
+    """Rows of the source's run are kept: keys and values of cross-attention."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """Result of a node, [rows, columns]."""
+
+    name: str
+    columns: int
+    rows: int = 0
+    """Rows, the first of those of the node's source; 0 for one of each of the run's tokens."""
+    home: Home = Home.SCRATCHPAD
+    place: str = ""
+    """The buffer that values follow each other in; the last part of the name where empty."""
+
+    @property
+    def buffer(self) -> str:
+        """Name of the buffer."""
+        return self.place or self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """``target = words[token]``, plus ``positions[place]``."""
+
+    target: Value
+    positions: str
+    """Name of the positions, [places, columns]; empty where nothing is added."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """``target`` is the class token in its row 0, plus ``positions``, before any input is there."""
+
+    target: Value
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``target[row:] = activation(source @ weight.T + bias)``, times a gain, plus a residual."""
+
+    source: Value
+    target: Value
+    weight: str
+    """Name of the weights, [outputs, inputs]."""
+    bias: str
+    """Name of the biases, [outputs], which a model may lack."""
+    row: int = 0
+    activation: str = ""
+    """The function, as descriptions name it; empty for none."""
+    sums: Value | None = None
+    """Input of the activation."""
+    gain: str = ""
+    """Name of a trained factor, [1]; empty for none."""
+    residual: Value | None = None
+
+
+@dataclass(frozen=True)
+class Norm:
+    """``target = normalize(source) * weight + bias``, with tensors of the norm's name."""
+
+    source: Value
+    target: Value
+    name: str
+
+
+@dataclass(frozen=True)
+class Convert:
+    """``target = source``, in other integers."""
+
+    source: Value
+    target: Value
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """``target`` is ``source`` with pairs of each head's columns rotated by the token's place."""
+
+    source: Value
+    target: Value
+
+
+@dataclass(frozen=True)
+class Gate:
+    """``target = source * up``."""
+
+    source: Value
+    up: Value
+    target: Value
+
+
+@dataclass(frozen=True)
+class Attention:
+    """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` for each head, plus a residual.
+
+    Heads are slices of the columns; neighbouring query heads share a key head where there are
+    fewer. Keys and values are those of all tokens so far where their home is the cache, and those
+    of the source's tokens, which another run has made, where it is the source's.
+    """
+
+    query: Value
+    key: Value
+    value: Value
+    target: Value
+    prefix: str
+    """Start of the names of scores, probabilities, and trained scalars."""
+    gain: str = ""
+    """Name of a trained factor, [1]; empty for none."""
+    residual: Value | None = None
+
+
+@dataclass(frozen=True)
+class Pool:
+    """``target`` is the mean of the rows of ``source``."""
+
+    source: Value
+    target: Value
+
+
+Node = Embedding | Start | Linear | Norm | Convert | Rotary | Gate | Attention | Pool
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model's nodes in the order in which they run."""
+
+    description: Description
+    input: Value
+    """Input from the host: features, rows that it has looked up, or numbers of tokens."""
+    output: Value
+    before: tuple[Node, ...]
+    layers: tuple[tuple[Node, ...], ...]
+    after: tuple[Node, ...]
+    source: "Network | None" = None
+    """The encoder that is run once over a source, for the keys and values of cross-attention."""
+
+    @property
+    def encodes(self) -> bool:
+        """The graph is that of a source's encoder."""
+        return any(node.target.home is Home.SOURCE for node in self.after)
+
+    @property
+    def all_nodes(self) -> list[Node]:
+        """All nodes, those of the source first."""
+        return [*(() if self.source is None else self.source.nodes), *self.nodes]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes but for those of the source."""
+        return [*self.before, *(node for layer in self.layers for node in layer), *self.after]
+
+
+@functools.cache
+def network(model: Description) -> Network:
+    """Return the graph of a model."""
+    found = _Builder(model).run()
+    if isinstance(model, TextDescription) and model.source_layers:
+        return replace(found, source=_Builder(model, "source.").run())
+    return found
+
+
+class _Builder:
+    def __init__(self, model: Description, start: str = ""):
+        self.model = model
+        self.start = start
+        """Start of all names."""
+        self.nodes: list[Node] = []
+
+    def run(self) -> Network:
+        model = self.model
+        given, x = self._before()
+        before = self._take()
+        layers, count = [], model.layers
+        if isinstance(model, TextDescription) and self.start:
+            count = model.source_layers
+        for layer in range(count):
+            x = self._block(f"{self.start}layers.{layer}", x)
+            layers.append(self._take())
+        output = self._after(x)
+        return Network(model, given, output, before, tuple(layers), self._take())
+
+    def _take(self) -> tuple[Node, ...]:
+        found, self.nodes = tuple(self.nodes), []
+        return found
+
+    def _stream(self, name: str, place: str = "stream") -> Value:
+        return Value(name, self.model.dim, home=Home.STREAM, place=place)
+
+    def _linear(
+        self,
+        name: str,
+        source: Value,
+        target: Value,
+        *,
+        row: int = 0,
+        gain: str = "",
+        residual: Value | None = None,
+    ) -> Value:
+        weight, bias = f"{name}.weight", f"{name}.bias"
+        self.nodes.append(
+            Linear(source, target, weight, bias, row=row, gain=gain, residual=residual)
+        )
+        return target
+
+    def _active(self, name: str, sums: str, source: Value, target: Value, function: str) -> Value:
+        """Add a linear layer with its activation, of which ``sums`` is the value in between."""
+        weight, bias, between = f"{name}.weight", f"{name}.bias", Value(sums, target.columns)
+        node = Linear(source, target, weight, bias, activation=function, sums=between)
+        self.nodes.append(node)
+        return target
+
+    def _norm(self, name: str, source: Value, target: Value) -> Value:
+        self.nodes.append(Norm(source, target, name))
+        return target
+
+    def _before(self) -> tuple[Value, Value]:
+        """Return what the host gives, and what the first block takes."""
+        model = self.model
+        if isinstance(model, TextDescription):
+            embedding = self._stream(f"{self.start}embedding")
+            positions = f"{self.start}positions" if model.position == "learned" else ""
+            self.nodes.append(Embedding(embedding, positions))
+            return Value("input", 1), embedding
+        embedding = self._stream("embedding")
+        if model.embedding_norm:
+            embedding = Value("embedding", model.dim)
+        given = embedding
+        if model.embedding == "linear":
+            given, start = Value("input", model.features, model.tokens), None
+            if model.class_token or model.positions == "learned":
+                start = Value("start", model.dim, home=embedding.home, place=embedding.buffer)
+                self.nodes.append(Start(start))
+            row = int(model.class_token)
+            self._linear("embed", given, embedding, row=row, residual=start)
+        if model.embedding_norm:
+            self._norm("embedding_norm", embedding, self._stream("embedding_norm"))
+            return given, self._stream("embedding_norm")
+        return given, embedding
+
+    def _block(self, prefix: str, x: Value) -> Value:
+        """Add the nodes of a layer, from the residual stream to the stream that is returned."""
+        model = self.model
+        normed = model.norm != "none"
+        post = normed and model.placement == "post"
+
+        def before(name: str, source: Value) -> Value:
+            target = Value(f"{prefix}.{name}_input", model.dim)
+            if normed and not post:
+                norm = "norm" if model.parallel else f"{name}_norm"
+                return self._norm(f"{prefix}.{norm}", source, target)
+            self.nodes.append(Convert(source, target))
+            return target
+
+        def after(name: str, source: Value, place: str) -> Value:
+            if not post:
+                return source
+            norm = f"{prefix}.{name}_norm"
+            return self._norm(norm, source, self._stream(norm, place))
+
+        if not normed and model.skip:
+            # Nothing keeps the stream's size: it has another step in each layer.
+            rescaled = self._stream(f"{prefix}.stream")
+            self.nodes.append(Convert(x, rescaled))
+            x = rescaled
+        h = before("attention", x)
+        total = self._stream(f"{prefix}.attention_sum")
+        self._attention(prefix, h, total, x if model.skip else None)
+        x = after("attention", total, "stream_normed")
+        if isinstance(model, TextDescription) and model.source_layers and not self.start:
+            x = self._cross(f"{prefix}.cross", x)
+        if not model.parallel:
+            h = before("mlp", x)
+        residual = x if model.skip or model.parallel else None
+        total = self._stream(f"{prefix}.mlp_sum", "stream_normed" if post else "stream")
+        self._mlp(prefix, h, total, residual)
+        return after("mlp", total, "stream")
+
+    def _cross(self, prefix: str, x: Value) -> Value:
+        """Add the attention of the residual stream to the source, and return the stream."""
+        h = Value(f"{prefix}.attention_input", self.model.dim)
+        self._norm(f"{prefix}.attention_norm", x, h)
+        total = self._stream(f"{prefix}.attention_sum")
+        self._attention(prefix, h, total, x, Home.SOURCE)
+        return total
+
+    def _attention(
+        self,
+        prefix: str,
+        x: Value,
+        total: Value,
+        residual: Value | None,
+        home: Home = Home.SCRATCHPAD,
+    ) -> None:
+        """Add an attention; with the source's home another run makes its keys and values."""
+        model = self.model
+        text = isinstance(model, TextDescription)
+        rotary = isinstance(model, TextDescription) and model.position == "rotary"
+        if text and not self.start and home is not Home.SOURCE:
+            home = Home.CACHE
+        gain = f"{prefix}.attention_gain" if model.parallel else ""
+        width, kv_width = model.query_width, model.kv_width
+
+        def projected(name: str, columns: int, home: Home) -> Value:
+            target = Value(f"{prefix}.{name}", columns, home=home)
+            if home is Home.SOURCE:
+                return target
+            if name == "value" or not rotary:
+                return self._linear(f"{prefix}.{name}", x, target)
+            sums = self._linear(f"{prefix}.{name}", x, Value(f"{prefix}.{name}_sums", columns))
+            self.nodes.append(Rotary(sums, target))
+            return target
+
+        query = projected("query", width, Home.SCRATCHPAD)
+        key = projected("key", kv_width, home)
+        value = projected("value", kv_width, home) if model.values else x
+        if not model.output:
+            self.nodes.append(Attention(query, key, value, total, prefix, gain, residual))
+            return
+        context = Value(f"{prefix}.context", width)
+        self.nodes.append(Attention(query, key, value, context, prefix))
+        self._linear(f"{prefix}.output", context, total, gain=gain, residual=residual)
+
+    def _mlp(self, prefix: str, x: Value, total: Value, residual: Value | None) -> None:
+        model = self.model
+
+        hidden = Value(f"{prefix}.hidden", model.ffn)
+        if model.gated:
+            gate = Value(f"{prefix}.active", model.ffn)
+            self._active(f"{prefix}.gate", f"{prefix}.gate", x, gate, model.activation)
+            up = self._linear(f"{prefix}.up", x, Value(f"{prefix}.up", model.ffn))
+            self.nodes.append(Gate(gate, up, hidden))
+        else:
+            self._active(f"{prefix}.up", f"{prefix}.up", x, hidden, model.activation)
+        gain = f"{prefix}.mlp_gain" if model.parallel else ""
+        self._linear(f"{prefix}.down", hidden, total, gain=gain, residual=residual)
+
+    def _keep(self, x: Value) -> None:
+        """Add the keys and values of every layer's cross-attention."""
+        for layer in range(self.model.layers):
+            for name in ("key", "value"):
+                full = f"layers.{layer}.cross.{name}"
+                target = Value(full, self.model.kv_width, home=Home.SOURCE)
+                self._linear(full, x, target)
+
+    def _after(self, stream: Value) -> Value:
+        """Add the nodes behind the last block, and return the output."""
+        model = self.model
+        if isinstance(model, TextDescription):
+            final = Value(f"{self.start}final", model.dim)
+            self._norm(f"{self.start}final_norm", stream, final)
+            if self.start:
+                self._keep(final)
+                return final
+            logits = Value("logits", model.vocabulary)
+            weight = "words" if model.tied else "head.weight"
+            self.nodes.append(Linear(final, logits, weight, "head.bias"))
+            return logits
+        rows = int(model.pooling == "class")
+        x = Value("final", model.dim, rows)
+        if model.final_norm:
+            self._norm("final_norm", stream, x)
+        elif model.pooling == "mean" or model.classes:
+            self.nodes.append(Convert(stream, x))
+        else:
+            return Value(stream.name, model.dim, rows, Home.STREAM, stream.buffer)
+        if model.pooling == "mean":
+            self.nodes.append(Pool(x, pooled := Value("pooled", model.dim, 1)))
+            x = pooled
+        if model.head_hidden:
+            hidden = Value("head_hidden", model.head_hidden, x.rows)
+            x = self._active("head_hidden", "head_up", x, hidden, model.head_activation)
+        if model.classes:
+            output = Value("raw_output", model.classes, x.rows, place="output")
+            return self._linear("head", x, output)
+        return x

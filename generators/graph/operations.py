@@ -1,0 +1,229 @@
+"""The operations of a quantized model on its integer tensors, before any tiling."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from celosia.generators.graph.stored import Stored, stored_rows
+from celosia.generators.graph.tensors import Ints, Rescale, Tensor, rescale_of
+
+ROTARY_STEPS = 256
+"""Steps of a query or key in front of the rotation in an INT8 behind it, equation (9)."""
+TIMES_STEPS = 4096
+"""Steps of a product in the INT8 that it becomes, equation (10)."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """``target = rescale(words[token])``, plus ``positions[place]``."""
+
+    target: Tensor
+    words: Ints
+    """INT8 vectors, [vocabulary, columns]."""
+    rescale: Rescale
+    positions: Ints | None
+    """INT16 [places, columns]; None where nothing is added."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``target[row:] = rescale(source @ weight)``, then an activation or a residual added."""
+
+    source: Tensor
+    target: Tensor
+    weight: Ints
+    """Symmetric weights, [k, n]."""
+    rescale: Rescale
+    row: int = 0
+    """First row of the target that is written."""
+    relu: bool = False
+    table: Ints | None = None
+    """Activation table, [256], applied to the rescaled sums."""
+    polynomial: bool = False
+    """The table's bytes are polynomials, of sums rescaled to INT16."""
+    residual: bool = False
+    """The target's old value is added."""
+    stored: Stored | None = None
+    """The weights' codes where they are in a format of fewer bits."""
+    planes: tuple["Plane", ...] = ()
+    """Planes of nested weights, the uppermost first; none of others."""
+    low_rank: "LowRank | None" = None
+    """Correction that is added to the sums; None where there is none."""
+    factors: bool = False
+    """The rescale is times the rows' factors, which a deferred norm has left to it."""
+
+    @property
+    def size(self) -> int:
+        """Number of weights, those of a correction among them."""
+        low = self.low_rank
+        return self.weight.size + (0 if low is None else low.first.size + low.weight.size)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the weights as they are stored, those of a correction among them."""
+        k, n = self.weight.shape
+        forms = [plane.stored for plane in self.planes] if self.planes else [self.stored]
+        return int(sum(stored_rows(one, k) for one in forms) * n + self.size - k * n)
+
+    @property
+    def parts(self) -> list["Linear"]:
+        """The products that make it: its own, or each plane's, between a correction's two."""
+        low = self.low_rank
+        own = [replace(self, weight=one.values, stored=one.stored) for one in self.planes]
+        own = own or [self]
+        if low is None:
+            return own
+        thin = low.first.target
+        return [low.first, *own, Linear(thin, self.target, low.weight, self.rescale)]
+
+    @property
+    def look_up(self) -> tuple[str, ...]:
+        """The flag of the instruction that applies the table, if there is one."""
+        return () if self.table is None else ("polynomial" if self.polynomial else "table",)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A plane of nested weights."""
+
+    stored: Stored
+    bias: Ints
+    """Biases of the sums of this plane and those above it, [n]."""
+
+    @property
+    def values(self) -> Ints:
+        """Operands that are added to those of the planes above, [k, n]."""
+        return np.array(self.stored.form.values, np.int64)[self.stored.codes]
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """``first.target @ weight`` is added to the sums of a product, equation (18)."""
+
+    first: Linear
+    """Makes the thin tensor of what the product takes."""
+    weight: Ints
+    """INT8 in the steps of the product's sums, [rank, n]."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """``target = rescale(normalize(source))``."""
+
+    source: Tensor
+    target: Tensor
+    rescale: Rescale
+    rms: bool
+    eps: int
+    """The added variance of equation (4)."""
+    deferred: bool = False
+    """``target = rescale(source)``: the products that take it multiply by the rows' factors."""
+
+
+@dataclass(frozen=True)
+class Convert:
+    """``target = rescale(source)``, from INT16 to INT8 or INT16."""
+
+    source: Tensor
+    target: Tensor
+    rescale: Rescale
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """``target`` is ``source`` with pairs of each head's columns rotated, equation (9).
+
+    An INT8 target has :data:`ROTARY_STEPS` steps of the source in one of its own.
+    """
+
+    source: Tensor
+    target: Tensor
+    pairs: Ints
+    """Cosine and sine in Q1.15 of each pair of a head's columns, [places, head's columns]."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """``target = (source - zero) * up``, equation (10)."""
+
+    source: Tensor
+    up: Tensor
+    target: Tensor
+
+
+@dataclass(frozen=True)
+class Head:
+    """Parameters of one head of an attention."""
+
+    probabilities: Rescale
+    """From Q0.24 to INT8."""
+    context: Rescale
+    """From sums over probabilities and values to the target, of all columns or of each."""
+    diagonal: int | None
+    """Term that is added on the diagonal, in Q0.24; None where attention is not shaped."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """``target = softmax(query @ key.T) @ value`` for each head, on slices of the columns."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    target: Tensor
+    head_dim: int
+    """Columns of a head's values."""
+    scores: Rescale
+    """From sums over queries and keys to INT16 scores in units of 2**-8 octaves.
+
+    Of all heads alike, [1], or of each query head, [heads].
+    """
+    probability_zero: int
+    heads: tuple[Head, ...]
+    residual: bool = False
+    """The target's old value is added."""
+    variable: bool = False
+    """Keys behind an inference's last token are masked."""
+    kv_bits: int = 8
+    """Upper bits of keys and values that are kept, equation (21)."""
+    whole: int = 0
+    """First columns of each key head whose lower bits are kept, too; of all they are INT8."""
+    block: int = 0
+    """Columns of values that share an exponent, equation (22), in the place of upper bits; 0: none.
+    """
+    deferred: bool = False
+    """Probabilities are weights, by whose sums, the rows' factors, the contexts are divided."""
+
+    @property
+    def key_dim(self) -> int:
+        """Columns of a head's queries and keys."""
+        return self.query.columns // len(self.heads)
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key head."""
+        return self.query.columns // self.key.columns
+
+    @property
+    def prefix(self) -> str:
+        """Start of the layer's names."""
+        return self.query.name.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """``target = rescale(sum over rows of source)``, the mean of rows."""
+
+    source: Tensor
+    target: Tensor
+    factor: float
+    """Steps of the target in a step of the source."""
+    variable: bool = False
+    """Rows behind an inference's last token are left out."""
+
+    def rescale(self, rows: int) -> Rescale:
+        """Return the parameters of the sum of so many rows."""
+        return rescale_of(0, self.factor / rows)
+
+
+Op = Embedding | Linear | Norm | Convert | Rotary | Gate | Attention | Pool

@@ -1,0 +1,169 @@
+"""A quantized model: integer tensors and the operations between them, before any tiling."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.graph.network import Description
+from celosia.generators.graph.operations import (
+    Attention,
+    Embedding,
+    Linear,
+    Op,
+    Rotary,
+)
+from celosia.generators.graph.tensors import Ints, Tensor, quantize
+from celosia.generators.reference.floats import unit_rows
+
+
+@dataclass(frozen=True)
+class IntegerGraph:
+    """A model's operations in integers, in the order in which they run.
+
+    Operations of different layers differ in numbers only: the layers' lists have the same
+    operations on the same buffers, with the same shapes and zero points.
+    """
+
+    description: Description
+    input: Tensor
+    output: Tensor
+    stream: Tensor
+    """The residual stream; its scale is the same everywhere."""
+    start: Ints | None
+    """The stream before the first operation, [sequence, dim]; None where nothing reads it."""
+    before: tuple[Op, ...]
+    layers: tuple[tuple[Op, ...], ...]
+    after: tuple[Op, ...]
+
+    @property
+    def ops(self) -> list[Op]:
+        """All operations."""
+        return [*self.before, *(op for layer in self.layers for op in layer), *self.after]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all linear layers' weights as they are stored, parameters apart."""
+        return sum(op.stored_bytes for op in self.ops if isinstance(op, Linear))
+
+
+@dataclass(frozen=True)
+class QuantizedModel(IntegerGraph):
+    """An encoder in integers."""
+
+    description: ModelDescription
+
+    def macs(self, length: int) -> int:
+        """Return the products of an inference of some length, none for padding.
+
+        They are those of linear layers and of attention.
+        """
+        total, padding = 0, self.description.sequence - length
+        for op in self.ops:
+            if isinstance(op, Linear):
+                # A tensor of fewer rows than the input has none for each token.
+                left = padding if op.source.rows >= self.input.rows else 0
+                total += (op.source.rows - left) * op.size
+            elif isinstance(op, Attention):
+                rows, keys = op.query.rows - padding, op.key.rows - padding
+                total += 2 * rows * keys * op.head_dim * len(op.heads)
+        return total
+
+    def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
+        """Return inputs [..., tokens, features] as the machine takes them.
+
+        Without linear embedding these are the rows that :func:`lookup` gives.
+        """
+        return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
+
+    def dequantize_output(self, values: NDArray[np.signedinteger]) -> NDArray[np.float64]:
+        """Return outputs [..., rows, columns] of the machine as real numbers."""
+        real: NDArray[np.float64] = self.output.scale * (np.asarray(values, np.float64))
+        return unit_rows(real) if self.description.unit else real
+
+
+@dataclass(frozen=True)
+class TextGraph(IntegerGraph):
+    """A graph over the tokens of a text in integers."""
+
+    description: TextDescription
+
+    @property
+    def embedding(self) -> Embedding:
+        """The operation that looks tokens up."""
+        (found,) = (op for op in self.before if isinstance(op, Embedding))
+        return found
+
+
+@dataclass(frozen=True)
+class SourceEncoder(TextGraph):
+    """The encoder of an encoder-decoder in integers.
+
+    Behind its output are the operations that make the keys and values of each layer's
+    cross-attention.
+    """
+
+
+@dataclass(frozen=True)
+class Decoder(TextGraph):
+    """A decoder of texts in integers; its output are the scores of all next tokens."""
+
+    source: SourceEncoder | None = None
+    """The encoder that runs once over a source, which every token attends to."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all linear layers' weights as they are stored, the encoder's among them."""
+        return super().weight_bytes + (0 if self.source is None else self.source.weight_bytes)
+
+    @cached_property
+    def named(self) -> Mapping[str, Op]:
+        """Every operation by the name of the tensor that it makes."""
+        return {op.target.name: op for op in self.ops}
+
+    @property
+    def attentions(self) -> list[Attention]:
+        """The attention of each layer."""
+        return [op for op in self.ops if isinstance(op, Attention)]
+
+    @property
+    def rotary(self) -> Ints | None:
+        """The pairs of :class:`Rotary`, the same for all; None where positions are learned."""
+        return next((op.pairs for op in self.ops if isinstance(op, Rotary)), None)
+
+    @property
+    def kv_bits(self) -> int:
+        """Width of the keys and values that are kept (bits)."""
+        return self.attentions[0].kv_bits
+
+    @property
+    def key_bits(self) -> int:
+        """Width of the keys that are kept, apart from whole columns (bits)."""
+        return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
+
+    @property
+    def whole(self) -> int:
+        """First columns of each key head that are kept in all their bits."""
+        return self.attentions[0].whole
+
+    @property
+    def block(self) -> int:
+        """Columns of values that share an exponent; 0 where none do."""
+        return self.attentions[0].block
+
+    @property
+    def key_dim(self) -> int:
+        """Columns of a head's queries and keys."""
+        return self.attentions[0].key_dim
+
+    @property
+    def places(self) -> int:
+        """Places that texts have, as far as the tables of positions go (tokens)."""
+        table = self.embedding.positions if self.rotary is None else self.rotary
+        assert table is not None
+        return len(table)

@@ -1,0 +1,95 @@
+"""Weights in a format of fewer bits: their codes, and the bytes that a machine reads."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.formats import BYTES, WeightFormat, chosen
+from celosia.sim.formats import pack
+from celosia.sim.matmul import pairs
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A matrix of codes, [k, n]."""
+
+    form: WeightFormat
+    codes: Ints = field(repr=False)
+    group: int = 0
+    """Inputs that share a scale; 0 where only outputs have scales."""
+    scales: Ints | None = field(default=None, repr=False)
+    """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
+
+    def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
+        """Return a part, from a group's first row on, as bytes [stored rows, columns]."""
+        codes = self.codes[rows, columns]
+        if self.scales is None:
+            return pack(codes, self.form)
+        assert rows.start % self.group == 0
+        scales = self.scales[rows.start // self.group :, columns]
+        return pack(codes, self.form, self.group, scales)
+
+
+def stored_data(
+    weight: Ints, stored: Stored | None, rows: slice, columns: slice
+) -> NDArray[np.uint8]:
+    """Return a part of weights [k, n] as rows of bytes: operands, or codes where there are."""
+    if stored is None:
+        return np.ascontiguousarray(weight[rows, columns], np.int8).view(np.uint8)
+    return stored.data(rows, columns)
+
+
+def stored_rows(stored: Stored | None, k: int) -> int:
+    """Return the rows of bytes that k rows of weights are, from a group's first on."""
+    return k if stored is None else stored.form.stored_rows(k, stored.group)
+
+
+def part_rows(stored: Stored | None, config: Config) -> int:
+    """Return the rows of weights of which parts have whole multiples: tiles, and groups."""
+    return math.lcm(config.rows, stored.group if stored and stored.group else 1)
+
+
+def in_pairs(stored: Stored | None, config: Config) -> bool:
+    """Return whether weight slots hold weights two to a byte."""
+    return stored is not None and config.packed_slots and stored.form.paired
+
+
+def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
+    """Return some weights as bytes for slots of ``size`` rows, and with scales as they are stored.
+
+    Rows begin with a group where there are groups, which are of whole slots.
+    """
+    values = np.array(stored.form.values)[stored.codes[rows]]
+    both = pairs(values, size)  # [bytes, n]
+    if stored.scales is None:
+        return both, None
+    slots = np.arange(rows.start, rows.start + 2 * len(both), 2 * size)
+    scales = stored.scales[slots // stored.group]
+    return both, Stored(BYTES, both & 255, size, scales)
+
+
+def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
+    """Return the flags of an instruction that reads weights.
+
+    Raises :class:`InputError` where the configuration lacks their format or their groups.
+    """
+    if stored is None:
+        return frozenset()
+    if stored.form not in config.formats:
+        raise InputError(
+            f"Model {model} has weights in {stored.form.name}, but weight_formats is "
+            f"{config.weight_formats!r}"
+        )
+    if stored.group not in (0, config.weight_group):
+        raise InputError(
+            f"Model {model} has weights in groups of {stored.group}, but weight_group is "
+            f"{config.weight_group}"
+        )
+    flags = chosen(1 + config.formats.index(stored.form))
+    return flags | {"grouped"} if stored.group else flags

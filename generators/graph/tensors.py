@@ -1,0 +1,100 @@
+"""Integer tensors, and the parameters with which sums become their elements."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.network import Home
+from celosia.sim.requantize import quantize_multiplier
+
+Ints = NDArray[np.int64]
+WIDE = 16
+"""Width of the elements of the residual stream, of scores and of outputs (bits)."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An integer tensor; element q stands for ``scale * (q - zero)``, times its column's gain."""
+
+    name: str
+    """Its name in the float model, or what it is."""
+    buffer: str
+    """The buffer it lies in; tensors of one buffer follow each other in time."""
+    rows: int
+    """Rows; 0 for one of each of a run's tokens."""
+    columns: int
+    scale: float
+    zero: int = 0
+    width: int = 8
+    """Width of an element (bits); one of 16 takes two bytes, any other takes one."""
+    gains: Floats | None = field(default=None, compare=False)
+    """The gain of each column, [columns]; None where all are 1."""
+    home: Home = Home.SCRATCHPAD
+    """The memory that it lives in."""
+    offsets: Floats | None = field(default=None, compare=False)
+    """The real value that the integer 0 stands for in each column, [columns]; None where it is 0.
+    """
+    picks: Ints | None = field(default=None, compare=False)
+    """The column of the float model that each column is, [columns]; None where they are the same.
+    """
+
+    @property
+    def steps(self) -> Floats:
+        """The real value of one step of each column, [columns], or of all alike, [1]."""
+        return self.scale * (np.ones(1) if self.gains is None else self.gains)
+
+    @property
+    def wide(self) -> bool:
+        """Elements are INT16."""
+        return self.width == WIDE
+
+    @property
+    def element(self) -> int:
+        """Bytes of an element."""
+        return 2 if self.wide else 1
+
+    @property
+    def stride(self) -> int:
+        """Bytes from row to row."""
+        return self.columns * self.element
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self.rows * self.stride
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """Parameters of equation (1): of each column, [n], or of all columns alike, [1]."""
+
+    bias: Ints
+    multiplier: Ints
+    shift: Ints
+
+    @property
+    def per_tensor(self) -> bool:
+        """All columns are alike."""
+        return len(self.bias) == 1
+
+    def columns(self, first: int, count: int) -> "Rescale":
+        """Return the parameters of some columns of those that are not alike."""
+        part = slice(first, first + count)
+        return Rescale(self.bias[part], self.multiplier[part], self.shift[part])
+
+
+def rescale_of(bias: ArrayLike, factors: ArrayLike) -> Rescale:
+    """Return the parameters of integer biases and real factors, [n] each."""
+    pairs = [quantize_multiplier(float(factor)) for factor in np.atleast_1d(factors)]
+    multiplier, shift = np.array(pairs, np.int64).T
+    return Rescale(np.atleast_1d(np.asarray(bias, np.int64)), multiplier, shift)
+
+
+def quantize(values: NDArray[np.floating], tensor: Tensor) -> Ints:
+    """Return the integers nearest to real values, ties to even, saturated."""
+    half = 1 << (tensor.width - 1)
+    rounded = np.rint(np.asarray(values, np.float64) / tensor.scale) + tensor.zero
+    clipped: Ints = np.clip(rounded, -half, half - 1).astype(np.int64)
+    return clipped

@@ -1,0 +1,115 @@
+"""Refusals ahead of calibration, of models that no calibration makes fit."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.formats import FORMATS, NESTED
+from celosia.arch.isa import RING_SLOTS
+from celosia.arch.rules import RANGES
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Weights
+from celosia.generators.graph import network
+from celosia.generators.graph.network import Description
+from celosia.generators.lower.fitting import FitError, remedy
+from celosia.generators.lower.weights import tiles_used
+from celosia.generators.quantize.options import INT8, Quantization
+
+LAYERS = 2
+"""Layers of the model that is compiled first: a program's layers are alike."""
+MANY = 1 << 22
+"""Weights from which on the calibration of all takes long enough to compile some layers first."""
+
+D = TypeVar("D", bound=Description)
+
+
+def check_memory(
+    model: Description,
+    weights: Weights,
+    config: Config,
+    options: Quantization,
+    memory_bytes: int | None = None,
+) -> None:
+    """Refuse a model of many weights that alone are more than external memory has room for.
+
+    ``memory_bytes`` are those of a board, None: what ``mem_addr_width`` reaches. Weights that stay
+    on the chip, those of which whole tiles are zeros, and models that are calibrated in seconds
+    are left to the compiler, which knows all that a model needs.
+
+    Raises :class:`InputError` with a change that makes room for the weights.
+    """
+    if isinstance(model, TextDescription) and config.weight_depth > RING_SLOTS:
+        return
+    limit = 1 << config.mem_addr_width if memory_bytes is None else memory_bytes
+    names = _linear_weights(model)
+    if sum(weights[name].size for name in names) < MANY:
+        return
+    least = _least_bytes(weights, names, options)
+    if least <= limit or any(
+        not tiles_used(weights[name].T, config.rows, config.cols).all() for name in names
+    ):
+        return
+    widest = RANGES["mem_addr_width"][1]
+    room = f"external memory has {limit}"
+    if memory_bytes is None:
+        room = f"mem_addr_width is {config.mem_addr_width}, which reaches {limit}"
+        needed = (least - 1).bit_length()
+        if needed <= widest:
+            raise InputError(
+                f"Model {model.name} needs at least {least} bytes of external memory for its "
+                f"weights, but {room}; set mem_addr_width={needed} or more"
+            )
+        limit = 1 << widest
+    narrow = sorted(FORMATS.values(), key=lambda form: -form.bits)
+    sizes = {
+        form.name: _least_bytes(weights, names, replace(options, weights=form.name, chosen={}))
+        for form in narrow
+    }
+    fits = [name for name, size in sizes.items() if size <= limit]
+    advice = f"--weights {fits[0]} makes them {sizes[fits[0]]}" if fits else "take a smaller model"
+    raise InputError(
+        f"Model {model.name} needs at least {least} bytes of external memory for its weights, but "
+        f"{room}{'' if memory_bytes or config.mem_addr_width < widest else ', the most there is'}; "
+        f"{advice}"
+    )
+
+
+def check_layers(model: D, weights: Weights, compile: Callable[[D], object]) -> None:
+    """Refuse a model of many weights whose first layers alone do not fit.
+
+    ``compile`` raises :class:`FitError` if a model does not fit. A program of all layers is no
+    shorter than that of the first ones, and needs no less room.
+
+    Raises :class:`InputError` with what the first layers fit.
+    """
+    names = _linear_weights(model)
+    if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:
+        return
+    first: D = replace(model, layers=LAYERS)
+    try:
+        compile(first)
+    except FitError as error:
+        clause = remedy(error)
+        raise InputError(f"{error}; of the first {LAYERS} layers alone, {clause}") from None
+    except InputError:
+        # Numbers may differ from layer to layer, so the whole model tells it.
+        return
+
+
+def _linear_weights(model: Description) -> list[str]:
+    """Return the names of the weights of linear layers, each once."""
+    nodes = network.network(model).all_nodes
+    return list(dict.fromkeys(node.weight for node in nodes if isinstance(node, network.Linear)))
+
+
+def _least_bytes(weights: Weights, names: list[str], options: Quantization) -> int:
+    """Return the bytes of weights in their formats, without corrections."""
+    total = 0
+    for name in names:
+        n, k = weights[name].shape
+        form = options.chosen.get(name, options.weights)
+        stored = k if form in (INT8, NESTED) else FORMATS[form].stored_rows(k, options.group)
+        total += stored * n
+    return total

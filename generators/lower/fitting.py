@@ -1,0 +1,119 @@
+"""Models that do not fit: what to change of a configuration, found by compiling again."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.fields import next_power_of_two
+from celosia.arch.rules import RANGES
+
+Changes = Mapping[str, Any]
+"""Values of fields by name."""
+Progress = Callable[[int, int], None]
+MOST_TRIES = 24
+"""Configurations that are tried, at most."""
+
+
+class FitError(InputError):
+    """A memory or a unit of a configuration does not suffice for a model.
+
+    ``remedies`` are changes of which any may help, each the least that may.
+    """
+
+    def __init__(self, text: str, *remedies: Changes):
+        """Keep the remedies beside the sentence."""
+        super().__init__(text)
+        self.remedies = remedies
+        self.attempt: Attempt | None = None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Compiles again what did not fit."""
+
+    config: Config
+    compile: Callable[[Config], object]
+    """It raises :class:`FitError` where another configuration is too small too."""
+
+
+@contextmanager
+def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]:
+    """Tell a :class:`FitError` of the block how :func:`remedy` may try again."""
+    try:
+        yield
+    except FitError as error:
+        error.attempt = Attempt(config, compile)
+        raise
+
+
+def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
+    """Return a field's change to the next power of two, at least ``least``."""
+    return {field: next_power_of_two(max(getattr(config, field) + 1, least))}
+
+
+def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
+    """Return a clause on the changes of the configuration with which the model compiles.
+
+    They are found by compiling for ever larger configurations, those with the fewest changes
+    first; all that are found after equally many are given. ``progress`` is called with the tries
+    that have begun, and how many there may be.
+    """
+    attempt = error.attempt
+    assert attempt is not None, "whoever refuses says how to try again"
+    tried = 0
+    waiting: list[Changes] = list(error.remedies)
+    seen = [dict(one) for one in waiting]
+    while waiting:
+        found: list[Changes] = []
+        following: list[Changes] = []
+        for changes in waiting:
+            config = _changed(attempt.config, changes)
+            if config is None or tried == MOST_TRIES:
+                continue
+            tried += 1
+            progress(tried, MOST_TRIES)
+            try:
+                attempt.compile(config)
+            except FitError as further:
+                following += [_difference(attempt.config, config, one) for one in further.remedies]
+            except InputError:
+                continue
+            else:
+                found.append(_difference(attempt.config, config, {}))
+        if found:
+            needed = [one for one in found if not any(_within(other, one) for other in found)]
+            return f"it fits with {', or with '.join(map(_text, needed))}"
+        waiting = []
+        for changes in following:
+            if changes not in seen:
+                seen.append(dict(changes))
+                waiting.append(changes)
+    return f"no configuration has room, of {tried} larger ones that were tried"
+
+
+def _changed(config: Config, changes: Changes) -> Config | None:
+    """Return a changed configuration whose accumulators hold its sums, None where it cannot be."""
+    try:
+        wide = config.replace(acc_width=RANGES["acc_width"][1], **changes)
+        return wide.replace(acc_width=max(config.acc_width, wide.sum_width))
+    except InputError:
+        return None
+
+
+def _difference(first: Config, config: Config, further: Changes) -> Changes:
+    """Return in what a configuration with further changes is not the first one."""
+    before, fields = first.fields(), config.fields() | dict(further)
+    return {name: value for name, value in fields.items() if value != before[name]}
+
+
+def _within(one: Changes, other: Changes) -> bool:
+    """Return whether changes are some of other ones."""
+    return one.items() < other.items()
+
+
+def _text(changes: Changes) -> str:
+    values: Sequence[str] = [f"{name}={str(value).lower()}" for name, value in changes.items()]
+    return " and ".join(values)

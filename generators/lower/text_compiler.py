@@ -1,0 +1,227 @@
+"""From a decoder to its programs: the plan that fits a machine and takes the fewest cycles."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.isa import RING_SLOTS
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.checks import check_factors, check_texts
+from celosia.generators.lower.fitting import FitError, again, doubled
+from celosia.generators.lower.key_slots import most_key_heads, query_starts
+from celosia.generators.lower.plan import MOST_ROWS
+from celosia.generators.lower.planner import plan
+from celosia.generators.lower.residence import Cache
+from celosia.generators.lower.staging import least_size
+from celosia.generators.lower.text_program import TextProgram, Trial, try_plan
+from celosia.generators.program.image import LONGEST_ROW
+from celosia.generators.quantize.multipliers import held_parameters, refuse_held
+
+PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
+"""Bytes of a piece of weights at most that come from external memory for each step."""
+
+
+def check_sparse(config: Config) -> None:
+    """Raise :class:`InputError` where a machine does not skip zeros of a decoder's weights."""
+    if not config.sparse_lanes:
+        raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
+    if config.weight_depth > RING_SLOTS:
+        raise InputError(
+            f"Skipping zero weights needs weights that come from external memory, but weight_depth "
+            f"is {config.weight_depth}"
+        )
+
+
+def compile_text(
+    decoder: Decoder,
+    config: Config,
+    *,
+    context: int,
+    sinks: int = 0,
+    rows: int = MOST_ROWS,
+    memory_bytes: int | None = None,
+    sparse: bool = False,
+    recompute: bool = False,
+    texts: int = 1,
+) -> TextProgram:
+    """Return the programs of a decoder whose cache has room for ``context`` tokens.
+
+    From the token behind these on, the first ``sinks`` stay in the cache and the last ones. Of a
+    prompt at most ``rows`` tokens are taken at once, as far as accumulators allow, and one where
+    the program memory has no room for more. With more than two weight slots everything stays on the
+    chip, and comes to it in parts of at most ``memory_bytes`` of external memory; the vocabulary
+    and positions come from there for each token where the scratchpad has no room for them. With
+    two, weights come from external memory for each step, and keys and values stay in the
+    scratchpad. Where these or the parameter words have no room, they come as well, and layers are
+    iterations of a loop. Where external memory has no room for all of this, the vocabulary and
+    positions go to the scratchpad, and what comes once comes ahead of what stays in external
+    memory.
+    Where norms are deferred, which takes weights that stay, there are no chunks, either.
+    With two ``texts`` a step takes one token of each, which have caches of their own; there are no
+    chunks then, and parameter words, keys and values must have room on the chip.
+    With ``recompute`` the inputs of attention are kept, and each run makes the keys and values of
+    all tokens from them: the same ones, so that all that is computed is the same. With ``sparse``
+    weights that come from external memory are coded as sparse matrices where one
+    token's product is faster then.
+
+    Raises :class:`FitError` where a memory or a unit does not suffice, and :class:`InputError`
+    where the context or external memory cannot be, in one sentence.
+    """
+    if sparse:
+        check_sparse(config)
+    cache = Cache(context, sinks, recompute)
+    check_texts(decoder, cache, texts)
+    if config.weight_depth <= RING_SLOTS:
+        refuse_held(decoder.description.name, config)
+
+    def compiled(other: Config) -> TextProgram:
+        check_factors(decoder, other, texts)
+        held = held_parameters(decoder, other)
+        return _compile_fitting(held, other, cache, rows, memory_bytes, sparse=sparse, texts=texts)
+
+    with again(config, compiled):
+        return compiled(config)
+
+
+def _compile_fitting(
+    decoder: Decoder,
+    config: Config,
+    cache: Cache,
+    rows: int,
+    memory_bytes: int | None,
+    *,
+    sparse: bool,
+    texts: int,
+) -> TextProgram:
+    """Return the programs with as many tokens at once as fit, at most ``rows``."""
+    context = cache.capacity
+    name = decoder.description.name
+    limit = 1 << config.mem_addr_width if memory_bytes is None else memory_bytes
+    if limit < least_size(config):
+        raise InputError(
+            f"Model {name} comes to the chip in pieces of {least_size(config)} bytes, but external "
+            f"memory has {limit}"
+        )
+    if decoder.source is not None or texts > 1 or config.row_factors:
+        # An answer begins with one token, as several texts do; a chunk's last row is any.
+        rows = 1
+    rows = min(rows, context)
+    compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)
+    if config.weight_depth > RING_SLOTS:
+        most = {
+            heads: min(rows, _most_rows(decoder, config, cache, heads))
+            for heads in (1, most_key_heads(decoder, config))
+        }
+        found = _resident(compiled, most, limit)
+    else:
+        rows = min(rows, _most_rows(decoder, config, cache, 1))
+        found = _streamed(compiled, rows, limit, alone=decoder.source is None, texts=texts)
+    if found.memory_bytes > limit:
+        raise InputError(
+            f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
+        )
+    return found
+
+
+def _resident(
+    compiled: Callable[..., TextProgram], most: Mapping[int, int], limit: int
+) -> TextProgram:
+    """Return the programs of weights that stay on the chip.
+
+    The vocabulary and positions stay, too, if they have room. Where slots have none for each key
+    head alone, they have several; ``most`` has the tokens of a chunk by their number.
+    """
+    refused: FitError | None = None
+    for heads, rows in most.items():
+        for stay in (True, False):
+            ways = {"passing": False, "rows_stay": stay, "key_heads": heads}
+            try:
+                found = _fitting(partial(compiled, **ways), rows)
+            except FitError as error:
+                refused = error if stay else refused
+                continue
+            if stay or found.memory_bytes <= limit:
+                return found
+    assert refused is not None, "what stays is tried first"
+    raise refused
+
+
+def _streamed(
+    compiled: Callable[..., TextProgram], rows: int, limit: int, *, alone: bool, texts: int
+) -> TextProgram:
+    """Return the programs of weights that come for each step.
+
+    Of a decoder ``alone``, without a source, parameter words, keys and values of one text come as
+    well where they have no room, and the vocabulary and positions stay where external memory has
+    none.
+    """
+    try:
+        found = _fitting(partial(compiled, passing=False, rows_stay=False), rows)
+    except FitError:
+        if not alone or texts > 1:
+            raise
+        found = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
+    if found.memory_bytes > limit and alone:
+        with contextlib.suppress(FitError):
+            found = _fitting(partial(compiled, passing=False, rows_stay=True), rows)
+    return found
+
+
+def _fitting(compiled: Callable[..., TextProgram], rows: int) -> TextProgram:
+    found = compiled(rows=rows)
+    config = found.config
+    if rows > 1 and len(found.words) > config.program_depth:
+        found = compiled(rows=1)
+    depth = config.program_depth
+    most = max(len(found.words), *(len(fill.words) for fill in found.setup))
+    if most > depth:
+        raise FitError(
+            f"Model {found.decoder.description.name} needs {most} program words, but "
+            f"program_depth is {depth}",
+            doubled(config, "program_depth", most),
+        )
+    return found
+
+
+def _compile(
+    decoder: Decoder,
+    config: Config,
+    cache: Cache,
+    *,
+    rows: int,
+    limit: int,
+    passing: bool,
+    sparse: bool,
+    rows_stay: bool,
+    texts: int,
+    key_heads: int = 1,
+) -> TextProgram:
+    """Return the programs that take the fewest cycles, of pieces of weights of some sizes."""
+    alone = passing or config.weight_depth > RING_SLOTS
+    found: list[Trial] = []
+    for most in PIECES[:1] if alone else PIECES:
+        kinds = {"passing": passing, "sparse": sparse, "rows_stay": rows_stay}
+        sizes = rows, min(limit, most)
+        made = plan(decoder, config, cache, *sizes, **kinds, texts=texts, key_heads=key_heads)
+        found.append(try_plan(made, limit))
+    fitting = [one for one in found if len(one.program.words) <= config.program_depth]
+    return min(fitting or found[:1], key=lambda one: one.cost).program
+
+
+def _most_rows(decoder: Decoder, config: Config, cache: Cache, key_heads: int) -> int:
+    """Return how many tokens of a chunk the accumulators have room for, at least 1.
+
+    Slots have the keys of so many ``key_heads``.
+    """
+    model = decoder.description
+    rotated = query_starts(decoder, key_heads)[-1] + model.kv_heads * decoder.key_dim
+    widths = [rotated, model.kv_width, 2 * model.ffn, model.dim, 2 * cache.capacity]
+    widths += [model.kv_heads * decoder.key_dim, 2 * model.head_dim]
+    linears = [op for op in (*decoder.layers[0], *decoder.after) if isinstance(op, Linear)]
+    widths += [op.low_rank.first.target.columns for op in linears if op.low_rank is not None]
+    tiles = sum(-(-width // config.cols) + 1 for width in widths)
+    head = 2 * -(-model.vocabulary // config.cols)
+    return max(1, (config.acc_depth - min(head, 64)) // tiles)

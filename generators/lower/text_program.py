@@ -1,0 +1,193 @@
+"""A decoder of texts as programs: one that fills the chip once, and those that a text needs.
+
+The host starts a program at its first word after it has written the registers that
+:class:`celosia.generators.runtime.text_host.TextHost` tells.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from celosia.arch.config import Config
+from celosia.generators.graph.fewer_planes import coarser
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.banks import LATENCY, Span, Timed, settle
+from celosia.generators.lower.fill import Fill, fills
+from celosia.generators.lower.fitting import FitError, doubled
+from celosia.generators.lower.plan import Plan
+from celosia.generators.lower.text_entries import text_calls, text_entries
+from celosia.generators.program.allocate import Use, across, allocate, uses
+from celosia.generators.program.draft import Draft, Node, flatten
+from celosia.generators.program.executable import joined, written
+from celosia.generators.program.image import Bytes, Piece
+from celosia.generators.program.loops import lines, words
+from celosia.generators.runtime.text_host import TextHost
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextProgram(TextHost):
+    """A decoder's programs for a configuration, with the decoder."""
+
+    decoder: Decoder
+
+    def decoder_at(self, bits: int) -> Decoder:
+        """Return the decoder that the entries for so many bits of nested weights compute."""
+        return coarser(self.decoder, bits)
+
+    @property
+    def macs_resident(self) -> int:
+        """Products of one token's linear layers, its attention apart."""
+        return sum(op.size for op in self.decoder.ops if isinstance(op, Linear))
+
+    def macs(self, position: int, source: int = 0) -> int:
+        """Return the useful products of a step for the token at a position.
+
+        It attends to ``source`` tokens of a source.
+        """
+        model = self.decoder.description
+        seen = self.cache.count(position) + source
+        columns = self.decoder.key_dim + model.head_dim
+        return self.macs_resident + model.layers * model.heads * seen * columns
+
+    def source_macs(self, source: int) -> int:
+        """Return the useful products of encoding so many tokens of a source."""
+        encoder, model = self.decoder.source, self.decoder.description
+        ops = () if encoder is None else encoder.ops
+        linear = sum(op.size for op in ops if isinstance(op, Linear))
+        columns = self.decoder.key_dim + model.head_dim
+        return source * (linear + model.source_layers * model.heads * source * columns)
+
+
+@dataclass(frozen=True)
+class Trial(Timed):
+    """Programs whose buffers have addresses, timed by a step and a chunk."""
+
+    program: TextProgram
+
+
+def try_plan(found: Plan, limit: int) -> Trial:
+    """Return a plan's programs with the banks that take the fewest cycles."""
+    decoder, config = found.decoder, found.config
+    piece, programs = found.scores, text_entries(found)
+    image = found.image.finish(decoder.description.name)
+    whole: list[Sequence[Node]] = [found.setup, *programs.values()]
+    known = uses([draft for nodes in whole for draft in flatten(nodes)])
+    used = {
+        # What a buffer holds is there from run to run.
+        name: Use([(0, 0)], known[name].beside if name in known else {})
+        for name in found.memory.buffers
+    }
+
+    def trial(addresses: Mapping[str, int]) -> Trial:
+        made = _placed(found, programs, image, piece, limit, addresses)
+        return Trial(addresses, *_expected(made, programs), made)
+
+    addresses, held = _addresses(found, used)
+    sizes = found.memory.buffers
+    return settle(trial(addresses), used, sizes, config, lambda _, moved: trial(moved), held)
+
+
+def _placed(
+    found: Plan,
+    programs: Mapping[str, Sequence[Node]],
+    image: Bytes,
+    logits: Piece,
+    limit: int,
+    addresses: Mapping[str, int],
+) -> TextProgram:
+    """Return programs whose buffers have addresses."""
+    config = found.config
+
+    def assemble(nodes: Sequence[Node]) -> list[int]:
+        return _assemble(nodes, addresses, config)
+
+    made, entries = joined(programs, assemble)
+    if found.resident or found.rows_stay:
+        once = found.stage.image.finish(found.memory.name)
+        setup = fills(found.setup, once, config, limit, assemble)
+        if not (found.resident and found.rows_stay):
+            setup.append(Fill(image.tobytes(), assemble([]), []))
+    else:
+        setup = [Fill(image.tobytes(), assemble(found.setup), written(found.setup))]
+    model, cache = found.decoder.description, found.cache
+    return TextProgram(
+        config=config,
+        words=made,
+        entries=entries,
+        name=model.name,
+        vocabulary=model.vocabulary,
+        cache=cache,
+        kv_bits=found.decoder.kv_bits,
+        kv_block=found.decoder.block,
+        # Keys that are made anew are rotated by their places in the cache, which is all there are.
+        places=cache.capacity if found.rotates_keys else found.decoder.places,
+        rows=found.rows,
+        setup=setup,
+        memory_bytes=max(logits.addr + logits.size, *(len(fill.image) for fill in setup)),
+        logits=logits,
+        logits_step=found.decoder.output.scale,
+        calls=text_calls(found),
+        resident=found.resident,
+        slots=found.memory.slots,
+        scratchpad_bytes=sum(found.memory.buffers.values()),
+        start=model.start,
+        lookups=found.lookups,
+        source_positions=model.source_positions,
+        texts=found.texts,
+        decoder=found.decoder,
+    )
+
+
+def _expected(
+    program: TextProgram, programs: Mapping[str, Sequence[Node]]
+) -> tuple[list[Draft], list[Span], tuple[int, ...]]:
+    """Return instructions, timeline and cost of a trial, for the last tokens of the cache."""
+    drafts, timeline, cost = list[Draft](), list[Span](), list[int]()
+    for name, rows in (("step", 1), ("chunk", program.rows)):
+        if name not in programs:
+            continue
+        expected = program.predict(program.cache.capacity - rows, LATENCY, rows=rows)
+        start = sum(cost)
+        drafts += flatten(programs[name])
+        timeline += [(start + begin, start + end) for begin, end in expected.timeline]
+        cost.append(expected.cycles)
+    return drafts, timeline, tuple(cost)
+
+
+def _addresses(found: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Mapping[str, int]]:
+    """Return a scratchpad address for every buffer, and those that are not to be changed.
+
+    No two have the same place. A vocabulary that stays has half of its rows in each of two
+    banks where that leaves room for all others: in one bank it would leave all of these the other.
+    """
+    sizes, config = found.memory.buffers, found.config
+    if found.rows_stay:
+        table = found.rows_tables["words"]
+        start = across(table.rows, table.stride, config)
+        held = {} if start is None else {"words": start}
+        addresses = allocate(used, sizes, config, held)
+        if addresses is not None:
+            return addresses, held
+    addresses = allocate(used, sizes, config)
+    if addresses is None:
+        largest = max(sizes, key=lambda name: sizes[name])
+        total = sum(sizes.values())
+        raise FitError(
+            f"Model {found.memory.name} needs {total} scratchpad bytes and "
+            f"{sizes[largest]} of them in one bank, but scratchpad_bytes is "
+            f"{config.scratchpad_bytes} in banks of {config.bank_bytes}",
+            doubled(
+                config, "scratchpad_bytes", max(total, sizes[largest] * config.scratchpad_banks)
+            ),
+        )
+    return addresses, {}
+
+
+def _assemble(nodes: Sequence[Node], addresses: Mapping[str, int], config: Config) -> list[int]:
+    """Return the words of a program, with its loops if layers differ in steps only."""
+    for tried in (nodes, [*flatten(nodes)]):
+        placed = lines(tried, addresses, config)
+        made = None if placed is None else words(placed, config)
+        if made is not None:
+            return made
+    raise AssertionError("only loops vary too much")

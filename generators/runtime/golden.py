@@ -1,0 +1,85 @@
+"""Compiled models on the golden machine."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.isa import Engine
+from celosia.generators.graph.tensors import Ints
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.program.draft import Written
+from celosia.generators.runtime.runs import Runs
+from celosia.sim.flow import Step
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.report import Report
+
+
+class GoldenModel:
+    """A compiled model on the golden machine, ready for one inference after another."""
+
+    def __init__(self, compiled: CompiledModel):
+        self.compiled = compiled
+        self.machine = Interpreter(compiled.config)
+        self._runs = Runs(compiled, self.machine)
+
+    def run(
+        self, values: NDArray[np.floating], bits: int = OPERAND_BITS
+    ) -> tuple[NDArray[np.float64], Report]:
+        """Return the output, [rows, columns], for one input, and the report.
+
+        ``values`` are what :meth:`celosia.generators.lower.encoder_compiler.CompiledModel.request`
+        takes. Nested weights are read at so many ``bits``.
+        """
+        data, report, _ = self._runs.run(values, bits)
+        return self.compiled.read_output(data), report
+
+    def tensors(self, values: NDArray[np.floating], bits: int = OPERAND_BITS) -> dict[str, Ints]:
+        """Return the integers of every tensor of one inference, by name in the float model.
+
+        Scores and probabilities are [heads, sequence, sequence], others [rows, columns]. What is
+        behind an inference's last row is not computed, and 0 here.
+        """
+        parts: list[int] = []
+        pieces: list[tuple[Written, Ints]] = []
+
+        def note(step: Step, machine: Interpreter) -> None:
+            if step.engine != Engine.VECTOR:
+                return
+            first = 0
+            for written in self.compiled.written[len(parts)].parts:
+                wide = "wide_out" in step.flags
+                found = np.zeros((written.rows, written.columns), np.int64)
+                for row in range(min(written.rows, step.operands.get("m", 0))):
+                    addr = step["o_addr"] + (first + row) * step["o_stride"]
+                    data = machine.sp[addr : addr + step["n"] * (2 if wide else 1)]
+                    found[row, : step["n"]] = data.view("<i2" if wide else np.int8)
+                first += written.rows
+                pieces.append((written, found))
+            parts.append(first)
+
+        previous: Callable[[Step, Interpreter], None] | None = self.machine.on_step
+        self.machine.on_step = note
+        try:
+            self.run(values, bits)
+        finally:
+            self.machine.on_step = previous
+        return _join([(written, found) for written, found in pieces if written.columns])
+
+
+def _join(pieces: Sequence[tuple[Written, Ints]]) -> dict[str, Ints]:
+    """Return whole tensors from what each vector instruction wrote."""
+    ends: dict[str, NDArray[np.int64]] = {}
+    for written, _ in pieces:
+        end = (written.head + 1, written.row + written.rows, written.column + written.columns)
+        ends[written.name] = np.maximum(ends.get(written.name, np.zeros(3, np.int64)), end)
+    tensors = {name: np.zeros(end, np.int64) for name, end in ends.items()}
+    for written, values in pieces:
+        inside = tensors[written.name][written.head, written.row :, written.column :]
+        inside[: written.rows, : written.columns] = values
+    heads = ("scores", "probabilities")
+    return {
+        name: tensor if name.rpartition(".")[2] in heads else tensor[0]
+        for name, tensor in tensors.items()
+    }

@@ -1,0 +1,1 @@
+"""Studies of models and formats: errors, perplexity, matrix products of any shape."""

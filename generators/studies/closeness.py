@@ -1,0 +1,72 @@
+"""Distance of a model's integers from its floats, by what its activations are."""
+
+from pathlib import Path
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import TextSource, is_text, load_text
+from celosia.generators.frontend.weights import model_names
+from celosia.generators.quantize.calibrate import Progress, calibrate
+from celosia.generators.quantize.options import MIXED, Quantization
+from celosia.generators.quantize.parting import Parting, parting
+from celosia.generators.quantize.quantize import quantize_calibrated, quantize_sampled
+from celosia.generators.quantize.texts import calibration_texts
+
+IMAGES = 300
+"""Images of the digits' training split that steps are calibrated on."""
+TEXTS, TOKENS = 16, 128
+"""Texts that a decoder makes up to calibrate on, and the length of all texts (tokens)."""
+OPTIONS = {
+    "table": Quantization(),
+    "wide": Quantization(wide_functions=True),
+    MIXED: Quantization(activations=MIXED),
+}
+"""Options by what activations are."""
+
+
+def closeness(
+    model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
+) -> dict[str, Parting]:
+    """Return how far a model's integers are from its floats, by how activations are computed.
+
+    Of a model of the digits ``count`` are test images; of a language model texts that it makes up
+    itself, others than those of calibration; it may need a tokenizer's file. Raises
+    :class:`InputError` where the model is neither, or has no function that polynomials are for.
+    """
+    if is_text(model):
+        return _texts(load_text(model, tokenizer), count, progress)
+    if model not in model_names():
+        raise InputError(
+            f"Model {model} is neither a language model nor one of the digits: "
+            f"{', '.join(model_names())}"
+        )
+    source = load_source(model)
+    train, test = digits.load()
+    samples = digits.patches(train.images[:IMAGES])
+    ranges = calibrate(source.description, source.weights, samples, 100.0, progress)
+    images = list(digits.patches(test.images[:count]))
+    found = {}
+    for name, options in OPTIONS.items():
+        made = quantize_calibrated(source.description, source.weights, ranges, config, options)
+        found[name] = parting(made, source.weights, images)
+    return found
+
+
+def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Parting]:
+    model, weights = source.description, source.weights
+    if model.source_layers:
+        raise InputError(f"Model {model.name} answers sources, and is not compared with its floats")
+    samples, others = (
+        calibration_texts(model, weights, source.tokenizer.begin, options, progress)
+        for options in (
+            Quantization(texts=TEXTS, length=TOKENS, seed=1),
+            Quantization(texts=count, length=TOKENS, seed=2),
+        )
+    )
+    found = {}
+    for name, options in OPTIONS.items():
+        made = quantize_sampled(model, weights, samples, options)
+        found[name] = parting(made, weights, list(others.tokens), scored=True)
+    return found

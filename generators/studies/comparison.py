@@ -1,0 +1,95 @@
+"""Differences of the floats of an imported model from those of the library that it comes from."""
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.host_steps import Array
+from celosia.generators.frontend.hugging_face_folder import is_hugging_face
+from celosia.generators.frontend.onnx.importer import ONNX_SUFFIX
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import encode, forward, unit_rows
+from celosia.generators.reference.outside import folder_reference, graph_reference
+
+_SEED, _INPUTS, _LENGTH = 1, 2, 16
+NEAR = 1e-4
+"""Largest difference of a right import, relative to the largest output."""
+
+
+def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[str, Any]:
+    """Return the difference of a model's floats from its library's, on random inputs.
+
+    ``path`` is the folder or the ONNX file of the model, which has inputs of ``tokens`` tokens.
+    ``difference`` is the largest of all outputs relative to the largest output, ``library`` the
+    name and version of what computed the others, ``inputs`` their count; ``refused`` is a sentence
+    where there is none to compare with, and None otherwise.
+    """
+    found: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
+    try:
+        if is_hugging_face(path):
+            name, reference = "transformers", folder_reference(path)
+        elif path.suffix == ONNX_SUFFIX:
+            name, reference = "onnxruntime", graph_reference(path, tokens)
+        else:
+            raise InputError(
+                f"Model {source.description.name} has no reference, as it is neither a folder with "
+                "config.json nor an ONNX file"
+            )
+        difference = max(_differences(source, path, reference))
+    except InputError as error:
+        return {**found, "refused": str(error)}
+    return {
+        "library": f"{name} {version(name)}",
+        "inputs": _INPUTS,
+        "difference": difference,
+        "refused": None,
+    }
+
+
+def _differences(
+    source: Source | TextSource, path: Path, reference: Callable[..., Array]
+) -> Iterator[float]:
+    rng = np.random.default_rng(_SEED)
+    for _ in range(_INPUTS):
+        given = _random(source, rng)
+        expected = reference(*given)
+        if isinstance(source, Source) and is_hugging_face(path):
+            expected = _pooled(source, expected)
+        found = _floats(source, given)
+        if isinstance(source, TextSource):  # a graph of a fixed length fills the rows behind a text
+            expected = expected.reshape(-1, expected.shape[-1])[: len(found)]
+        found = found.reshape(expected.shape)
+        yield float(np.abs(found - expected).max() / (np.abs(expected).max() or 1.0))
+
+
+def _pooled(source: Source, rows: Array) -> Array:
+    """Return the vector that Sentence Transformers makes of rows, or rows that have a head."""
+    model = source.description
+    if model.classes or model.pooling == "none":
+        return rows
+    one = rows[:1] if model.pooling == "class" else rows.mean(axis=0, keepdims=True)
+    return unit_rows(one) if model.unit else np.asarray(one)
+
+
+def _random(source: Source | TextSource, rng: np.random.Generator) -> list[Array]:
+    """Return an input: values, a text's tokens, or a source's tokens and a text's."""
+    if isinstance(source, Source):
+        return [source.random(rng)]
+    model = source.description
+    lengths = [min(_LENGTH, one) for one in (model.source_positions, model.positions) if one]
+    return [rng.integers(0, model.vocabulary, length) for length in lengths]
+
+
+def _floats(source: Source | TextSource, given: list[Array]) -> Array:
+    if isinstance(source, Source):
+        return np.asarray(source.floats(source.prepare(given[0])))
+    model, cache = source.description, KvCache()
+    if model.source_layers:
+        encode(model, source.weights, given[0][None], cache)
+    return np.asarray(forward(model, source.weights, given[-1][None], cache)["logits"][0])

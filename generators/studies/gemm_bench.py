@@ -1,0 +1,251 @@
+"""A random matrix product, run on a machine and measured."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.graph.tensors import Rescale, Tensor
+from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_quantized
+from celosia.generators.program.executable import ENCODE
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.studies.gemm_shapes import Shape
+from celosia.sim.report import Report
+from celosia.sim.requantize import quantize_multiplier, requantize
+
+Ints = NDArray[np.int64]
+
+SHAPE_FIGURES = (
+    "m",
+    "k",
+    "n",
+    "cycles",
+    "total_cycles",
+    "ideal_cycles",
+    "utilization",
+    "total_utilization",
+    "mismatches",
+)
+"""Fields that are reported of each of many products."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm:
+    """A product C = requantize((A - a_zero) B), INT8, equation (1).
+
+    ``a`` is [m, k], ``b`` is [k, n]; ``bias``, ``multiplier`` and ``shift`` are [n].
+    """
+
+    a: Ints
+    b: Ints
+    bias: Ints
+    multiplier: Ints
+    shift: Ints
+    a_zero: int = 0
+    o_zero: int = 0
+
+    @property
+    def expected(self) -> Ints:
+        """C [m, n], by plain NumPy."""
+        a = self.a - self.a_zero  # [m, k]
+        # Exact below 2**53.
+        sums = (a.astype(np.float64) @ self.b.astype(np.float64)).astype(np.int64)
+        found = requantize(sums, self.bias, self.multiplier, self.shift, self.o_zero, -128, 127)
+        return np.asarray(found, np.int64)
+
+
+def random_gemm(
+    config: Config,
+    rng: np.random.Generator,
+    *,
+    m: int,
+    k: int,
+    n: int,
+    sparsity: float | None = None,
+) -> Gemm:
+    """Return a product of random operands over their whole range.
+
+    With ``sparsity`` that share of the elements of B, rounded, is 0.
+
+    Raises :class:`InputError` where a size is not positive or the share is not from 0 to 1.
+    """
+    for name, size in (("m", m), ("k", k), ("n", n)):
+        if size < 1:
+            raise InputError(f"Size {name} of a product must be positive, not {size}")
+    if k > config.max_k:
+        raise InputError(
+            f"A sum of k = {k} products could overflow the accumulator: max_k is {config.max_k}"
+        )
+    check_operands(config, m * k + k * n + m * n)
+    if sparsity is not None and not 0 <= sparsity <= 1:
+        raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
+    low, high = config.operand_min, config.operand_max + 1
+    a_zero = int(rng.integers(low, high)) if config.zero_points else 0
+    a, b = rng.integers(low, high, (m, k)), rng.integers(low, high, (k, n))
+    if sparsity is not None:
+        b[b == 0] = 1
+        b.ravel()[rng.permutation(k * n)[: round(sparsity * k * n)]] = 0
+    spread = float(high * high) * np.sqrt(k) / 2
+    scales = [quantize_multiplier(high / spread * rng.uniform(0.5, 1)) for _ in range(n)]
+    return Gemm(
+        a=a,
+        b=b,
+        bias=rng.integers(-int(spread), int(spread) + 1, n),
+        multiplier=np.array([multiplier for multiplier, _ in scales], np.int64),
+        shift=np.array([shift for _, shift in scales], np.int64),
+        a_zero=a_zero,
+        o_zero=int(rng.integers(low, high)),
+    )
+
+
+def check_operands(config: Config, count: int) -> None:
+    """Raise :class:`InputError` where operands of one byte each do not fit external memory."""
+    if count > 1 << config.mem_addr_width:
+        raise InputError(
+            f"The operands are {count} bytes, but mem_addr_width = {config.mem_addr_width} bits "
+            f"address {1 << config.mem_addr_width}"
+        )
+
+
+def product_model(gemm: Gemm) -> QuantizedModel:
+    """Return a product as a model of one linear layer whose weights are B."""
+    (m, k), n = gemm.a.shape, gemm.b.shape[1]
+    description = ModelDescription(
+        name="product",
+        tokens=m,
+        features=k,
+        dim=n,
+        layers=1,
+        heads=1,
+        ffn=1,
+        norm="none",
+        final_norm=False,
+    )
+    source = Tensor("a", "input", m, k, 1.0, gemm.a_zero)
+    target = Tensor("c", "output", m, n, 1.0, gemm.o_zero)
+    product = Linear(source, target, gemm.b, Rescale(gemm.bias, gemm.multiplier, gemm.shift))
+    return QuantizedModel(
+        description=description,
+        input=source,
+        output=target,
+        stream=Tensor("stream", "stream", m, n, 1.0),
+        start=None,
+        before=(),
+        layers=((product,),),
+        after=(),
+    )
+
+
+def run_product(
+    gemm: Gemm, compiled: CompiledModel, machine: Machine, entry: str = ENCODE
+) -> tuple[Ints, Report]:
+    """Return C [m, n] as a machine computes it with a product's compiled model, and the report.
+
+    With the entry ``again`` a run before it, not reported, loads the weights.
+    """
+    machine.write_memory(0, compiled.image.tobytes())
+    machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
+    machine.load_program(compiled.words)
+    report = machine.start()
+    if entry != ENCODE:
+        report = machine.start(compiled.entries[entry].pc)
+    data = machine.read_memory(compiled.output_addr, compiled.output_count)
+    return compiled.output_integers(data), report
+
+
+def _share(report: Report, config: Config, cycles: int) -> float | None:
+    """Return the products computed over those that fit into some cycles, if there is a clock."""
+    return report.counters["macs"] / (config.elements * cycles) if cycles else None
+
+
+def bench_gemm(
+    config: Config,
+    make_machine: Callable[[Config, int], Machine],
+    *,
+    m: int,
+    k: int,
+    n: int,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Compile a model of one linear layer of random weights, run it, and return its figures.
+
+    ``make_machine`` takes the configuration and the bytes of external memory that are needed.
+    Operands and parameters are in external memory before the run, and the result after it.
+
+    ``cycles`` is the window in which the matrix engine is at work, pauses included: from its first
+    request for an operand until the last sum has been written to the accumulators (counter
+    SPAN_MATRIX). ``total_cycles`` is the whole run, from start to halt: before the window the fetch
+    of instructions and the load of the first operands; after it the drain of the last sums, and the
+    store of what has not been stored yet.
+
+    ``ideal_cycles`` is m * k * n over the elements; ``utilization`` and ``total_utilization`` are
+    the products that were computed over elements times cycles and total cycles.
+
+    Raises :class:`InputError` where the product does not fit the configuration, or that
+    counts no window.
+    """
+    if not config.counters:
+        raise InputError(
+            f"Products are timed by what the matrix engine counts, which {config.name} lacks"
+        )
+    gemm = random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n)
+    compiled = compile_quantized(product_model(gemm), config, Options())
+    found, report = run_product(gemm, compiled, make_machine(config, compiled.memory_bytes))
+    cycles = report.counters.get("span_matrix", 0)
+    return {
+        "config": config.name,
+        "m": m,
+        "k": k,
+        "n": n,
+        "seed": seed,
+        "cycles": cycles,
+        "total_cycles": report.cycles,
+        "ideal_cycles": -(-m * k * n // config.elements),
+        "utilization": _share(report, config, cycles),
+        "total_utilization": _share(report, config, report.cycles),
+        "mismatches": int(np.count_nonzero(found != gemm.expected)),
+        "where": report.where,
+        "counters": report.counters,
+    }
+
+
+def bench_shapes(
+    config: Config,
+    make_machine: Callable[[Config, int], Machine],
+    shapes: Sequence[Shape],
+    *,
+    seed: int = 1,
+    update: Callable[[int, int], None] = lambda _done, _total: None,
+) -> dict[str, Any]:
+    """Run products of some shapes, and return what :func:`bench_gemm` says of each, by its name.
+
+    ``update`` is called with the number of shapes done and of all.
+    """
+    found = []
+    for done, shape in enumerate(shapes):
+        update(done, len(shapes))
+        result = bench_gemm(
+            config,
+            make_machine,
+            m=shape.m,
+            k=shape.k,
+            n=shape.n,
+            seed=seed,
+        )
+        found.append({"name": shape.name} | {name: result[name] for name in SHAPE_FIGURES})
+    measured = [result for result in found if result["utilization"] is not None]
+    return {
+        "config": config.name,
+        "seed": seed,
+        "lowest_utilization": min((r["utilization"] for r in measured), default=None),
+        "lowest_total_utilization": min((r["total_utilization"] for r in measured), default=None),
+        "mismatches": sum(result["mismatches"] for result in found),
+        "shapes": found,
+    }

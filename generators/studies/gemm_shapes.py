@@ -1,0 +1,63 @@
+"""Products as they occur in the layers of well-known Transformers, to bench the machine with."""
+
+from dataclasses import dataclass
+
+from celosia.arch.errors import InputError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A product [m, k] x [k, n] of a layer, with INT8 operands; of attention, sizes of a head's."""
+
+    name: str
+    m: int
+    k: int
+    n: int
+
+
+def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape]:
+    """Return the products of a layer whose queries, keys and values come from one matrix."""
+    return [
+        Shape(f"{name} qkv", tokens, dim, 3 * dim),
+        Shape(f"{name} scores", tokens, head, tokens),
+        Shape(f"{name} values", tokens, tokens, head),
+        Shape(f"{name} output", tokens, dim, dim),
+        Shape(f"{name} up", tokens, dim, ffn),
+        Shape(f"{name} down", tokens, ffn, dim),
+    ]
+
+
+def decoder(name: str, tokens: int, dim: int, keys: int, ffn: int) -> list[Shape]:
+    """Return the products of a layer with grouped keys and values, and a gated MLP."""
+    return [
+        Shape(f"{name} query", tokens, dim, dim),
+        Shape(f"{name} key", tokens, dim, keys),
+        Shape(f"{name} gate", tokens, dim, ffn),
+        Shape(f"{name} down", tokens, ffn, dim),
+    ]
+
+
+SHAPES = (
+    *encoder("bert-base", 128, 768, 3072, 64),  # Devlin et al. 2019
+    *encoder("minilm", 128, 384, 1536, 32),  # all-MiniLM-L6-v2
+    *encoder(
+        "vit-base", 197, 768, 3072, 64
+    ),  # Dosovitskiy et al. 2021, 14 x 14 patches and a class
+    Shape("vit-base patches", 196, 768, 768),
+    *encoder("vit-tiny", 197, 192, 768, 64),  # Touvron et al. 2021, DeiT-Ti
+    *encoder("gpt2-medium", 128, 1024, 4096, 64),  # Radford et al. 2019, prefill of 128 tokens
+    *decoder("stories15m", 128, 288, 288, 768),  # llama2.c
+)
+"""Every product, by the name of its model and what it is for."""
+
+
+def shapes_named(words: tuple[str, ...]) -> list[Shape]:
+    """Return the shapes whose names contain one of some texts, all of them for none.
+
+    Raises :class:`InputError` where a text is in no name.
+    """
+    for word in words:
+        if not any(word in shape.name for shape in SHAPES):
+            models = sorted({shape.name.partition(" ")[0] for shape in SHAPES})
+            raise InputError(f"No shape is named {word!r}; known models are {', '.join(models)}")
+    return [s for s in SHAPES if not words or any(word in s.name for word in words)]

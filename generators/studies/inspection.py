@@ -1,0 +1,215 @@
+"""Parts of a model, their sizes, and whether machine or host runs them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.host_steps import HostStep
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.graph import network
+from celosia.generators.graph.network import Description, Home, Network, Node
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.fitting import FitError, remedy
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+
+_SEED, _SAMPLES, _LENGTH = 1, 4, 8
+MACHINE, HOST = "machine", "host"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A row of the table."""
+
+    part: str
+    """Its name, of the file's or of the description's."""
+    what: str
+    """Function of the part."""
+    shape: str
+    """Shape of what it gives: [rows, columns]."""
+    parameters: int
+    """Trained numbers."""
+    products: int
+    """Products of one inference at full length; of a decoder, of one token at its last place."""
+    runs: str
+    """``machine`` or ``host``."""
+
+
+def inspect(source: Source | TextSource) -> dict[str, Any]:
+    """Return what there is to know of a model before it is compiled.
+
+    ``parts`` are rows as of :class:`Part`, blocks that are alike as one row with their count; the
+    sums of parameters and products are of all parts, ``host_products`` of those on the host.
+    ``unused`` are the tensors of the file that the output does not depend on. ``compared`` is
+    False where the import of a graph was not compared with its own run, which takes long.
+    """
+    parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
+    model = source.description
+    return {
+        "model": model.name,
+        "kind": _kind(model),
+        "parts": [asdict(part) for part in parts],
+        "parameters": sum(part.parameters for part in parts),
+        "products": sum(part.products for part in parts),
+        "host_products": sum(part.products for part in parts if part.runs == HOST),
+        "unused": [] if isinstance(source, TextSource) else list(source.unused),
+        "labels": [] if isinstance(source, TextSource) else list(source.labels),
+        "input": _input(source),
+        "compared": isinstance(source, TextSource) or source.compared,
+    }
+
+
+def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
+    """Return what a model takes of a configuration, or why it does not run on it and what helps.
+
+    ``program_words`` and ``memory_bytes`` are those of the first program that fits, calibrated on
+    random inputs; ``refused`` is a sentence or None.
+    """
+    found: dict[str, Any] = {"config": config.name, "program_words": None, "memory_bytes": None}
+    rng = np.random.default_rng(_SEED)
+    try:
+        if isinstance(source, TextSource):
+            model = source.description
+            length = min(_LENGTH, model.source_positions or model.positions)
+            tokens = rng.integers(0, model.vocabulary, (_SAMPLES, length)).tolist()
+            decoder, _ = source.calibrate(tokens, Quantization(length=length))
+            context = min(decoder.places, config.max_row)
+            text = compile_text(decoder, config, context=context)
+            made = {"program_words": len(text.words), "memory_bytes": text.memory_bytes}
+        else:
+            samples = [source.prepare(source.random(rng)) for _ in range(_SAMPLES)]
+            options = Options(search=False)
+            model_made = compile_model(source.description, source.weights, samples, config, options)
+            made = {"program_words": len(model_made.words), "memory_bytes": model_made.memory_bytes}
+    except FitError as error:
+        return {**found, "refused": f"{error}; {remedy(error)}"}
+    except InputError as error:
+        return {**found, "refused": str(error)}
+    return {**found, **made, "refused": None}
+
+
+def _kind(model: Description) -> str:
+    if not isinstance(model, TextDescription):
+        return "encoder"
+    return "encoder-decoder" if model.source_layers else "decoder"
+
+
+def _input(source: Source | TextSource) -> list[int]:
+    if isinstance(source, TextSource):
+        return [source.description.source_positions or source.description.positions]
+    if source.shape is not None:
+        return list(source.shape)
+    model = source.description
+    return [model.tokens] if model.embedding == "tokens" else [model.tokens, model.features]
+
+
+def _sizes(model: Description, prefix: str) -> int:
+    """Return the trained numbers of the tensors with a prefix."""
+    total = 0
+    for name, shape in model.shapes().items():
+        if name == prefix or name.startswith(f"{prefix}."):
+            total += math.prod(shape)
+    return total
+
+
+def _parts(source: Source) -> list[Part]:
+    model = source.description
+    rows = model.sequence
+    tables = sum(_sizes(model, name) for name in ("words", "types", "positions", "class_token"))
+    shape, found = f"[{rows}, {model.dim}]", _steps(source.before)
+    if model.embedding == "tokens":
+        found.append(Part("embedding", "lookup", shape, tables, 0, HOST))
+    elif model.embedding == "none" and tables:
+        found.append(Part("positions", "added", shape, tables, 0, HOST))
+    elif tables:
+        found.append(Part("positions", "the sums' start", shape, tables, 0, MACHINE))
+    found += _nodes(model, network.network(model), rows)
+    if model.unit:
+        found.append(Part("unit", "rows of length 1", "", 0, 0, HOST))
+    return found + _steps(source.after)
+
+
+def _steps(steps: Sequence[HostStep]) -> list[Part]:
+    return [Part(one.name, one.what, "", one.parameters, one.products, HOST) for one in steps]
+
+
+def _text_parts(source: TextSource) -> list[Part]:
+    model = source.description
+    graph = network.network(model)
+    found: list[Part] = []
+    if graph.source is not None:
+        rows = model.source_positions
+        size, shape = _sizes(model, "source.positions"), f"[{rows}, {model.dim}]"
+        found.append(Part("source embedding", "lookup of tokens", shape, size, 0, MACHINE))
+        found += _nodes(model, graph.source, rows)
+    words = sum(_sizes(model, name) for name in ("words", "positions", "rotary_speeds"))
+    found.append(Part("embedding", "lookup of a token", f"[1, {model.dim}]", words, 0, MACHINE))
+    found += _nodes(model, graph, 1)
+    return [*found, Part("sampling", "choice of the next token", "[1]", 0, 0, HOST)]
+
+
+def _nodes(model: Description, graph: Network, rows: int) -> list[Part]:
+    """Return the rows of a graph's nodes, those of the first layer for all layers.
+
+    The keys and values of the first layer's cross-attention stand for those of all layers, too.
+    """
+    found = [(node, 1) for node in graph.before]
+    found += [(node, len(graph.layers)) for node in graph.layers[0]]
+    for node in graph.after:
+        kept = node.target.name.startswith("layers.")
+        if not kept or node.target.name.startswith("layers.0."):
+            found.append((node, model.layers if kept else 1))
+    return [_node(model, node, rows, times) for node, times in found if _shown(node)]
+
+
+def _shown(node: Node) -> bool:
+    return not isinstance(node, network.Embedding | network.Start | network.Convert)
+
+
+def _seen(model: Description, node: network.Attention, rows: int) -> tuple[int, str]:
+    """Return how many rows a row attends to at most, and which in words."""
+    if isinstance(model, TextDescription) and node.key.home is Home.CACHE:
+        return model.positions, ", causal"
+    if isinstance(model, TextDescription) and node.key.home is Home.SOURCE:
+        return model.source_positions, ", of the source"
+    masked = isinstance(model, ModelDescription) and model.variable
+    return rows, ", padding masked" if masked else ""
+
+
+def _node(model: Description, node: Node, rows: int, times: int) -> Part:
+    """Return the row of a node, or of the same node of so many layers."""
+    target = node.target
+    name, out = target.name, target.rows or rows
+    parameters = products = 0
+    what = type(node).__name__.lower()
+    match node:
+        case network.Linear():
+            name = node.weight.removesuffix(".weight")
+            outputs, inputs = model.shapes()[node.weight]
+            # A head that is the vocabulary has been counted there.
+            parameters = 0 if name == "words" else _sizes(model, name)
+            products = (out - node.row) * outputs * inputs
+            what = f"linear, {node.activation}" if node.activation else "linear"
+            if node.residual is not None:
+                what += ", added"
+        case network.Norm():
+            name, parameters, what = node.name, _sizes(model, node.name), model.norm
+        case network.Attention():
+            seen, kind = _seen(model, node, rows)
+            products = 2 * rows * seen * model.head_dim * model.heads
+            what = f"{model.heads} heads of {model.head_dim}{kind}"
+        case network.Pool():
+            what = "mean of the rows"
+    start = "source " if name.startswith("source.") else ""
+    name = name.removeprefix("source.")
+    name = start + name.replace("layers.0.", f"{times} x " if times > 1 else "layer ")
+    shape = f"[{out}, {target.columns}]"
+    return Part(name, what, shape, times * parameters, times * products, MACHINE)

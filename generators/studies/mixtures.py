@@ -1,0 +1,123 @@
+"""The search for formats of weights, on what each kind of model has a loss."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.frontend.weights import Floats, model_names
+from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel
+from celosia.generators.graph.tensors import Ints
+from celosia.generators.quantize.calibrate import Progress, calibrate
+from celosia.generators.quantize.error_steps import ErrorSteps
+from celosia.generators.quantize.mixed import Mixture, mix
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_calibrated, quantize_stepped
+from celosia.generators.quantize.texts import calibration_texts
+from celosia.generators.reference.integers import evaluate
+
+IMAGES = 300
+"""Images of the digits' training split that a loss is measured on, behind as many to calibrate."""
+LOOKED = 40
+"""Images whose tensors tell how matrices' outputs change."""
+TEXTS, TOKENS = 3, 128
+"""Texts that a decoder makes up, and the tokens of each, on which a loss is measured."""
+
+
+def mix_digits(
+    model: str, config: Config, options: Quantization, bound: float, progress: Progress
+) -> Mixture:
+    """Return the formats of a model of the digits; the loss is of accuracy (points).
+
+    It is measured on images of the training split that are not those of calibration.
+    """
+    if model not in model_names():
+        raise InputError(
+            f"Option --weights auto measures accuracy on the digits, which {model} does not take"
+        )
+    source = load_source(model)
+    train, _ = digits.load()
+    images = digits.patches(train.images[: 2 * IMAGES])
+    ranges = calibrate(
+        source.description, source.weights, images[:IMAGES], options.percentile, None
+    )
+    labels = train.labels[IMAGES : 2 * IMAGES]
+    exact: list[np.ndarray] = []
+
+    def make(form: str) -> IntegerGraph:
+        chosen = replace(options, weights=form)
+        return quantize_calibrated(source.description, source.weights, ranges, config, chosen)
+
+    def measure(model: IntegerGraph) -> tuple[float, float]:
+        assert isinstance(model, QuantizedModel)
+        outputs = np.stack(
+            [
+                model.dequantize_output(evaluate(model, one)["output"]).ravel()
+                for one in images[IMAGES:]
+            ]
+        )
+        if not exact:
+            exact.append(outputs)
+        wrong = 100 * float(np.mean(outputs.argmax(axis=1) != labels))
+        return wrong, float(np.mean((outputs - exact[0]) ** 2))
+
+    def look(model: IntegerGraph) -> dict[str, Ints]:
+        assert isinstance(model, QuantizedModel)
+        runs = [
+            evaluate(model, one) | {"input": model.quantize_input(one).astype(np.int64)}
+            for one in images[:LOOKED]
+        ]
+        return {
+            name: np.concatenate([run[name] for run in runs])
+            for name in runs[0]
+            if runs[0][name].ndim == 2
+        }
+
+    return mix(make, measure, look, bound, progress)
+
+
+def mix_text(
+    source: TextSource, options: Quantization, bound: float, progress: Progress
+) -> Mixture:
+    """Return the formats of a language model; the loss is a token's negative log-likelihood.
+
+    It is measured on texts that the model makes up, others than those of calibration, and of all
+    tokens that it might have drawn: the mean over these of what the float model expects of them.
+    """
+    model, weights, begin = source.description, source.weights, source.tokenizer.begin
+    model.refuse_source("Weights auto")
+    samples = calibration_texts(model, weights, begin, options)
+    others = replace(options, texts=TEXTS, length=TOKENS, seed=options.seed + 1)
+    tried = calibration_texts(model, weights, begin, others)
+    steps = ErrorSteps(model, weights, samples, options)
+
+    def make(form: str) -> IntegerGraph:
+        return quantize_stepped(weights, steps, replace(options, weights=form))
+
+    scores = tried.tensors["logits"].reshape(*tried.tokens.shape, -1)
+    expected = np.exp(_logarithms(scores))  # [texts, tokens, vocabulary]
+
+    def measure(decoder: IntegerGraph) -> tuple[float, float]:
+        assert isinstance(decoder, Decoder)
+        logits = np.stack([evaluate(decoder, one)["logits"] for one in tried.tokens])
+        found = -float(
+            np.mean(
+                np.sum(expected * _logarithms(decoder.output.scale * logits.astype(np.float64)), -1)
+            )
+        )
+        return found, found
+
+    def look(decoder: IntegerGraph) -> dict[str, Ints]:
+        return evaluate(decoder, tried.tokens[0])
+
+    return mix(make, measure, look, bound, progress)
+
+
+def _logarithms(logits: Floats) -> Floats:
+    """Return the logarithms of the probabilities of logits [..., vocabulary]."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))

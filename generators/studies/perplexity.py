@@ -1,0 +1,131 @@
+"""Perplexity of a language model on a text: in floating point, and in integers."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from celosia.arch.errors import InputError
+from celosia.arch.files import read_text
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import forward
+from celosia.generators.reference.integers import evaluate
+
+SEPARATOR = "<|endoftext|>"
+"""Separator of the texts of a file."""
+ASCII = {
+    ord(character): plain
+    for plain, characters in {
+        "'": "\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}",
+        '"': "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}",
+        "-": "\N{EN DASH}\N{EM DASH}",
+    }.items()
+    for character in characters
+}
+"""Typographers' quotes and dashes, which small vocabularies lack, and what stands for them."""
+CHUNK = 64
+"""Tokens that are decoded at once."""
+
+Progress = Callable[[int, int], None]
+"""Takes the tokens done, and all there are."""
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """Losses of a model on some texts."""
+
+    nll: float
+    """Negative log-likelihood of a token (natural units)."""
+    tokens: int
+    """Tokens that were foreseen: all but the first of each text."""
+    float_nll: float
+    """The float model's negative log-likelihood of a token (natural units)."""
+    agreement: float
+    """Share of places at which the likeliest token is the float model's."""
+    cut: int
+    """Texts that have more tokens than the model has positions."""
+
+    @property
+    def perplexity(self) -> float:
+        """Equally likely tokens among which the model chooses, as it were."""
+        return math.exp(self.nll)
+
+
+def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
+    """Return the texts of a file, which SEPARATOR stands between, without space at their ends.
+
+    Unless ``verbatim``, typographers' quotes and dashes become ASCII's. Raises
+    :class:`InputError` where the file cannot be read or has no text.
+    """
+    content = read_text(path, "text")
+    if not verbatim:
+        content = content.translate(ASCII)
+    texts = [text.strip() for text in content.split(SEPARATOR)]
+    if not any(texts):
+        raise InputError(f"File {path} has no text")
+    return [text for text in texts if text]
+
+
+def measure(
+    source: TextSource,
+    decoder: Decoder | None,
+    texts: Sequence[str],
+    *,
+    slots: int = 0,
+    sinks: int = 0,
+    progress: Progress | None = None,
+) -> Foresight:
+    """Return how well a model foresees texts, each from its own beginning.
+
+    Without ``decoder`` that is the float model. What is behind a model's last position is left
+    out. ``slots`` and ``sinks`` are the decoder's cache's.
+
+    Raises :class:`InputError` where no text has a second token, as :class:`KvCache` does, and
+    as the tokenizer does.
+    """
+    source.description.refuse_source("Perplexity")
+    most = source.description.positions
+    whole = [source.tokenizer.encode(text) for text in texts]
+    cut = sum(len(tokens) > most for tokens in whole)
+    numbers = [np.array(tokens[:most]) for tokens in whole]
+    total = sum(len(tokens) - 1 for tokens in numbers)
+    if total < 1:
+        raise InputError("Texts have no token to foresee")
+    losses, exact_losses, alike, done = 0.0, 0.0, 0, 0
+    for tokens in numbers:
+        exact_cache, cache = KvCache(), KvCache(slots, sinks)
+        for part, targets in _chunks(tokens):
+            exact = forward(source.description, source.weights, part[None], exact_cache)["logits"][
+                0
+            ]
+            logits = exact
+            if decoder is not None:
+                logits = evaluate(decoder, part, cache)["logits"] * decoder.output.scale
+            losses += _loss(logits, targets)
+            exact_losses += _loss(exact, targets)
+            alike += int(np.sum(logits.argmax(axis=1) == exact.argmax(axis=1)))
+            done += len(targets)
+            if progress is not None:
+                progress(done, total)
+    return Foresight(losses / total, total, exact_losses / total, alike / total, cut)
+
+
+def _chunks(
+    tokens: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> Iterator[tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]]:
+    """Yield tokens in chunks, and those that follow each."""
+    for first in range(0, len(tokens) - 1, CHUNK):
+        last = min(first + CHUNK, len(tokens) - 1)
+        yield tokens[first:last], tokens[first + 1 : last + 1]
+
+
+def _loss(logits: Floats, targets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
+    """Return the sum of the negative logarithms of the targets' probabilities."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    sums = np.log(np.exp(shifted).sum(axis=1))
+    return float(np.sum(sums - shifted[np.arange(len(targets)), targets]))

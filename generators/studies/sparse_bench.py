@@ -1,0 +1,107 @@
+"""A random sparse matrix times rows of activations, on the zero-skip unit and on the array."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.instruction import unpack
+from celosia.arch.isa import Opcode
+from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_quantized
+from celosia.generators.program.executable import AGAIN
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.studies.gemm_bench import Gemm, product_model, random_gemm, run_product
+from celosia.sim.sparse import encode
+
+MOST_ROWS = 64
+"""Rows up to which unit and array are compared."""
+LATENCY = 8
+"""Latency of external memory that cycles are predicted for, which benches have."""
+
+
+def bench_sparse(
+    config: Config,
+    make_machine: Callable[[Config, int], Machine],
+    *,
+    m: int,
+    k: int,
+    n: int,
+    sparsity: float,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Compile a linear layer of sparse weights with and without coding, and return both figures.
+
+    Weights are in the scratchpad before the run; rows are loaded, and the result is stored.
+    ``cycles`` and ``dense_cycles`` are those in which the matrix engine is at work (counter
+    SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` the whole runs;
+    ``predicted_cycles`` and ``dense_predicted_cycles`` are the predictions of these.
+    ``chosen`` tells what the compiler took where it may code weights, which ``cycles`` are of:
+    "sparse" or "dense". ``bytes`` and ``dense_bytes`` are those of the weights, ``bits_per_weight``
+    those of the code for each that is not zero. ``ideal_cycles`` is products over lanes;
+    ``skipped`` counts the zeros passed over. ``array_from_rows`` is the number of rows from which
+    on the compiler takes the array, None where it does not up to :data:`MOST_ROWS`.
+
+    Raises :class:`InputError` where the product does not fit, the scratchpad has no room for its
+    weights, or the configuration has no zero-skip unit.
+    """
+    rng = np.random.default_rng(seed)
+    gemm = random_gemm(config, rng, m=m, k=k, n=n, sparsity=sparsity)
+    if not config.sparse_lanes:
+        raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
+    result: dict[str, Any] = {"config": config.name, "lanes": config.sparse_lanes}
+    result |= {"m": m, "k": k, "n": n, "sparsity": sparsity, "seed": seed, "mismatches": 0}
+    for name, coded in (("", True), ("dense_", False)):
+        compiled = _compiled(gemm, config, coded=coded)
+        machine = make_machine(config, compiled.memory_bytes)
+        found, report = run_product(gemm, compiled, machine, AGAIN)
+        result |= {
+            f"{name}cycles": report.counters.get("span_matrix", 0),
+            f"{name}total_cycles": report.cycles,
+            f"{name}predicted_cycles": compiled.predict(LATENCY, again=True).cycles,
+        }
+        result["mismatches"] += int(np.count_nonzero(found != gemm.expected))
+        if coded:
+            result["skipped"] = report.counters.get("skipped", 0)
+            result["chosen"] = "sparse" if _sparse(compiled) else "dense"
+    products = int(np.count_nonzero(gemm.b))
+    size = int(encode(gemm.b, config.sparse_lanes, config.cols).size)
+    return result | {
+        "products": m * products,
+        "ideal_cycles": -(-m * products // config.sparse_lanes),
+        "bytes": size,
+        "dense_bytes": k * n,
+        "bits_per_weight": 8 * size / max(1, products),
+        "array_from_rows": _line(config, gemm),
+    }
+
+
+def _compiled(gemm: Gemm, config: Config, *, coded: bool) -> CompiledModel:
+    # One instruction for the whole product, as far as it fits: nothing hides behind another one.
+    options = Options(sparse=coded, search=False)
+    compiled = compile_quantized(product_model(gemm), config, options)
+    if not compiled.keeps:
+        raise InputError(
+            f"The product's weights have no room beside its rows in scratchpad_bytes = "
+            f"{config.scratchpad_bytes}, in banks of {config.bank_bytes}"
+        )
+    return compiled
+
+
+def _sparse(compiled: CompiledModel) -> bool:
+    return any(one.opcode == Opcode.SPARSE for one in unpack(compiled.words))
+
+
+def _line(config: Config, gemm: Gemm) -> int | None:
+    """Return the rows from which on the compiler takes the array."""
+    for rows in range(1, MOST_ROWS + 1):
+        one = replace(gemm, a=np.zeros((rows, gemm.a.shape[1]), np.int64))
+        try:
+            compiled = _compiled(one, config, coded=True)
+        except InputError:
+            return None
+        if not _sparse(compiled):
+            return rows
+    return None

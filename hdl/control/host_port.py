@@ -1,0 +1,164 @@
+"""The host's registers: control, status, program, counters."""
+
+from collections.abc import Mapping
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from celosia.arch.config import Config
+from celosia.arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH
+from celosia.arch.registers import CAUSE_SHIFT, COUNTERS, IDENTITY, REGISTER_MAP, Cause
+from celosia.hdl.component import Component
+from celosia.hdl.control.counters import Counters
+from celosia.hdl.control.outcome import Outcome
+from celosia.hdl.functions.argmax import largest_layout
+from celosia.hdl.ports import HostPort
+
+_UNITS = {
+    "GATED": ("operand_gating",),
+    "SKIPPED": ("sparse_lanes",),
+    "CORRECTED": ("protects",),
+}
+
+_PLACES = 1 << (len(COUNTERS) - 1).bit_length()
+"""Places of counters; the low bits of a register's address, but for the last, tell one."""
+
+
+def counter_names(config: Config) -> list[str]:
+    """Return the counters that a configuration has; the others read as 0."""
+    absent = {
+        name for name, units in _UNITS.items() if not any(getattr(config, unit) for unit in units)
+    }
+    kept = COUNTERS if config.counters else ("CYCLES", "CORRECTED")
+    return [name for name in kept if name not in absent]
+
+
+class HostRegisters(Component):
+    """The registers of ``celosia.arch.registers``, on the bus ``host``.
+
+    ``program_data`` is a program's word for ``program_addr`` in a cycle with ``program_en``, and
+    ``register_data`` what register ``register_index`` holds after one with ``register_en``.
+    ``start`` is 1 for one cycle when a run is to begin at ``pc``. A counter grows by ``count_NAME``
+    in each cycle and is cleared by ``start``; ``widths`` gives the widths of those that may grow
+    by more than 1 (bits). ``faults``, ``abort``, ``recovered`` and ``irq`` are those of
+    :class:`celosia.hdl.control.outcome.Outcome`; a run is over when the counters are complete, a
+    few cycles after ``busy``. ARGMAX and ARGMAX_VALUE are ``largest``.
+    """
+
+    def __init__(self, config: Config, widths: Mapping[str, int]):
+        self.config = config
+        self.widths = {name: widths.get(name, 1) for name in counter_names(config)}
+        addr_width = (config.program_depth - 1).bit_length()
+        super().__init__(
+            {
+                "host": In(HostPort()),
+                "busy": In(1),
+                "faults": In(len(Cause)),
+                "recovered": In(1),
+                "abort": Out(1),
+                "forget": Out(1),
+                "irq": Out(1),
+                **({"largest": In(largest_layout())} if config.argmax else {}),
+                "start": Out(1),
+                "pc": Out(addr_width),
+                "program_en": Out(1),
+                "program_addr": Out(addr_width),
+                "program_data": Out(WORD_WIDTH),
+                "register_en": Out(1),
+                "register_index": Out(range(REGISTERS)),
+                "register_data": Out(IMMEDIATE_WIDTH),
+                **{f"count_{name.lower()}": In(width) for name, width in self.widths.items()},
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        host = self.host
+        m.submodules.outcome = outcome = Outcome()
+
+        def written(name):
+            return host.write_en & (host.addr == REGISTER_MAP[name].addr)
+
+        outside = Signal()
+        m.d.comb += [
+            outcome.control_en.eq(written("CONTROL")),
+            outcome.control.eq(host.write_data),
+            outcome.outside.eq(outside),
+            outcome.recovered.eq(self.recovered),
+            outcome.faults.eq(self.faults),
+            outcome.take.eq(Mux(written("INTERRUPT"), host.write_data, 0)),
+            self.start.eq(outcome.start),
+            self.abort.eq(outcome.abort),
+            self.forget.eq(outcome.forget),
+            self.irq.eq(outcome.irq),
+        ]
+        enable = Signal.like(outcome.enable)
+        m.d.comb += outcome.enable.eq(enable)
+        with m.If(written("INTERRUPT_ENABLE")):
+            m.d.sync += enable.eq(host.write_data)
+        first = REGISTER_MAP["R1"].addr - 1
+        m.d.comb += [
+            self.program_en.eq(written("PROGRAM_DATA")),
+            self.program_data.eq(host.write_data),
+            self.register_en.eq(host.write_en & (host.addr >> 4 == first >> 4)),
+            self.register_index.eq(host.addr),
+            self.register_data.eq(host.write_data),
+        ]
+        with m.If(written("PC")):
+            m.d.sync += [
+                self.pc.eq(host.write_data),
+                outside.eq(host.write_data >= self.config.program_depth),
+            ]
+        with m.If(written("PROGRAM_ADDR")):
+            m.d.sync += self.program_addr.eq(host.write_data)
+        with m.Elif(self.program_en):
+            m.d.sync += self.program_addr.eq(self.program_addr + 1)
+
+        # A counter comes from memory in the next cycle, everything else is kept until then.
+        shown = Signal.like(host.read_data)
+        values = {
+            "ID": IDENTITY,
+            "STATUS": Cat(outcome.busy, outcome.cause.any(), ~self.recovered)
+            | outcome.cause << CAUSE_SHIFT,
+            "PC": self.pc,
+            "INTERRUPT": outcome.interrupt,
+            "INTERRUPT_ENABLE": enable,
+        }
+        if self.config.argmax:
+            values |= {"ARGMAX": self.largest.column, "ARGMAX_VALUE": self.largest.value}
+        with m.Switch(host.addr):
+            for name, value in values.items():
+                with m.Case(REGISTER_MAP[name].addr):
+                    m.d.sync += shown.eq(value)
+            with m.Default():
+                m.d.sync += shown.eq(0)
+        self._count(m, outcome.working, shown)
+        return m
+
+    def _count(self, m: Module, working: Signal, shown: Signal) -> None:
+        """Count, and answer with a half of a counter where the host asks for one."""
+        host = self.host
+        m.submodules.counters = counters = Counters(
+            {name.lower(): width for name, width in self.widths.items()},
+            [REGISTER_MAP[f"{name}_LOW"].addr // 2 % _PLACES for name in self.widths],
+        )
+        for name in self.widths:
+            port = f"count_{name.lower()}"
+            m.d.comb += getattr(counters, port).eq(getattr(self, port))
+        asked = Signal()
+        high = Signal()
+        m.d.sync += [asked.eq(0), high.eq(host.addr[0])]
+        for name in self.widths:
+            with m.If(host.addr >> 1 == REGISTER_MAP[f"{name}_LOW"].addr >> 1):
+                m.d.sync += asked.eq(1)
+        m.d.comb += [
+            # No gate stands before a memory that is read within the cycle.
+            counters.index.eq(host.addr >> 1),
+            counters.clear.eq(self.start),
+            # What counts may tell of a cycle in the next one.
+            counters.hold.eq(self.busy),
+            working.eq(self.busy | ~counters.settled),
+            host.read_data.eq(
+                Mux(asked, Mux(high, counters.value[32:], counters.value[:32]), shown)
+            ),
+        ]

@@ -1,0 +1,1 @@
+"""Benches in cocotb, a unit each, with their random commands and model memories."""

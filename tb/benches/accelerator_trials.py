@@ -1,0 +1,286 @@
+"""Runs of the accelerator that are stopped in every way, each with an exact one behind it."""
+
+from collections.abc import Awaitable, Callable
+
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Engine, Opcode
+from celosia.arch.registers import (
+    CAUSE_SHIFT,
+    CONTROL_ABORT,
+    CONTROL_FORGET,
+    CONTROL_START,
+    INTERRUPT_DONE,
+    INTERRUPT_ERROR,
+    STATUS_BUSY,
+    STATUS_ERROR,
+    STATUS_RECOVERING,
+    Cause,
+)
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.benches.accelerator_runs import SHORT, Runs
+from celosia.tb.benches.slow_memory import CHANNELS
+from celosia.tb.machine.short_programs import ShortProgram, short_program
+
+SLACK = 200
+"""Cycles that a run may take longer than another, or its end until it is told."""
+_ILLEGAL = 0x1F  # no opcode
+_DEEP = 12  # loops, one in the other
+
+
+def refused() -> dict[Cause, list[list[int]]]:
+    """Return words that stop a run, behind instructions that run, by cause."""
+    loop = Instruction(Opcode.LOOP, {"count": 1})
+    return {
+        Cause.INSTRUCTION: [[_ILLEGAL], [Opcode.HALT | 1 << 31]],
+        Cause.LOOP: [
+            pack([Instruction(Opcode.ENDLOOP)]),
+            pack([Instruction(Opcode.LOOP, {"count": 0})]),
+            pack([loop] * _DEEP),
+        ],
+        Cause.REGISTER: [pack([Instruction(Opcode.SET, {"register": 0, "value": 1})])],
+    }
+
+
+class Trials:
+    """Everything that may happen to a run, and that must come of it.
+
+    :meth:`all` are methods, each a kind of trial.
+    """
+
+    def __init__(self, runs: Runs):
+        self.runs, self.host, self.memory, self.random = runs, runs.host, runs.memory, runs.random
+        self.config, self.dut = runs.config, runs.dut
+        # The program that was begun, a golden machine before it, and whether all of it can run.
+        self.before: tuple[ShortProgram, Interpreter]
+        self.whole = True
+        # From a reset until a run may begin, with all that memory may owe.
+        self.bound = 3000 + self.config.acc_depth
+
+    def all(self) -> list[Callable[[], Awaitable[None]]]:
+        """Return what is tried, in its order."""
+        return [
+            *(self.abort, self.abort, self.abort_and_start, self.reset, self.refusal, self.error),
+            *(self.lost, self.forget, self.nothing, self.outside, self.abort_in_recovery),
+            *(self.refusal, self.abort, self.reset, self.overflow, self.late_start),
+        ]
+
+    async def run(self, count: int) -> None:
+        """Try ``count`` kinds, from the first on."""
+        if count:
+            await self.runs.short()
+        for kind in self.all()[:count]:
+            await kind()
+            await self.runs.short()
+
+    async def begin(self, tail: list[int] | None = None) -> int:
+        """Begin a short program, with words in the place of its HALT.
+
+        Return cycles in which it does not end.
+        """
+        runs, host, golden = self.runs, self.host, Interpreter(self.config)
+        program = short_program(self.config, self.random)
+        if tail is not None:
+            program.words[-1:] = tail
+        await runs.give(golden, program)
+        self.before, self.whole = (program, golden), tail is None
+        await runs.set_enable()
+        await host.start()
+        host.quiet = host.follows = False
+        return self.runs.shortest * 2 // 3
+
+    async def some(self, most: int) -> None:
+        """Pass fewer cycles than that."""
+        for _ in range(int(self.random.integers(most))):
+            await self.host.cycle()
+
+    async def stopped(self, cause: Cause, limit: int | None = None) -> int:
+        """Wait until STATUS tells a cause; return after how many cycles it did."""
+        host, begin = self.host, self.host.cycles
+        told = STATUS_ERROR | cause << CAUSE_SHIFT
+        limit = self.bound if limit is None else limit
+        while (status := await host.read("STATUS")) >> CAUSE_SHIFT == 0:
+            assert host.cycles < begin + limit, "STATUS tells no cause"
+        cycles = host.cycles - begin
+        either = STATUS_BUSY | STATUS_RECOVERING
+        assert status | either == told | either, f"{status:#x} instead of {cause.name}"
+        return cycles
+
+    async def over(self, cause: Cause, cycles: int | None = None) -> None:
+        """Wait until a stopped run is over, and check what it has left."""
+        host, begin = self.host, self.host.cycles
+        status = await host.ends(self.bound if cycles is None else cycles)
+        while status & STATUS_RECOVERING:
+            assert host.cycles < begin + self.bound, "the machine does not recover"
+            status = await host.read("STATUS")
+        assert status == STATUS_ERROR | cause << CAUSE_SHIFT
+        assert not self.memory.owes
+        await self.runs.interrupted(INTERRUPT_ERROR)
+        self.stored()
+
+    def stored(self) -> None:
+        """Check that bytes of external memory are what they were, or what the run makes them."""
+        program, golden = self.before
+        found = self.memory.bytes
+        old = golden.dram[: found.size].copy()
+        differs = found != old
+        if self.whole:
+            golden.start()
+            differs &= found != golden.dram[: found.size]
+        else:
+            differs[program.result_addr :][: program.result_bytes] = False
+        assert not differs.any()
+
+    async def exact(self) -> None:
+        """Wait for the end of a run that nothing stops any more, and check what it has stored."""
+        _, golden = self.before
+        golden.start()
+        assert await self.host.ends(SHORT) == 0
+        assert (self.memory.bytes == golden.dram[: self.memory.bytes.size]).all()
+        await self.runs.interrupted(INTERRUPT_DONE)
+
+    async def abort(self) -> None:
+        """The host aborts a run."""
+        await self.some(await self.begin())
+        await self.host.write("CONTROL", CONTROL_ABORT)
+        await self.stopped(Cause.ABORTED)
+        await self.over(Cause.ABORTED)
+
+    async def abort_and_start(self) -> None:
+        """The host aborts a run and starts it anew, which is then as exact as ever."""
+        await self.some(await self.begin())
+        await self.host.write("CONTROL", CONTROL_ABORT | CONTROL_START)
+        assert await self.host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
+        await self.exact()
+
+    async def abort_in_recovery(self) -> None:
+        """The host aborts, starts while the machine recovers, and aborts that start, too."""
+        host = self.host
+        await self.some(await self.begin())
+        for value in (CONTROL_ABORT, CONTROL_START):
+            await host.write("CONTROL", value)
+        assert await host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
+        await host.write("CONTROL", CONTROL_ABORT)
+        await self.stopped(Cause.ABORTED, 10)
+        await self.over(Cause.ABORTED)
+
+    async def late_start(self) -> None:
+        """A run that is asked for while the machine recovers begins when it has."""
+        await self.some(await self.begin())
+        await self.host.write("CONTROL", CONTROL_ABORT)
+        await self.host.write("CONTROL", CONTROL_START)
+        await self.exact()
+
+    async def nothing(self) -> None:
+        """Words to no run change nothing, nor does a second start."""
+        host = self.host
+        await self._mem("mem_error")
+        assert await host.read("STATUS") == 0
+        # Memory owes nothing, and may be silent.
+        self.memory.silent = frozenset(CHANNELS)
+        await host.write("CONTROL", CONTROL_ABORT)
+        assert await host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
+        assert await host.ends(self.bound) == 0
+        self.memory.silent = frozenset()
+        await host.cycle()
+        assert await host.read("INTERRUPT") == 0
+        await self.begin()
+        await self.some(100)
+        await host.write("CONTROL", CONTROL_START)
+        await self.exact()
+
+    async def reset(self) -> None:
+        """``rst`` comes while external memory goes on."""
+        host, dut = self.host, self.dut
+        await self.some(await self.begin())
+        dut.rst.value = 1
+        self.memory.let_go()
+        for _ in range(int(self.random.integers(1, 5))):
+            await host.cycle()
+            self.memory.let_go()
+        dut.rst.value = 0
+        host.quiet = True
+        self.runs.enable = 0
+        assert await host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
+        for name in ("PC", "INTERRUPT", "INTERRUPT_ENABLE"):
+            assert await host.read(name) == 0
+        assert await host.ends(self.bound) == 0
+        assert not self.memory.owes
+        self.stored()
+
+    async def refusal(self) -> None:
+        """A program has a word that no machine runs, behind what it does."""
+        found = refused()
+        cause = Cause(self.random.choice([int(cause) for cause in found]))
+        words = found[cause]
+        await self.begin([*words[self.random.integers(len(words))], Opcode.HALT])
+        await self.stopped(cause)
+        await self.over(cause)
+
+    async def outside(self) -> None:
+        """A run begins, or goes on, where there is no program."""
+        host, depth = self.host, self.config.program_depth
+        for pc in (depth, 1 << 31):
+            await self.begin()
+            await self.exact()
+            host.quiet = False
+            await host.write("PC", pc)
+            await host.write("CONTROL", CONTROL_START)
+            await self.stopped(Cause.PROGRAM, 10)
+            assert await host.ends(10) == STATUS_ERROR | Cause.PROGRAM << CAUSE_SHIFT
+            await self.runs.interrupted(INTERRUPT_ERROR)
+        words = pack([Instruction(Opcode.SET, {"register": 1, "value": 1})])
+        await host.load(words, depth - len(words))
+        await host.start()
+        host.quiet = False
+        await self.stopped(Cause.PROGRAM, 40)
+        await host.ends(self.bound)
+        await self.runs.interrupted(INTERRUPT_ERROR)
+
+    async def _mem(self, name: str) -> None:
+        getattr(self.dut, name).value = 1
+        await self.host.cycle()
+        getattr(self.dut, name).value = 0
+
+    async def error(self) -> None:
+        """External memory could not read or write something."""
+        await self.some(await self.begin())
+        await self._mem("mem_error")
+        await self.stopped(Cause.MEMORY)
+        await self.over(Cause.MEMORY)
+
+    async def lost(self) -> None:
+        """External memory is reset, and has lost what it was asked for."""
+        await self.some(await self.begin())
+        self.memory.silent = frozenset(CHANNELS)
+        self.dut.mem_reset.value = 1
+        for _ in range(3):
+            await self.host.cycle()
+            self.memory.forget()
+        self.dut.mem_reset.value = 0
+        self.memory.silent = frozenset()
+        await self.stopped(Cause.MEMORY)
+        await self.over(Cause.MEMORY)
+
+    async def forget(self) -> None:
+        """The host says that external memory has lost what it was asked for."""
+        await self.some(await self.begin())
+        self.memory.silent = frozenset(CHANNELS)
+        await self.host.cycle()
+        await self.host.write("CONTROL", CONTROL_FORGET)
+        self.memory.forget()
+        # What comes all the same is not taken, and does not count.
+        self.memory.stray = True
+        for _ in range(3):
+            await self.host.cycle()
+        self.memory.stray = False
+        self.memory.silent = frozenset()
+        await self.stopped(Cause.ABORTED)
+        await self.over(Cause.ABORTED)
+
+    async def overflow(self) -> None:
+        """Some engine is given more tokens than are counted."""
+        give = Instruction(Opcode.PARAMS, {"n": 1}, push=frozenset({Engine.STORE}))
+        loop = Instruction(Opcode.LOOP, {"count": 300})
+        await self.begin([*pack([loop, give, Instruction(Opcode.ENDLOOP)]), Opcode.HALT])
+        await self.stopped(Cause.TOKENS, SHORT)
+        await self.over(Cause.TOKENS)

@@ -1,0 +1,164 @@
+"""Trials of the accelerator that wait: for memory that is silent, for tokens that never come."""
+
+from collections.abc import Awaitable, Callable
+
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import Engine, Opcode
+from celosia.arch.registers import (
+    CONTROL_ABORT,
+    CONTROL_START,
+    INTERRUPT_DONE,
+    STATUS_BUSY,
+    STATUS_RECOVERING,
+    Cause,
+)
+from celosia.hdl.control.span import PAUSE_WIDTH
+from celosia.sim.regions import ceil_div
+from celosia.tb.benches.accelerator_runs import SHORT, Runs
+from celosia.tb.benches.accelerator_trials import SLACK, Trials
+from celosia.tb.benches.slow_memory import CHANNELS
+
+LONGEST_WATCHDOG = 2000
+"""The longest field ``watchdog`` of which the bench waits for the end (cycles)."""
+
+
+class LongTrials(Trials):
+    """All trials, those that take long behind the others.
+
+    Without a watchdog, or with one that is longer than ``LONGEST_WATCHDOG``, there are only those.
+    """
+
+    def __init__(self, runs: Runs):
+        super().__init__(runs)
+        self._silences = 0
+        self._ticks: list[int] = []
+
+    def all(self) -> list[Callable[[], Awaitable[None]]]:
+        """Return what is tried, in its order."""
+        if not 0 < self.config.watchdog <= LONGEST_WATCHDOG:
+            return super().all()
+        silences = [self.silence] * len(CHANNELS)
+        return [
+            *super().all(),
+            self.deadlock,
+            *silences,
+            self.slow,
+            self.silent_start,
+            self.silent_reset,
+            self.pause,
+        ]
+
+    def _tick(self) -> None:
+        """Check that a fault is told as the watchdog ticks, which it does at one distance."""
+        self._ticks.append(self.host.cycles)
+        # STATUS is read in every other cycle.
+        assert (self._ticks[-1] - self._ticks[0] + 2) % self.config.watchdog <= 4
+
+    async def silent_reset(self) -> None:
+        """``rst`` comes while memory owes a report and says nothing, which is told in time."""
+        host, memory, dut = self.host, self.memory, self.dut
+        await self.begin()
+        while not memory.owes_reports:
+            await host.cycle()
+        memory.silent = frozenset(CHANNELS)
+        dut.rst.value = 1
+        memory.let_go()
+        await host.cycle()
+        memory.let_go()
+        dut.rst.value = 0
+        host.quiet, self.runs.enable = True, 0
+        cycles = await self.stopped(Cause.SILENCE, SHORT)
+        assert abs(cycles - 2 * self.config.watchdog) <= SLACK // 8
+        memory.silent = frozenset()
+        while await host.read("STATUS") & STATUS_RECOVERING:
+            pass
+        assert not memory.owes
+        assert await host.read("INTERRUPT") == 0
+
+    async def deadlock(self) -> None:
+        """A command waits for tokens that nothing gives; it is told in the watchdog's time."""
+        watchdog = self.config.watchdog
+        wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
+        for _ in range(3):
+            await self.begin([*pack([wait]), Opcode.HALT])
+            cycles = await self.stopped(Cause.DEADLOCK, SHORT)
+            assert watchdog <= cycles <= 2 * watchdog + self.runs.shortest + SLACK
+            self._tick()
+            await self.over(Cause.DEADLOCK)
+
+    async def silence(self) -> None:
+        """One channel of external memory says nothing; it is told in the watchdog's time."""
+        channel = CHANNELS[self._silences % len(CHANNELS)]
+        self._silences += 1
+        watchdog, memory = self.config.watchdog, self.memory
+        await self.begin()
+        memory.silent = frozenset({channel})
+        cycles = await self.stopped(Cause.SILENCE, SHORT)
+        assert watchdog <= cycles <= 2 * watchdog + self.runs.shortest + SLACK
+        self._tick()
+        assert await self.host.ends(10) & STATUS_RECOVERING
+        if self.random.random() < 0.5:
+            await self.host.write("CONTROL", CONTROL_START)
+            assert await self.host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
+            cycles = await self.stopped(Cause.SILENCE, SHORT)
+            assert cycles <= 2 * watchdog + SLACK
+        memory.silent = frozenset()
+        await self.over(Cause.SILENCE)
+
+    async def silent_start(self) -> None:
+        """A start that is asked for while memory owes something waits until it does not."""
+        host, memory = self.host, self.memory
+        await self.begin()
+        while not memory.owes:
+            await host.cycle()
+        memory.silent = frozenset(CHANNELS)
+        await host.write("CONTROL", CONTROL_ABORT)
+        await host.write("CONTROL", CONTROL_START)
+        for _ in range(self.config.watchdog // 4):
+            assert await host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
+        memory.silent = frozenset()
+        await self.exact()
+
+    async def slow(self) -> None:
+        """External memory is silent for nearly as long as it may be, again and again."""
+        host, memory = self.host, self.memory
+        await self.begin()
+        status = STATUS_BUSY
+        while status & STATUS_BUSY:
+            memory.silent = frozenset(CHANNELS)
+            for _ in range((self.config.watchdog - 100) // 2):
+                status = await host.read("STATUS")
+            memory.silent = frozenset()
+            for _ in range(25):
+                status = await host.read("STATUS")
+        await self.exact()
+
+    async def pause(self) -> None:
+        """The array's span has a longer pause than it can tell, in which nothing else happens."""
+        host, events = self.host, self.host.events
+        if events is None or not self.config.counters:
+            return
+        product = Instruction(Opcode.MATMUL, {"m": 1, "k": 1, "n": 1})
+        wait = Instruction(Opcode.SET, {"register": 1})
+        words = pack([wait, Instruction(Opcode.ENDLOOP)])
+        longest = 1 << PAUSE_WIDTH
+        loop = Instruction(Opcode.LOOP, {"count": ceil_div(longest + SLACK, len(words) + 1)})
+        short = pack([Instruction(Opcode.LOOP, {"count": 380})])
+        words = [*pack([product]), *short, *words, *pack([product, loop]), *words]
+        words += [*pack([product]), Opcode.HALT]
+        await host.load(words, self.runs.place(words))
+        host.clear()
+        host.follows = True
+        await host.start()
+        while events.done[Engine.MATRIX] < 2:
+            await host.cycle()
+        await host.skip(longest)
+        host.quiet = False
+        assert await host.ends(SHORT + longest) == 0
+        # With ``registered`` the first tile is named a cycle late, and so is that behind the pause.
+        late = 2 * self.config.registered
+        assert await host.read("SPAN_MATRIX_LOW") == events.span - late
+        await self.runs.interrupted(INTERRUPT_DONE)
+        # The sums are anything.
+        await host.write("CONTROL", CONTROL_ABORT)
+        assert await host.ends(self.bound) == 0

@@ -1,0 +1,137 @@
+"""Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
+
+Parameters: ``lanes`` and ``max_row``, the unit's; ``commands``, how many; ``beats``, of each
+command at most, about; ``stall``, the probability of a stall on each stream in each cycle; ``n``,
+the rows' length where it is not to be random; ``latency``, the unit's, without which no time is
+looked at.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import RisingEdge
+from cocotb.utils import get_sim_time
+from numpy.typing import NDArray
+
+from celosia.hdl.functions.addnorm import input_layout, output_layout, sum_layout
+from celosia.sim.norm import normalize
+from celosia.tb.benches.common import (
+    PERIOD_NS,
+    StreamDriver,
+    StreamMonitor,
+    pack,
+    parameters,
+    rng,
+    start_clock,
+    unpack,
+)
+
+Rows = NDArray[np.int64]
+
+
+def random_rows(generator: np.random.Generator, m: int, n: int) -> Rows:
+    """Return INT16 rows, [m, n], each of a random kind."""
+    rows = generator.integers(-(1 << 15), 1 << 15, (m, n))
+    for row in rows:
+        kind = generator.integers(6)
+        if kind == 0:
+            row >>= generator.integers(1, 16)
+        elif kind == 1:
+            row[:] = row[0]
+        elif kind == 2:
+            row[:] = np.clip(row[0] + (row >> 14), -(1 << 15), (1 << 15) - 1)
+        elif kind == 3:
+            row[:] = np.where(row < 0, -(1 << 15), (1 << 15) - 1)
+        elif kind == 4:
+            row[:] = -(1 << 15)
+    return rows
+
+
+def beats_of(rows: Rows, lanes: int) -> Rows:
+    """Return rows as beats, [m * ceil(n / lanes), lanes], what is missing being 77."""
+    padding = -rows.shape[1] % lanes
+    padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=77)
+    return padded.reshape(-1, lanes)
+
+
+def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
+    """Return ``mask`` and ``last`` of each beat of m rows."""
+    beats = -(-n // lanes)
+    masks = [(1 << lanes) - 1] * (beats - 1) + [(1 << (n - lanes * (beats - 1))) - 1]
+    return masks * m, ([0] * (beats - 1) + [1]) * m
+
+
+def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
+    """Return the input's payloads of rows and what is added to them."""
+    beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
+    return [
+        pack(input_layout(lanes), {"x": a.tolist(), "r": b.tolist(), "mask": c, "last": d})
+        for a, b, c, d in beats
+    ]
+
+
+def _hide(beat: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a beat with 0 in the lanes that the mask leaves out."""
+    kept = [value if beat["mask"] >> lane & 1 else 0 for lane, value in enumerate(beat[name])]
+    return {**beat, name: kept}
+
+
+@cocotb.test()
+async def values_and_sums_are_exact(dut: Any) -> None:
+    """Both outputs equal the golden model's, with the input's mask and last."""
+    given = parameters()
+    generator = rng()
+    lanes, max_row, stall = given["lanes"], given["max_row"], given["stall"]
+    await start_clock(dut, rng())
+    driver = StreamDriver(dut, "i", generator, stall=stall)
+    monitor = StreamMonitor(dut, "o", generator, stall=stall)
+    sum_monitor = StreamMonitor(dut, "o_sum", generator, stall=stall)
+    for _ in range(given["commands"]):
+        sizes = generator.integers(1, np.minimum([4, 9, max_row], max_row) + 1)
+        n = given.get("n") or int(generator.choice([1, max_row, *sizes]))
+        m = int(generator.integers(1, 2 + given["beats"] * lanes // n))
+        add, rms = int(generator.integers(2)), int(generator.integers(2))
+        eps = int(generator.integers(1 << 56)) >> int(generator.integers(57))
+        for name, value in {"n": n, "add": add, "rms": rms, "eps": eps}.items():
+            getattr(dut, name).value = value
+        x, r = random_rows(generator, m, n), random_rows(generator, m, n)
+        value, s = normalize(x, r if add else None, rms=bool(rms), eps=eps)
+
+        masks, lasts = masks_of(m, n, lanes)
+        payloads = payloads_of(x, r, lanes)
+        cocotb.start_soon(driver.send(payloads))
+        sums = cocotb.start_soon(sum_monitor.receive(len(payloads)))
+        # The values stand still for long before some commands, so that the queue is full.
+        for _ in range(int(generator.choice([0, 4 * max_row // lanes + 100]))):
+            await RisingEdge(dut.clk)
+        values = await monitor.receive(len(payloads))
+        for name, layout, bits, expected in (
+            ("value", output_layout(lanes), values, value),
+            ("s", sum_layout(lanes), await sums, s),
+        ):
+            beats = beats_of(expected.astype(np.int64), lanes)
+            assert [_hide(unpack(layout, word), name) for word in bits] == [
+                _hide({name: beat.tolist(), "mask": mask, "last": last}, name)
+                for beat, mask, last in zip(beats, masks, lasts, strict=True)
+            ], f"n {n}, add {add}, rms {rms}, eps {eps}"
+
+
+@cocotb.test()
+async def no_beat_waits(dut: Any) -> None:
+    """Without stalls a beat comes in each cycle, of rows of one beat and of the longest ones."""
+    given = parameters()
+    lanes, max_row, latency = given["lanes"], given["max_row"], given.get("latency")
+    await start_clock(dut, rng())
+    driver, monitor = StreamDriver(dut, "i", rng()), StreamMonitor(dut, "o", rng())
+    dut.o_sum__ready.value = 1
+    for n in (1, min(2 * lanes + 1, max_row), max_row) if latency else ():
+        dut.n.value = n
+        beats = -(-n // lanes)
+        x = random_rows(rng(), 4 + 100 // beats, n)
+        payloads = payloads_of(x, x, lanes)
+        begin = get_sim_time("ns")
+        cocotb.start_soon(driver.send(payloads))
+        await monitor.receive(len(payloads))
+        cycles = round((get_sim_time("ns") - begin) / PERIOD_NS)
+        assert cycles == latency + beats - 1 + len(payloads), f"n {n}"

@@ -1,0 +1,223 @@
+"""Bench of a bus bridge: random bursts of the external memory port against a memory on the bus.
+
+Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name of
+``celosia.tb.benches.slow_memory``); ``bursts``, how many of each direction; ``stall``, probability
+of a pause of each channel of both sides; ``reader_stall``, that of the side which takes what was
+read; ``broken``, the share of the memory, its upper half included, that answers with errors;
+``errors``, that of a second run; ``words`` of each burst (random without) and ``limit``, the cycles
+that all may take.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from celosia.arch.config import Config
+from celosia.hdl.memory.address import BURST_BOUNDARY, burst_words
+from celosia.hdl.ports import MemoryWritePort, burst_layout
+from celosia.tb.benches.common import (
+    StreamDriver,
+    StreamMonitor,
+    pack,
+    parameters,
+    rng,
+    start_clock,
+)
+from celosia.tb.benches.slow_memory import MODELS
+
+SIZE = 1 << 16
+"""External memory (bytes): reads are from one half, writes to the other."""
+CUTS = (1, 2, 3, 5, 9, 17, 31, 32, 33, 64, 65)
+"""Words of one burst each: a bridge may cut them into shorter ones, of 32 words on Wishbone."""
+
+SLOW = 0.75
+"""Probability that a slow reader takes nothing."""
+WORDS = 32
+"""Words of bursts of which a Wishbone bridge cuts none."""
+
+Burst = tuple[int, int]
+"""Byte address, and words."""
+
+
+def random_burst(config: Config, random: np.random.Generator, low: int, words: int) -> Burst:
+    """Return a burst in the half of the memory from ``low`` on, often at a boundary's edge."""
+    width = config.mem_bytes
+    longest = burst_words(config)
+    count = min(longest, int(words)) or int(random.choice([longest, random.integers(longest) + 1]))
+    page = low + int(random.integers(SIZE // 2 // BURST_BOUNDARY)) * BURST_BOUNDARY
+    room = BURST_BOUNDARY - count * width
+    offset = int(random.choice([0, room, int(random.integers(room + 1))])) // width * width
+    return page + offset, count
+
+
+class Surroundings:
+    """The port's side and the bus's side of a bridge."""
+
+    def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
+        self.dut, self.config, self.random = dut, config, random
+        self.stall = given["stall"]
+        self.reader_stall = given.get("reader_stall", self.stall)
+        broken = given.get("broken")
+        self.broken = SIZE if broken is None else int(SIZE * (1 - broken))
+        model = MODELS[given["model"]]
+        self.memory = model(
+            dut, config, random, self.stall, SIZE, None if broken is None else self.broken
+        )
+        self.memory.bytes[:] = random.integers(0, 256, SIZE, np.uint8)
+        self.written = self.failed = self.cycles = 0
+
+    async def run(self) -> None:
+        """Clock the memory, and count."""
+        while True:
+            self.memory.drive()
+            await FallingEdge(self.dut.clk)
+            self.memory.sample()
+            self.written += int(self.dut.write__written.value)
+            self.failed += int(self.dut.failed.value)
+            self.cycles += 1
+            await RisingEdge(self.dut.clk)
+
+    async def read(self, bursts: list[Burst], wanted: list[int] | None = None) -> list[int]:
+        """Return the words of bursts, in order; each must be the one that is ``wanted``."""
+        layout = burst_layout(self.config)
+        requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]
+        cocotb.start_soon(self._driver("read__request").send(requests))
+        monitor = StreamMonitor(self.dut, "read__data", self.random, self.reader_stall)
+
+        def check(index: int, word: int) -> None:
+            assert wanted is None or word == wanted[index], f"word {index} of {bursts}"
+
+        return await monitor.receive(sum(words for _, words in bursts), check)
+
+    async def write(self, bursts: list[Burst], words: list[tuple[int, int]]) -> None:
+        """Write the words of bursts, data and mask each, and wait until all are written."""
+        layout = burst_layout(self.config)
+        before = self.written
+        requests = [pack(layout, {"addr": addr, "last": count - 1}) for addr, count in bursts]
+        shape = MemoryWritePort(self.config).members["data"].signature.members["payload"].shape
+        cocotb.start_soon(self._driver("write__request").send(requests))
+        payloads = [pack(shape, {"data": data, "mask": mask}) for data, mask in words]
+        await self._driver("write__data").send(payloads)
+        while self.written < before + len(bursts):
+            await RisingEdge(self.dut.clk)
+
+    def _driver(self, name: str) -> StreamDriver:
+        return StreamDriver(self.dut, name, self.random, self.stall)
+
+
+def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int]:
+    """Return the words of bursts as they are in a memory."""
+    width = config.mem_bytes
+    return [
+        int.from_bytes(memory[place : place + width].tobytes(), "little")
+        for addr, words in bursts
+        for place in range(addr, addr + words * width, width)
+    ]
+
+
+def check_errors(
+    around: Surroundings, reads: list[Burst], writes: list[Burst], found: list[int]
+) -> None:
+    """Check that every error was reported, and that what could be read is right."""
+    config = around.config
+    places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]
+    wanted = content(around.memory.bytes, config, reads)
+    for addr, word, right in zip(places, found, wanted, strict=True):
+        assert addr >= around.broken or word == right
+    reads_failed = sum(addr >= around.broken for addr in places)
+    assert all(addr >= around.broken for addr, _ in writes)
+    # AXI4 answers a written burst as a whole, and one cycle may bring an error of each direction.
+    axi = hasattr(around.dut, "m_axi_bresp")
+    writes_failed = len(writes) if axi else around.memory.stored
+    both = reads_failed + writes_failed
+    assert (reads_failed if axi else both) <= around.failed <= both
+    assert reads_failed > 0 < writes_failed
+    assert int(around.dut.error.value) == 1
+
+
+@cocotb.test()
+async def bursts_arrive(dut: Any) -> None:
+    """Reads see the memory, writes change what they should, both at once; then reads see those."""
+    await _run(dut, parameters())
+
+
+if "broken" not in parameters():
+
+    @cocotb.test()
+    async def bursts_arrive_in_the_other_half(dut: Any) -> None:
+        """The same with writes to the lower half, so that each direction has every address.
+
+        The reader is slower than the bus, so that what was read waits until no more may be.
+        """
+        slow = {} if "limit" in parameters() else {"reader_stall": SLOW}
+        await _run(dut, slow | parameters(), swapped=True)
+
+
+if parameters()["model"] == "wishbone" and not {"broken", "limit"} & parameters().keys():
+
+    @cocotb.test()
+    async def directions_take_turns(dut: Any) -> None:
+        """Without pauses each burst takes a cycle more than its words, a read after each write."""
+        given = parameters() | {"stall": 0.0, "reader_stall": 0.0, "words": WORDS}
+        await _run(dut, given | {"limit": 2 * given["bursts"] * (WORDS + 1) + 3 * WORDS})
+
+
+if "errors" in parameters():
+
+    @cocotb.test()
+    async def errors_are_reported(dut: Any) -> None:
+        """Errors of the memory are reported, and all else is right."""
+        await _run(dut, parameters() | {"broken": parameters()["errors"]})
+
+
+async def _run(dut: Any, given: dict[str, Any], *, swapped: bool = False) -> None:
+    random = rng()
+    config = Config(**given["config"])
+    # Icarus loses what a package puts on an input before the simulation has begun.
+    await start_clock(dut)
+    around = Surroundings(dut, config, given, random)
+    memory, width, count = around.memory.bytes, config.mem_bytes, given["bursts"]
+    cocotb.start_soon(around.run())
+    fixed = given.get("words", 0)
+    low, high = (SIZE // 2, 0) if swapped else (0, SIZE // 2)
+    cuts = CUTS if count > len(CUTS) and not fixed else ()
+    sizes = [*cuts, *[fixed] * (count - len(cuts))]
+    reads = [random_burst(config, random, low, words) for words in random.permutation(sizes)]
+    writes = [random_burst(config, random, high, words) for words in random.permutation(sizes)]
+    wanted = memory.copy()
+    words = []
+    for addr, length in writes:
+        for place in range(addr, addr + length * width, width):
+            data = random.bytes(width)
+            mask = random.integers(0, 2, width) if random.random() < 0.5 else np.ones(width)
+            for index in np.nonzero(mask)[0]:
+                wanted[place + index] = data[index]
+            bits = sum(1 << int(index) for index in np.nonzero(mask)[0])
+            words.append((int.from_bytes(data, "little"), bits))
+    start = around.cycles
+    writing = cocotb.start_soon(around.write(writes, words))
+    # What is read is not written, so that each word is known.
+    known = content(memory, config, reads) if "broken" not in given else None
+    found = await around.read(reads, known)
+    await writing
+    taken = around.cycles - start
+    dut._log.info(f"{len(found)} words read and {len(words)} written in {taken} cycles")
+    if "limit" in given:
+        assert taken <= given["limit"], f"{taken} cycles, at most {given['limit']} expected"
+        if given["model"] == "wishbone":
+            # Both directions want the bus until one of them is nearly done.
+            turns = around.memory.turns[: len(around.memory.turns) * 3 // 4]
+            assert all(turn != after for turn, after in pairwise(turns)), "unfair"
+    if "broken" in given:
+        check_errors(around, reads, writes, found)
+        return
+    await RisingEdge(dut.clk)
+    np.testing.assert_array_equal(memory, wanted)
+    await around.read(writes, content(wanted, config, writes))
+    assert around.written == len(writes)
+    assert around.failed == int(dut.error.value) == 0
+    assert around.memory.loaded == sum(words for _, words in reads + writes)
+    assert around.memory.stored == len(words)

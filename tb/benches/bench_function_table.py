@@ -1,0 +1,77 @@
+"""Bench of tables of polynomials: loads every slot, then takes bytes and functions with pauses.
+
+Parameters: ``lanes``, ``slots`` and ``operand_width`` of the unit.
+"""
+
+from collections import deque
+
+import cocotb
+from amaranth.hdl import signed
+from amaranth.lib import data
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from celosia.arch.functions import FUNCTIONS, SMOOTH_FUNCTIONS
+from celosia.arch.polynomial import function_polynomial, pack_polynomial
+from celosia.hdl.functions.function_table import FunctionTable
+from celosia.hdl.functions.table import TABLE_LATENCY
+from celosia.sim.polynomial import evaluate_table
+from celosia.sim.table import lookup
+from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+
+CYCLES = 3000
+
+
+def tables(slots, random):
+    """Return the bytes of some functions of several steps, and of anything in the last slot."""
+    found = [
+        pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
+        for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])
+    ]
+    return [*found, random.integers(-128, 128, 256)]
+
+
+def write(dut, place, value):
+    """Put a byte for one of all slots' entries on the port."""
+    dut.write__slot.value = place >> 8
+    dut.write__index.value = place & 255
+    dut.write__value.value = value & 0xFF
+
+
+@cocotb.test()
+async def test_functions(dut):
+    """Every lane has the entry of its own index, or its table's function of it."""
+    given, random = parameters(), rng()
+    lanes, slots, width = (given[name] for name in ("lanes", "slots", "operand_width"))
+    wide, narrow = (data.ArrayLayout(signed(bits), lanes) for bits in (16, 8))
+    low, high = -(1 << width - 1), (1 << width - 1) - 1
+    held = tables(slots, random)
+    await start_clock(dut)
+    for place in random.permutation(slots * 256).tolist():
+        dut.write__en.value = 1
+        write(dut, place, int(held[place >> 8][place & 255]))
+        await RisingEdge(dut.clk)
+        dut.write__en.value = 0
+        # Without ``en`` nothing is written, whatever is at the port.
+        write(dut, int(random.integers(slots * 256)), int(random.integers(256)))
+        if random.random() < 0.3:
+            await RisingEdge(dut.clk)
+    values = deque([None] * (TABLE_LATENCY - 1))
+    results = deque([None] * (FunctionTable.latency - 1))
+    shown = [None, None]
+    for _ in range(CYCLES):
+        slot, en = int(random.integers(slots)), random.random() < 0.8
+        polynomial = random.random() < 0.7
+        x = random.integers(-(1 << 15), 1 << 15, lanes) >> (0 if polynomial else 8)
+        dut.en.value = int(en)
+        dut.polynomial.value = int(polynomial)
+        dut.slot.value = slot
+        dut.index.value = pack(wide, x.tolist())
+        await FallingEdge(dut.clk)
+        for port, wanted in zip((dut.value, dut.result), shown, strict=True):
+            assert wanted is None or unpack(narrow, int(port.value)) == wanted
+        await RisingEdge(dut.clk)
+        if not en:
+            continue
+        values.append(None if polynomial else lookup(held[slot], x).tolist())
+        results.append(evaluate_table(held[slot], x, low, high).tolist() if polynomial else None)
+        shown = [values.popleft(), results.popleft()]

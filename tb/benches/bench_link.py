@@ -1,0 +1,214 @@
+"""Bench of the host link: random requests, whole and damaged, against the golden model.
+
+Parameters: ``config``, every field of the configuration; ``identity``, what HELLO answers;
+``timeout`` of the link; ``requests``, how many; ``stall`` and ``latency`` of external memory.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from celosia.arch.config import Config
+from celosia.arch.link import READS, REQUEST_SYNC, Command, Identity, Status, request
+from celosia.arch.registers import REGISTER_MAP
+from celosia.sim.link import LinkModel, answers
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.benches.slow_memory import ExternalMemory
+
+LIMIT = 40_000
+"""Cycles within which a request is answered."""
+
+STATUS = REGISTER_MAP["STATUS"].addr
+
+
+class Registers:
+    """A register bus on which every register keeps what was written, except STATUS."""
+
+    def __init__(self) -> None:
+        self.values = {addr: addr * 0x01030507 % (1 << 32) for addr in range(256)}
+        self.values[STATUS] = 0
+        self.writes: list[tuple[int, int]] = []
+
+    def read(self, addr: int) -> int:
+        """Return a register's value."""
+        return self.values[addr]
+
+    def write(self, addr: int, value: int) -> None:
+        """Set a register."""
+        self.writes.append((addr, value))
+        if addr != STATUS:
+            self.values[addr] = value
+
+
+class Line:
+    """The link's bytes, its register bus and its memory, clocked by the bench."""
+
+    def __init__(self, dut: Any, memory: ExternalMemory):
+        self._dut, self._memory = dut, memory
+        self.registers = Registers()
+        self.sent = b""
+        self._addr = 0
+        self._random = rng()
+
+    async def cycle(self, byte: int | None = None, broken: bool = False) -> None:
+        """Pass one clock cycle, in which a byte may come."""
+        dut = self._dut
+        dut.i__valid.value = int(byte is not None)
+        dut.i__payload.value = (byte or 0) | broken << 8
+        taken = self._random.random() < 0.3
+        dut.o__ready.value = int(taken)
+        dut.host__read_data.value = self.registers.read(self._addr)
+        self._memory.drive()
+        await FallingEdge(dut.clk)
+        self._memory.sample()
+        assert not (self._busy() and int(dut.owns.value)), "memory is the run's"
+        if taken and int(dut.o__valid.value):
+            self.sent += bytes([int(dut.o__payload.value)])
+        self._addr = int(dut.host__addr.value)
+        if int(dut.host__write_en.value):
+            self.registers.write(self._addr, int(dut.host__write_data.value))
+        await RisingEdge(dut.clk)
+
+    def _busy(self) -> bool:
+        return bool(self.registers.values[STATUS] & 1)
+
+    async def quiet(self, cycles: int) -> None:
+        """Let cycles pass without a byte."""
+        for _ in range(cycles):
+            await self.cycle()
+
+    async def answered(self, length: int) -> None:
+        """Wait for an answer of so many bytes."""
+        for _ in range(LIMIT):
+            if len(self.sent) >= length:
+                break
+            await self.cycle()
+        await self.quiet(30)
+
+
+def random_request(random: np.random.Generator, config: Config, identity: Identity) -> bytes:
+    """Return a request, most of which can be carried out."""
+    command = int(random.choice([*Command, *Command, 0, 8, 255]))
+    places = {
+        Command.HELLO: 5,
+        Command.READ_REGISTERS: 256,
+        Command.WRITE_REGISTERS: 256,
+        Command.LOAD_PROGRAM: config.program_depth,
+        Command.START: config.program_depth,
+    }.get(command, identity.memory)
+    if command in (Command.READ_MEMORY, Command.WRITE_MEMORY):
+        amount = int(random.choice([0, 1, *random.integers(0, 40, 4), identity.payload]))
+        length = amount
+    else:
+        amount = int(random.integers(0, min(9, places)))
+        length = 4 * amount
+    if command == Command.START:
+        amount, length = 1, 0
+    # Up to the end, one place past it, or anywhere.
+    addr = int(random.choice([0, 1, *-random.integers(0, places - amount + 1, 4)]))
+    addr += places - amount
+    if random.random() < 0.1:
+        addr += int(random.choice([4, identity.memory, 1 << 31]))
+    if random.random() < 0.1:
+        length += int(random.integers(1, 4))
+    payload = b"" if command in READS else random.bytes(length)
+    return request(command, int(random.integers(256)), length, addr % (1 << 32), payload)
+
+
+def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
+    """Return a damaged request, and which of its bytes has a broken stop bit."""
+    kind = random.integers(4)
+    place = int(random.integers(1, len(frame)))
+    if kind == 0:
+        return frame[:place], None
+    if kind == 1:
+        bits = int(random.integers(1, 256))
+        return frame[:place] + bytes([frame[place] ^ bits]) + frame[place + 1 :], None
+    if kind == 2:
+        return frame, place
+    return frame[:place] + random.bytes(int(random.integers(1, 4))) + frame[place:], None
+
+
+@cocotb.test()
+async def requests_are_answered(dut: Any) -> None:
+    """Answers, register writes and memory are the golden model's, whatever comes in."""
+    given, random = parameters(), rng()
+    config, identity = Config(**given["config"]), Identity(**given["identity"])
+    await start_clock(dut)
+    memory = ExternalMemory(dut, config, random, given["stall"], given["latency"])
+    line = Line(dut, memory)
+    expected = Registers()
+    golden = LinkModel(identity, config.program_depth, expected.read, expected.write)
+    timeout = given["timeout"]
+    statuses = set()
+    previous = b""
+    for _ in range(given["requests"]):
+        frame, broken = random_request(random, config, identity), None
+        draw = random.random()
+        if draw < 0.25:
+            frame, broken = damaged(random, frame)
+        elif draw < 0.4 and previous:
+            frame = previous  # a host that saw no answer sends its request again
+        elif draw < 0.5:
+            noise = random.bytes(int(random.integers(1, 5))).replace(bytes([REQUEST_SYNC]), b"")
+            frame = noise + frame
+        else:
+            previous = frame
+        status = int(random.choice([0, 0, 0, 1, 2, 12]))
+        line.registers.values[STATUS] = expected.values[STATUS] = status
+        wanted = b""
+        for place, byte in enumerate(frame):
+            wanted += golden.receive(byte, place == broken)
+            await line.cycle(byte, place == broken)
+            if wanted:
+                break  # what follows an answered request would come while it is carried out
+            await line.quiet(int(random.integers(1, 4)))
+        if not wanted:
+            corrupt = answers(golden.quiet())
+            await line.quiet(timeout)
+            await line.answered(7 * len(corrupt))
+            found = answers(line.sent)
+            assert [status for status, _, _ in found] == [status for status, _, _ in corrupt]
+        else:
+            await line.answered(len(wanted))
+            assert line.sent == wanted, f"{frame.hex()} was answered {line.sent.hex()}"
+            await line.quiet(timeout + 1)
+            golden.quiet()
+            found = answers(wanted)
+        statuses |= {status for status, _, _ in found}
+        line.sent = b""
+        assert line.registers.writes == expected.writes
+        assert int(dut.status.value) == status
+        assert memory.bytes[: identity.memory].tobytes() == bytes(golden.memory)
+    assert not memory.bytes[identity.memory :].any()
+    assert statuses == set(Status), f"of all statuses only {statuses} were seen"
+
+
+@cocotb.test()
+async def a_start_is_not_repeated(dut: Any) -> None:
+    """START of the same tag runs once until another request comes; corrupt ones are none."""
+    given = parameters()
+    config = Config(**given["config"])
+    await start_clock(dut)
+    line = Line(dut, ExternalMemory(dut, config, rng(), 0.0, 0))
+    start = request(Command.START, 7, 0, 3)
+    read = request(Command.READ_REGISTERS, 8, 4, 0)
+    broken = start[:-1] + bytes([start[-1] ^ 1])
+    runs = []
+    for frame in (start, start, broken, start, read, start, request(Command.START, 9, 0, 3)):
+        line.sent = b""
+        for byte in frame:
+            await line.cycle(byte)
+            await line.quiet(2)
+        await line.quiet(given["timeout"])
+        await line.answered(7)
+        (found,) = answers(line.sent)
+        assert found[0] == (Status.CORRUPT if frame == broken else Status.OK)
+        runs.append(len(line.registers.writes))
+    assert runs == [2, 2, 2, 2, 2, 4, 6]
+    assert line.registers.writes[:2] == [
+        (REGISTER_MAP["PC"].addr, 3),
+        (REGISTER_MAP["CONTROL"].addr, 1),
+    ]

@@ -1,0 +1,335 @@
+"""Bench of the load and store engines: random rows between a memory and a scratchpad of bytes.
+
+Parameters: ``engine`` (``load`` or ``store``), ``config`` (fields that differ from the preset
+``small``), ``commands`` (how many), ``stall`` (probability of a pause on each port), ``refuse``
+(that a burst waits, without it ``stall``), ``latency`` (the largest of a memory whose timing,
+refresh included, is random) and, for commands of one kind instead, ``timing`` (the memory's),
+``shape`` (rows, bytes of a row) and ``limit`` (cycles in all).
+"""
+
+from collections import deque
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from celosia.arch.config import Config
+from celosia.arch.isa import Engine, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.hdl.memory.address import BURST_BOUNDARY
+from celosia.hdl.ports import burst_layout, command_layout, write_layout
+from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.row_commands import (
+    DRAM_BYTES,
+    MOST,
+    expected_moves,
+    fixed_shapes,
+    random_command,
+)
+from celosia.tb.machine.memory_timing import MemoryTiming
+
+SETTLED = 6
+"""Cycles without a word after which an engine has nothing to do but wait."""
+SPEED = 12, 16, 4
+"""Rows, words of a row, and commands of which all words move without a pause."""
+HELD = 0.02, 60
+"""Probability in a cycle that the memory reports no burst as written for a while, and how long it
+then does not (cycles): so many bursts wait that there is no room for more."""
+EMPTY = 0.2
+"""Share of commands without a row, or without a byte in each."""
+FIRST = 2
+"""Cycles from a command to its first burst where nothing is before it, with ``registered`` one
+more."""
+
+
+def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
+    """Return a memory of at most some latency, at times a slow one, half the time refreshed."""
+    period = int(random.integers(20, 200)) * int(random.integers(2))
+    return MemoryTiming(
+        latency=int(random.integers(latency + 1)),
+        interval=int(random.choice([1, 1, 2, 3])),
+        refresh_period=period,
+        refresh_cycles=int(random.integers(1, period // 2)) if period else 0,
+    )
+
+
+class Machine:
+    """Surroundings of an engine: an external memory, a scratchpad, and the queue."""
+
+    def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
+        self.dut, self.config, self.random = dut, config, random
+        self.stall = given["stall"]
+        self.refuse = given.get("refuse", self.stall)
+        fixed = given.get("timing")
+        self.timing = MemoryTiming(**fixed) if fixed else random_timing(random, given["latency"])
+        self.dram = bytearray(random.bytes(DRAM_BYTES))
+        self.sp = bytearray(random.bytes(config.scratchpad_bytes))
+        self.cycle = 0
+        self.next_word = 0  # cycle from which the memory moves a word again
+        self.words = 0
+        self.commands: deque[int] = deque()
+        self.moving: list[bool] = []  # whether each command has words
+        self.taken = 0  # commands
+        self.first = -1  # cycle in which the burst of a command that need not wait is asked for
+        self.held = 0  # cycle from which bursts are reported as written again
+        self.quiet = 0  # cycles since a word moved, or a burst was told as written
+        self.done: list[int] = []
+        self.offered: set[str] = set()
+        self.waiting: dict[str, int] = {}
+
+    def pause(self, probability: float | None = None) -> bool:
+        """Return whether a port pauses in this cycle."""
+        probability = self.stall if probability is None else probability
+        return bool(probability and self.random.random() < probability)
+
+    def get(self, name: str) -> int:
+        """Return the value of a port."""
+        return int(getattr(self.dut, name).value)
+
+    def set(self, name: str, value: int) -> None:
+        """Drive a port."""
+        getattr(self.dut, name).value = value
+
+    def fires(self, name: str) -> bool:
+        """Return whether a stream moves a payload; one that waits must neither go nor change."""
+        payload = self.get(name + "__payload") if self.get(name + "__valid") else None
+        moves = payload is not None and bool(self.get(name + "__ready"))
+        if name in self.waiting:
+            assert payload == self.waiting.pop(name), f"{name} changed while it waited"
+        if moves:
+            self.offered.discard(name)
+        elif payload is not None:
+            self.waiting[name] = payload
+        return moves
+
+    def offer(self, name: str, payload: int | None) -> None:
+        """Offer a payload, or none; one that was offered and not taken stays."""
+        if payload is None:
+            self.set(name + "__valid", 0)
+        elif name in self.offered or not self.pause():
+            self.offered.add(name)
+            self.set(name + "__valid", 1)
+            self.set(name + "__payload", payload)
+        else:
+            self.set(name + "__valid", 0)
+
+    def open(self) -> bool:
+        """Return whether the memory can move a word in this cycle."""
+        return self.next_word <= self.cycle and not self.timing.refreshing(self.cycle)
+
+    def move(self) -> None:
+        """Note that a word moves in this cycle."""
+        self.words += 1
+        self.quiet = 0
+        self.next_word = self.cycle + self.timing.interval
+
+    def take_request(self) -> list[int]:
+        """Return the word addresses of the burst that is requested in this cycle."""
+        if not self.fires("memory__request"):
+            return []
+        burst = unpack(burst_layout(self.config), self.get("memory__request__payload"))
+        size = (burst["last"] + 1) * self.config.mem_bytes
+        assert burst["addr"] % self.config.mem_bytes == 0
+        assert burst["addr"] // BURST_BOUNDARY == (burst["addr"] + size - 1) // BURST_BOUNDARY
+        assert burst["addr"] + size <= DRAM_BYTES
+        return list(range(burst["addr"], burst["addr"] + size, self.config.mem_bytes))
+
+    async def step(self, drive: Any, react: Any) -> None:
+        """Run one cycle: commands and tokens here, the data by the two functions."""
+        self.offer("i", self.commands[0] if self.commands else None)
+        self.set("memory__request__ready", not self.pause(self.refuse))
+        drive()
+        await FallingEdge(self.dut.clk)
+        assert self.get("status__busy") == (self.taken > len(self.done))
+        assert self.get("status__busy") or not self.get("status__stall")
+        if self.cycle == self.first:
+            assert self.get("memory__request__valid"), "a row's first burst is late"
+        if self.fires("i"):
+            self.commands.popleft()
+            if self.taken == len(self.done) and self.moving[self.taken]:
+                self.first = self.cycle + FIRST + self.config.registered
+            self.taken += 1
+        react()
+        self.quiet += 1
+        if self.get("status__done"):
+            self.done.append(self.get("status__push"))
+        self.cycle += 1
+        await RisingEdge(self.dut.clk)
+
+
+def load_side(
+    machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
+) -> tuple[Any, Any]:
+    """Return the functions that answer a load engine.
+
+    ``expected`` are its writes in order, each an address and bytes, ``ends`` how many of them there
+    are up to the end of each command.
+    """
+    coming: deque[tuple[int, int]] = deque()
+    written = 0
+    layout = write_layout(machine.config)
+    addr_width, count_width = layout["addr"].width, layout["count"].width
+
+    def drive() -> None:
+        ready = "memory__data" in machine.offered or (
+            bool(coming) and coming[0][0] <= machine.cycle and machine.open()
+        )
+        addr = coming[0][1] if ready else 0
+        word = bytes(machine.dram[addr : addr + machine.config.mem_bytes])
+        machine.offer("memory__data", int.from_bytes(word, "little") if ready else None)
+        machine.set("write__request__ready", not machine.pause())
+
+    def react() -> None:
+        nonlocal written
+        if machine.fires("memory__data"):
+            coming.popleft()
+            machine.move()
+        if machine.fires("write__request"):
+            write = machine.get("write__request__payload")
+            addr, write = write % (1 << addr_width), write >> addr_width
+            count, line = write % (1 << count_width), write >> count_width
+            place, content = expected.popleft()
+            assert (addr, count) == (place, len(content))
+            assert line.to_bytes(64, "little")[:count] == content
+            machine.sp[addr : addr + count] = content
+            written += 1
+        waits = machine.get("write__request__valid") and not machine.get("write__request__ready")
+        if waits:
+            assert machine.get("status__stall"), "a write waits, which is not reported"
+        elif machine.get("memory__data__valid"):
+            assert not machine.get("status__stall"), "a stall is reported, but nothing waits"
+        elif coming and machine.quiet > SETTLED:
+            assert machine.get("status__stall"), "data is waited for, which is not reported"
+        if machine.get("status__done"):
+            assert written >= ends[len(machine.done)]
+        due = machine.cycle + machine.timing.latency
+        coming.extend((due, a) for a in machine.take_request())
+
+    return drive, react
+
+
+def store_side(
+    machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
+) -> tuple[Any, Any]:
+    """Return the functions that answer a store engine, as those of :func:`load_side`."""
+    answers: deque[int | None] = deque([None] * machine.config.sram_latency)
+    addresses: deque[tuple[int, bool]] = deque()
+    finished: deque[tuple[int, int]] = deque()  # cycle of each burst's report, words up to it
+    written = 0
+
+    def drive() -> None:
+        nonlocal written
+        machine.set("read__request__ready", not machine.pause())
+        machine.set("memory__data__ready", machine.open() and not machine.pause())
+        addr = answers.popleft()
+        machine.set("read__valid", addr is not None)
+        end = (addr or 0) + machine.config.line_bytes
+        line = bytes(machine.sp[addr or 0 : end]).ljust(machine.config.line_bytes, b"\xee")
+        machine.set("read__data", int.from_bytes(line, "little"))
+        if machine.stall and machine.random.random() < HELD[0]:
+            machine.held = machine.cycle + HELD[1]
+        due = bool(finished) and max(finished[0][0], machine.held) <= machine.cycle
+        reported = due and not machine.pause()
+        machine.set("memory__written", reported)
+        if reported:
+            written = finished.popleft()[1]
+            machine.quiet = 0
+
+    def react() -> None:
+        ports = ("read__request", "memory__data", "memory__request")
+        waits = any(
+            machine.get(f"{port}__valid") and not machine.get(f"{port}__ready") for port in ports
+        )
+        # What is asked for and not yet reported may be waited for.
+        asked = machine.words + len(addresses)
+        if waits or (machine.quiet > SETTLED and written < machine.words == asked):
+            assert machine.get("status__stall"), "something waits, which is not reported"
+        elif written == asked or machine.words < asked:
+            assert not machine.get("status__stall"), "a stall is reported, but nothing waits"
+        requested = machine.fires("read__request")
+        answers.append(machine.get("read__request__payload") if requested else None)
+        if machine.fires("memory__data"):
+            payload = machine.get("memory__data__payload")
+            addr, last = addresses.popleft()
+            place, content = expected.popleft()
+            assert (addr, payload >> machine.config.mem_width) == (place, (1 << len(content)) - 1)
+            assert payload.to_bytes(64, "little")[: len(content)] == content
+            machine.dram[addr : addr + len(content)] = content
+            machine.move()
+            if last:
+                delay = int(machine.random.integers(machine.timing.latency + 1))
+                finished.append((machine.cycle + 1 + delay, machine.words))
+        if machine.get("status__done"):
+            assert written >= ends[len(machine.done)]
+        burst = machine.take_request()
+        addresses.extend((a, a == burst[-1]) for a in burst)
+
+    return drive, react
+
+
+@cocotb.test()
+async def rows_arrive(dut: Any) -> None:
+    """Every row arrives, nothing else changes, commands complete in order."""
+    await _run(dut, parameters())
+
+
+if "shape" not in parameters():
+
+    @cocotb.test()
+    async def a_word_moves_in_each_cycle(dut: Any) -> None:
+        """Without pauses a memory's latency hides behind the words of the rows before."""
+        width = PRESETS["small"].replace(**parameters()["config"]).mem_bytes
+        m, row, commands = SPEED
+        given = {"stall": 0.0, "commands": commands, "shape": (m, row * width)}
+        given |= {"timing": {"latency": 40}, "limit": commands * m * row + 60}
+        await _run(dut, parameters() | given)
+
+
+async def _run(dut: Any, given: dict[str, Any]) -> None:
+    random = rng()
+    config = PRESETS["small"].replace(**given["config"])
+    load = given["engine"] == "load"
+    opcode = Opcode.LOAD if load else Opcode.STORE
+    machine = Machine(dut, config, given, random)
+    dut._log.info(f"{machine.timing}")
+    fixed = fixed_shapes(config)
+    fixed = fixed if given["commands"] > len(fixed) else fixed[-len(MOST) :]
+    shapes = [*[None] * (given["commands"] - len(fixed)), *fixed]
+    commands = [random_command(config, random, opcode, shape) for shape in shapes]
+    for command in commands[: -len(fixed)]:
+        if random.random() < EMPTY:
+            command[str(random.choice(["m", "row_bytes"]))] = 0
+    if "shape" in given:
+        for number, command in enumerate(commands):
+            m, row_bytes = given["shape"]
+            step = -(-row_bytes // config.mem_bytes) * config.mem_bytes
+            command |= {"m": m, "row_bytes": row_bytes, "sp_stride": row_bytes}
+            command |= {"dram_addr": number * m * step, "dram_stride": step, "sp_addr": number % 3}
+    # What is read is not written, so that each word's content is known.
+    source = bytes(machine.dram if load else machine.sp)
+    moves, ends = expected_moves(commands, config, source, load=load)
+    dram, sp = bytearray(machine.dram), bytearray(machine.sp)
+    for place, content in moves:
+        (sp if load else dram)[place : place + len(content)] = content
+    layout = command_layout(Engine.LOAD if load else Engine.STORE)
+    machine.commands.extend(pack(layout, command) for command in commands)
+    machine.moving = [bool(command["m"] and command["row_bytes"]) for command in commands]
+    drive, react = (load_side if load else store_side)(machine, moves, ends)
+    words = ends[-1]
+    await start_clock(dut, rng())
+    while len(machine.done) < len(commands):
+        await machine.step(drive, react)
+        assert machine.cycle < 100 * words + 4000, "the engine hangs"
+    taken = machine.cycle
+    for _ in range(8):
+        await machine.step(drive, react)
+    assert machine.get("status__busy") == 0
+    assert machine.done == [command["push"] for command in commands]
+    assert machine.words == words
+    assert not moves
+    assert machine.sp == sp
+    assert machine.dram == dram
+    dut._log.info(f"{words} words in {taken} cycles")
+    if "limit" in given:
+        assert taken <= given["limit"], f"{taken} cycles, at most {given['limit']} expected"

@@ -1,0 +1,250 @@
+"""Bench of ``celosia.hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
+
+Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
+(opcode, m, k, n, flags[, slot, line]), each with random places and zero points, or
+``random``, how many commands to draw; ``stall``, the probability that a scratchpad port does not
+take a request in a cycle, for ``b`` only before a tile's first line;
+``alone``, whether each command waits for the one before to be done. With ``report``, a file's path,
+the cycles from the first command taken, or ``alone`` from each, to each ``done`` are written there
+as JSON, and those that each spell of ``working`` lasted.
+
+At each ``done`` the sums are compared with the golden model's, which must be in the accumulators in
+time; what the engine says of its state must be so, and the counters must add up. With ``random``,
+and a plain machine, the cycles of products are also those that the engine's docstring states.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+from amaranth.lib import data
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from celosia.arch.config import Config
+from celosia.arch.isa import RING_SLOTS, Opcode
+from celosia.arch.presets import PRESETS
+from celosia.hdl.matrix.array import sum_layout
+from celosia.hdl.matrix.retirement import dispatch_cycles
+from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock, unpack
+from celosia.tb.benches.matrix_jobs import Jobs, window
+
+PRODUCTS = 8
+"""Products whose cycles are counted, alone and not."""
+
+
+async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float) -> None:
+    """Answer a scratchpad port, each request a fixed time after it was taken.
+
+    Once the first line of a tile was taken from ``b``, the others are taken without a wait.
+    """
+    generator = rng()
+    request, data = getattr(dut, f"{name}__request__valid"), getattr(dut, f"{name}__data")
+    ready, addr = getattr(dut, f"{name}__request__ready"), getattr(dut, f"{name}__request__payload")
+    valid = getattr(dut, f"{name}__valid")
+    line = config.line_bytes
+    beyond = generator.integers(0, 256, line).astype(np.uint8)
+    sp = np.concatenate([jobs.sp, beyond])
+    latency = config.weight_latency if name == "b" else config.sram_latency
+    pending: list[int | None] = [None] * (latency - 1)
+    tiles = iter(jobs.lines if name == "b" else ())
+    left, waits = 0, True
+    while True:
+        ready.value = int(left > 0 or generator.random() >= stall)
+        await FallingEdge(dut.clk)
+        taken = int(request.value) and int(ready.value)
+        if name == "b":
+            assert int(request.value) or not left or not waits
+            if taken and not left:
+                left, waits = next(tiles)
+            left -= bool(taken)
+        pending.append(int(addr.value) if taken else None)
+        await RisingEdge(dut.clk)
+        now = pending.pop(0)
+        valid.value = int(now is not None)
+        content = sp[now : now + line] if now is not None else beyond
+        data.value = int.from_bytes(content.tobytes(), "little")
+
+
+class _Sums:
+    """The accumulators, by the rows that were accumulated up to the end of each command."""
+
+    def __init__(self, config: Config, jobs: Jobs):
+        self._jobs = jobs
+        self._acc = np.zeros((config.acc_depth, config.cols), np.int64)
+        self._half = 1 << (config.acc_width - 1)
+        self._commands = self._rows = 0
+
+    def check(self, rows: list[tuple[int, int, list[int]]]) -> None:
+        """Compare the sums of the next command; of ``rows`` each has its cycle and its address."""
+        end = self._jobs.events[self._commands]
+        for _, addr, row in rows[self._rows : end]:
+            wrapped = self._acc[addr] + row + self._half
+            self._acc[addr] = wrapped % (2 * self._half) - self._half
+        wanted = self._jobs.after[self._commands]
+        np.testing.assert_array_equal(self._acc, wanted, f"command {self._commands}")
+        self._commands, self._rows = self._commands + 1, end
+
+
+@dataclass
+class _Found:
+    """Cycles of a run: of each command that is taken and done, of each vector that is sent."""
+
+    starts: list[int] = field(default_factory=list)
+    dones: list[int] = field(default_factory=list)
+    sends: list[int] = field(default_factory=list)
+    spells: list[int] = field(default_factory=lambda: [0])
+    """Cycles of each spell of ``working``; the last one has not begun."""
+
+
+def _check_status(dut: Any, config: Config, found: _Found, jobs: Jobs, cycle: int) -> None:
+    """Compare what the engine says of itself in a cycle with what was taken and done before."""
+    offered = bool(int(dut.i__valid.value))
+    busy = offered or len(found.starts) > len(found.dones)
+    assert int(dut.status__busy.value) == busy
+    asked, refused = (
+        [int(getattr(dut, f"{port}__request__{name}").value) for port in "ab"]
+        for name in ("valid", "ready")
+    )
+    waits = [valid and not ready for valid, ready in zip(asked, refused, strict=True)]
+    assert int(dut.status__stall.value) == any(waits)
+    assert waits[0] <= int(dut.refused.value) <= any(waits)
+    due = jobs.events[len(found.starts) - 1] if found.starts else 0
+    assert len(found.sends) >= due or int(dut.filling.value)
+    assert busy or not int(dut.filling.value)
+    assert int(dut.filling.value) or not found.starts or found.starts[-1] != cycle - 1
+    if int(dut.working.value):
+        assert busy or (found.dones and cycle - found.dones[-1] <= dispatch_cycles(config))
+        found.spells[-1] += 1
+    elif found.spells[-1]:
+        found.spells.append(0)
+
+
+async def _run(dut: Any, jobs: Jobs, config: Config, stall: float, *, alone: bool) -> _Found:
+    """Run commands, each ``alone`` or not, and check every sum."""
+    await start_clock(dut)
+    answers = [cocotb.start_soon(_answer(dut, name, jobs, config, stall)) for name in ("a", "b")]
+    driver = StreamDriver(dut, "i", rng(), stall=0.8 if stall else 0.0)
+    found = _Found()
+    dones = found.dones
+
+    async def send() -> None:
+        for sent, payload in enumerate(jobs.payloads):
+            while alone and len(dones) < sent:
+                await RisingEdge(dut.clk)
+            await driver.send([payload])
+
+    cocotb.start_soon(send())
+
+    layout = sum_layout(config)
+    scales = data.ArrayLayout(8, config.cols)
+    rows: list[tuple[int, int, list[int]]] = []
+    sums = _Sums(config, jobs)
+    totals = {"macs": 0, "gated": 0}
+    cycle = quiet = 0
+    while quiet < 50:
+        await FallingEdge(dut.clk)
+        _check_status(dut, config, found, jobs, cycle)
+        if int(dut.i__valid.value) and int(dut.i__ready.value):
+            found.starts.append(cycle)
+        if int(dut.sends.value):
+            found.sends.append(cycle)
+        if int(dut.accumulate__valid.value):
+            assert int(dut.working.value)
+            row = unpack(layout, int(dut.accumulate__data.value))
+            if config.slot_scales and int(dut.accumulate__scaled.value):
+                each = unpack(scales, int(dut.accumulate__scales.value))
+                row = [total * scale for total, scale in zip(row, each, strict=True)]
+            rows.append((cycle, int(dut.accumulate__addr.value), row))
+        for name in totals:
+            if hasattr(dut, name):
+                totals[name] += int(getattr(dut, name).value)
+        if int(dut.status__done.value):
+            assert int(dut.status__push.value) == jobs.pushes[len(dones)]
+            needed = jobs.events[len(dones)]
+            assert len(rows) >= needed
+            asked = cycle + dispatch_cycles(config)
+            assert needed == 0 or rows[needed - 1][0] + config.acc_settle <= asked
+            dones.append(cycle)
+            sums.check(rows)
+        quiet = quiet + 1 if len(dones) == len(jobs.pushes) else 0
+        assert cycle < 1_000_000
+        cycle += 1
+    for answer in answers:
+        answer.cancel()
+    assert len(rows) == len(found.sends) == (jobs.events[-1] if jobs.events else 0)
+    assert totals["macs"] == jobs.macs
+    if config.operand_gating:
+        assert totals["gated"] == jobs.gated
+    return found
+
+
+def _config() -> Config:
+    return PRESETS["small"].replace(**{"lanes": 1} | parameters()["config"])
+
+
+@cocotb.test()
+async def sums_are_exact(dut: Any) -> None:
+    """Every command leaves what the golden model says, in time."""
+    given, config = parameters(), _config()
+    jobs = Jobs(config, rng())
+    for name, m, k, n, flags, *where in given.get("products", []):
+        slot, line = where or (RING_SLOTS, 0)
+        jobs.add(Opcode[name], m, k, n, set(flags), slot, line)
+    for _ in range(given.get("random", 0)):
+        jobs.add_random()
+    alone = bool(given.get("alone"))
+    found = await _run(dut, jobs, config, given.get("stall", 0.0), alone=alone)
+    if "report" in given:
+        starts = found.starts if alone else found.starts[:1] * len(found.dones)
+        pairs_of = zip(starts, found.dones, strict=True)
+        cycles = [done - start + 1 for start, done in pairs_of]
+        report = {"cycles": cycles, "working": found.spells[:-1]}
+        Path(given["report"]).write_text(json.dumps(report), encoding="utf-8")
+
+
+def _plain() -> bool:
+    """Return whether each vector passes once, and weights are INT8 in the scratchpad."""
+    config = _config()
+    others = (
+        config.wide_operands,
+        config.packed_cache,
+        config.packed_slots,
+        config.vector_passes > 1,
+    )
+    return not (config.formats or any(others))
+
+
+if "random" in parameters() and _plain():
+
+    @cocotb.test()
+    async def products_take_the_stated_cycles(dut: Any) -> None:
+        """One after the other each takes what the engine's docstring states; without, no gap."""
+        config, generator = _config(), rng()
+        room = config.weight_depth - RING_SLOTS
+        largest = max(config.rows, config.cols)
+        for alone in (True, False):
+            jobs, windows = Jobs(config, generator), []
+            if room:
+                jobs.add(Opcode.PRELOAD, 0, room * config.rows, config.cols, set(), RING_SLOTS)
+            for _ in range(PRODUCTS):
+                kt, nt = (int(generator.integers(1, 4)) for _ in range(2))
+                m = int(generator.integers(largest, 6 * largest))
+                flags = {"b_transpose"} if generator.random() < 0.5 * config.b_transpose else set()
+                if kt * nt <= room and generator.random() < 0.5:
+                    flags = {"resident"}
+                    m = m if alone else int(generator.integers(1, m + 1))
+                m = min(m, config.acc_depth // nt - 2)
+                shape = m, kt * config.rows, nt * config.cols
+                jobs.add(Opcode.MATMUL, *shape, flags, RING_SLOTS)
+                windows.append(window(config, *shape, *flags))
+            found = await _run(dut, jobs, config, 0.0, alone=alone)
+            if alone:
+                begun = zip(found.starts, found.dones, strict=True)
+                # With registers products begin a cycle later, and are told a cycle sooner.
+                spent = [done - start + 1 for start, done in begun]
+                assert spent[bool(room) :] == windows
+            else:
+                assert np.all(np.diff(found.sends) == 1)

@@ -1,0 +1,189 @@
+"""Bench of the SDRAM and PSRAM controllers: crowded random bursts at the pins of a chip's model.
+
+Parameters: ``device``, ``sdram`` or ``psram``; ``config``, every field of the configuration. Times
+of a chip are looked at in its model, which fails where one is broken.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge, Timer
+
+from celosia.arch.config import Config
+from celosia.tb.benches.common import (
+    PERIOD_NS,
+    StreamDriver,
+    StreamMonitor,
+    parameters,
+    rng,
+    start_clock,
+)
+from celosia.tb.devices.psram import PsramModel
+from celosia.tb.devices.sdram import SdramModel, untouched
+from celosia.tb.verify.mutation.devices import CLOCK, PSRAM_CLOCK, PSRAM_SHEET, SDRAM_SHEET
+
+_SDRAM = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o", "dq_oe")
+_PSRAM = ("ck", "ck_n", "cs_n", "reset_n", "dq_o", "dq_oe", "rwds_o", "rwds_oe")
+_LIMIT = 30_000  # cycles
+_MOST = (625, 625, 170, 160)
+"""Cycles of reading and writing 256 words in order, and 12 words in rows of one bank (SDRAM)."""
+
+
+def _values(dut: Any, names: tuple[str, ...]) -> dict[str, int]:
+    return {name: int(getattr(dut, f"pins__{name}").value) for name in names}
+
+
+async def _sdram(dut: Any, model: SdramModel, random: np.random.Generator) -> None:
+    width = len(dut.pins__dq_i)
+    while True:
+        await FallingEdge(dut.clk)
+        answer = model.step(_values(dut, _SDRAM))
+        dut.pins__dq_i.value = int(random.integers(1 << width)) if answer is None else answer
+
+
+async def _psram(dut: Any, model: PsramModel) -> None:
+    while True:
+        for _ in range(2):
+            await Timer(PERIOD_NS / 4, unit="ns")
+            dq, rwds = model.step(_values(dut, _PSRAM))
+            dut.pins__dq_i.value, dut.pins__rwds_i.value = dq, rwds
+            assert not int(dut.failed.value), "data came without a strobe"
+            await Timer(PERIOD_NS / 4, unit="ns")
+
+
+class _Port:
+    """Bursts of both kinds at the port, each asked for behind the one before of its kind."""
+
+    def __init__(self, dut: Any, config: Config, random: np.random.Generator):
+        self.dut, self.config, self.random = dut, config, random
+        self.memory: dict[int, int] = {}
+        self.size = config.mem_bytes
+
+    def bursts(self, count: int, low: int, high: int, most: int) -> list[tuple[int, int]]:
+        """Return random bursts within addresses: the first byte of each, and its words."""
+        found = []
+        for _ in range(count):
+            words = int(self.random.choice([1, 1, 2, 5, most]))
+            places = (high - low) // self.size - words
+            found.append((low + int(self.random.integers(places + 1)) * self.size, words))
+        return found
+
+    def _requests(self, bursts: list[tuple[int, int]]) -> list[int]:
+        return [addr | words - 1 << self.config.mem_addr_width for addr, words in bursts]
+
+    async def read(self, bursts: list[tuple[int, int]], stall: float, pause: int = 0) -> None:
+        """Read bursts, and compare them; pause within the first one."""
+        dut, size = self.dut, self.size
+        wanted = [
+            sum(self._byte(addr + byte) << 8 * byte for byte in range(size))
+            for first, words in bursts
+            for addr in range(first, first + words * size, size)
+        ]
+        asks = StreamDriver(dut, "read__request", self.random, stall)
+        takes = StreamMonitor(dut, "read__data", self.random, stall)
+        asking = cocotb.start_soon(asks.send(self._requests(bursts)))
+
+        def check(index: int, found: int) -> None:
+            assert found == wanted[at + index], f"word {at + index}"
+
+        at = 0
+        if pause:
+            await takes.receive(1, check)
+            at = 1
+            dut.read__data__ready.value = 0
+            for _ in range(pause):
+                await RisingEdge(dut.clk)
+        await takes.receive(len(wanted) - at, check)
+        await asking
+
+    def _byte(self, addr: int) -> int:
+        return self.memory.get(addr, untouched(addr))
+
+    async def write(self, bursts: list[tuple[int, int]], stall: float, pause: int = 0) -> None:
+        """Write bursts, and wait until they are there; pause within the first one."""
+        dut, size = self.dut, self.size
+        words = []
+        for first, count in bursts:
+            for addr in range(first, first + count * size, size):
+                data, mask = self.random.bytes(size), int(self.random.integers(1 << size))
+                words.append(int.from_bytes(data, "little") | mask << 8 * size)
+                for byte in range(size):
+                    if mask >> byte & 1:
+                        self.memory[addr + byte] = data[byte]
+        asks = StreamDriver(dut, "write__request", self.random, stall)
+        gives = StreamDriver(dut, "write__data", self.random, stall)
+        ended = cocotb.start_soon(self._written(len(bursts)))
+        asking = cocotb.start_soon(asks.send(self._requests(bursts)))
+        await gives.send(words[:1])
+        for _ in range(pause):
+            await RisingEdge(dut.clk)
+        await gives.send(words[1:])
+        await asking
+        await ended
+        await RisingEdge(dut.clk)
+
+    async def _written(self, count: int) -> None:
+        for _ in range(count):
+            while True:
+                await FallingEdge(self.dut.clk)
+                if int(self.dut.write__written.value):
+                    break
+
+
+async def _in_time(dut: Any, port: _Port, model: SdramModel, half: int) -> None:
+    """Check that nothing takes longer than it must, and that refreshes are as many as they must."""
+    orders = [(64 * 4 * place, 64) for place in range(4)]
+    there = [(row << 8, 1) for row in range(12)]
+    begun, refreshes, times = model.now, model.counts[1], []
+    for move, bursts in (
+        (port.read, orders),
+        (port.write, [(half + addr, words) for addr, words in orders]),
+        (port.read, there),
+        (port.write, [(half + addr, words) for addr, words in there]),
+    ):
+        before = model.now
+        await move(bursts, 0.0)
+        times.append(model.now - before)
+    for _ in range(1400):
+        await RisingEdge(dut.clk)
+    assert all(spent <= most for spent, most in zip(times, _MOST, strict=True)), times
+    due = (model.now - begun) * 1e9 / CLOCK / SDRAM_SHEET.refi
+    assert abs(model.counts[1] - refreshes - due) <= 2
+
+
+@cocotb.test(timeout_time=_LIMIT * PERIOD_NS, timeout_unit="ns")
+async def bursts_are_kept(dut: Any) -> None:
+    """Reads bring the bytes that were written last, and every time of the chip is kept."""
+    given, random = parameters(), rng()
+    config = Config(**given["config"])
+    await start_clock(dut, random)
+    if given["device"] == "sdram":
+        model: Any = SdramModel(SDRAM_SHEET, CLOCK)
+        cocotb.start_soon(_sdram(dut, model, random))
+        pause, most = 12 * 139, 40
+    else:
+        model = PsramModel(PSRAM_SHEET, PSRAM_CLOCK, int(random.integers(1 << 30)))
+        cocotb.start_soon(_psram(dut, model))
+        pause, most = 300, 40
+    port = _Port(dut, config, random)
+    half = 1 << config.mem_addr_width - 1
+    for stall in (0.0, 0.4, 0.0):
+        reading = cocotb.start_soon(port.read(port.bursts(16, 0, half, most), stall))
+        await port.write(port.bursts(16, half, 2 * half, most), stall)
+        await reading
+        await port.read(port.bursts(8, half, 2 * half, most), stall)
+    # Rows of one bank, and words that stop for long.
+    banked = [(row << 8 | 64 * int(random.integers(1)), 1 + row % 3) for row in range(12)]
+    await port.read(banked, 0.0)
+    if given["device"] == "sdram":
+        await _in_time(dut, port, model, half)
+    await port.write([(half, 60), (64, 256)], 0.0, pause)
+    await port.read([(half, 60), (64, 256)], 0.0, pause)
+    await port.write(port.bursts(6, 0, 2 * half, 3), 0.8)
+    await port.read(port.bursts(6, 0, 2 * half, 3), 0.8)
+    for _ in range(8):
+        await FallingEdge(dut.clk)
+        assert not int(dut.write__written.value), "a burst is reported that was not asked for"
+        await RisingEdge(dut.clk)
+    assert all(model.memory[addr] == byte for addr, byte in port.memory.items())

@@ -1,0 +1,76 @@
+"""Bench of ``celosia.hdl.vector.overlap``: random commands that are read, owed, and written.
+
+Parameters: ``config``, every field of the configuration; ``commands``, how many.
+"""
+
+from typing import Any
+
+import cocotb
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.hdl.ports import command_layout
+from celosia.tb.benches.common import parameters, rng, start_clock
+
+OPCODE_WIDTH = command_layout(Engine.VECTOR)["opcode"].width
+FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
+
+
+def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
+    """Return fields of a command, ``followed`` in two of three, of an opcode or one bit off it."""
+    layout = command_layout(Engine.VECTOR)
+    fields = {
+        name: int.from_bytes(random.bytes(8), "little") % (1 << layout[name].width)
+        for name in layout.members
+    }
+    fields["opcode"] = opcode ^ int(random.choice([0, 1 << random.integers(OPCODE_WIDTH)]))
+    fields["flags"] &= ~(1 << FOLLOWED)
+    fields["flags"] |= int(random.random() < 2 / 3) << FOLLOWED
+    return fields
+
+
+def word(fields: dict[str, int]) -> int:
+    """Return a command as the port has it."""
+    layout = command_layout(Engine.VECTOR)
+    return sum(value << layout[name].offset for name, value in fields.items())
+
+
+@cocotb.test()
+async def commands_overlap_by_one(dut: Any) -> None:
+    """A command that is followed leaves when it is read, unless the back end has not begun it.
+
+    Until it is written it is the one that the back end works for, and no other leaves before.
+    """
+    given, random = parameters(), rng()
+    config = Config(**given["config"])
+    await start_clock(dut, rng())
+    door, behind = random_command(random), None
+    read = left = 0
+    for _ in range(given["commands"] * 8):
+        asks = int(not read and random.random() < 0.3)
+        reading, owes = int(random.random() < 0.3), int(random.random() < 0.3)
+        written = int(random.random() < 0.25)
+        dut.i.value = word(door)
+        dut.read.value, dut.reading.value = asks, reading
+        dut.owes.value, dut.written.value = owes, written
+        await FallingEdge(dut.clk)
+        followed = config.fused and door["flags"] >> FOLLOWED & 1
+        # With ``registered`` what is read is known a cycle later.
+        known = read if config.registered else read or asks
+        early = int(bool(known and followed and not (reading or owes or written or behind)))
+        assert int(dut.early.value) == early
+        assert int(dut.behind.value) == int(behind is not None)
+        assert int(dut.o.value) == word(door if behind is None else behind)
+        if behind is not None:
+            assert int(dut.follows.value) == int(door["opcode"] == behind["opcode"])
+        read = read or asks
+        ended = written and behind is None
+        if behind is not None and written:
+            behind = None
+        if early:
+            behind, left = door, left + 1
+        if early or ended:
+            door, read = random_command(random, door["opcode"]), 0
+        await RisingEdge(dut.clk)
+    assert left > given["commands"] // 4 or not config.fused

@@ -1,0 +1,67 @@
+"""Bench of the reciprocal and the reciprocal square root, with gaps and pauses.
+
+Parameters: ``width`` of the operand, ``root`` (1 for the square root), ``latency`` of the unit.
+"""
+
+from dataclasses import replace
+
+import cocotb
+import numpy as np
+from amaranth.hdl import signed
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from celosia.arch.polynomial import (
+    FRACTION_WIDTH,
+    GUARD_WIDTH,
+    reciprocal_polynomial,
+    rsqrt_polynomial,
+)
+from celosia.hdl.arithmetic.reciprocal import EXPONENT_WIDTH
+from celosia.sim.polynomial import evaluate
+from celosia.sim.reciprocal import normalize, reciprocal, rsqrt
+from celosia.tb.benches.common import parameters, rng, start_clock, unpack
+
+
+def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:
+    """Return operands whose result would be another if the polynomial's sum were one away."""
+    x = random.integers(0, 1 << width, 20_000, np.uint64)
+    polynomial = rsqrt_polynomial() if root else reciprocal_polynomial()
+    fraction, exponent = normalize(x)
+    operand = fraction | (exponent & 1) << FRACTION_WIDTH if root else fraction
+    guard = evaluate(replace(polynomial, guard_width=0), operand) % (1 << GUARD_WIDTH)
+    return [int(one) for one in x[(guard == 0) | (guard == (1 << GUARD_WIDTH) - 1)]]
+
+
+@cocotb.test()
+async def test_results(dut):
+    """Results come in order, as late as promised, and equal the golden model's."""
+    given, random = parameters(), rng()
+    width = given["width"]
+    x = [
+        int.from_bytes(random.bytes(8)) >> int(random.integers(64 - width, 65)) for _ in range(2000)
+    ]
+    x[:2] = [0, (1 << width) - 1]
+    x += near_steps(random, width, root=given["root"])
+    model = rsqrt if given["root"] else reciprocal
+    mantissa, exponent = model(np.array(x, dtype=np.uint64))
+    wanted = list(zip(mantissa.tolist(), exponent.tolist(), strict=True))
+    await start_clock(dut)
+    flags, position, received = [], 0, 0
+    while received < len(x):
+        en = int(random.random() < 0.8)
+        valid = int(position < len(x) and random.random() < 0.8)
+        dut.en.value = en
+        dut.valid_i.value = valid
+        dut.x.value = x[position] if valid else 0
+        await FallingEdge(dut.clk)
+        # A result stays until the next enabled edge, however many others there are.
+        expected = flags[-given["latency"]] if len(flags) >= given["latency"] else 0
+        assert int(dut.valid_o.value) == expected
+        if expected:
+            power = unpack(signed(EXPONENT_WIDTH), int(dut.exponent.value))
+            assert (int(dut.mantissa.value), power) == wanted[received]
+        await RisingEdge(dut.clk)
+        if en:
+            received += expected
+            position += valid
+            flags.append(valid)

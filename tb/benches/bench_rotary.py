@@ -1,0 +1,85 @@
+"""Bench of ``celosia.hdl.functions.rotary.RotaryUnit``: random commands, with pauses in ``en``.
+
+Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, how many; ``beats``, of each
+command at most; ``stall``, the probability that ``en`` is 0 in a cycle.
+"""
+
+from collections import deque
+from typing import Any
+
+import cocotb
+import numpy as np
+from amaranth.hdl import signed
+from amaranth.lib import data
+from cocotb.triggers import FallingEdge, RisingEdge
+from numpy.typing import NDArray
+
+from celosia.hdl.functions.rotary import RotaryUnit
+from celosia.sim.rotary import ROTARY_FRACTION, rotate, times
+from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+
+EXTREMES = (-32768, -32767, -1, 0, 1, 32767)
+
+
+def random_elements(random: np.random.Generator, count: int, width: int) -> NDArray[np.int64]:
+    """Return signed elements [count], of all sizes and, often, the largest."""
+    half = 1 << (width - 1)
+    values = random.integers(-half, half, count) >> random.integers(0, width, count)
+    extreme = np.clip(random.choice(EXTREMES, count), -half, half - 1)
+    return np.where(random.random(count) < 0.3, extreme, values)
+
+
+def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
+    """Make y 1 in one lane of some pairs, and choose their sine so that a result is at a tie.
+
+    ``y`` and ``pairs`` [lanes] are as the unit's. Wide results are then at a tie, or just below it.
+    """
+    for first in range(0, len(y), 2):
+        if random.random() < 0.5:
+            continue
+        one = int(random.integers(2))
+        y[first + one] = 1
+        # Lane 0 is y0 cosine - y1 sine, lane 1 y0 sine + y1 cosine.
+        product = int(y[first + 1 - one] * pairs[first])
+        tie = (1 << (ROTARY_FRACTION - 1)) - int(random.integers(2))
+        sine = product - tie if one else tie - product
+        pairs[first + 1] = (sine + (1 << 15)) % (1 << 16) - (1 << 15)
+
+
+@cocotb.test()
+async def results_are_exact(dut: Any) -> None:
+    """Every result equals the golden model's, in as many enabled cycles as stated."""
+    given, random = parameters(), rng()
+    lanes, operand_width = given["lanes"], given["operand_width"]
+    wide_layout = data.ArrayLayout(signed(16), lanes)
+    narrow_layout = data.ArrayLayout(signed(8), lanes)
+    await start_clock(dut, rng())
+    for _ in range(given["commands"]):
+        multiply, wide = bool(random.integers(2)), bool(random.integers(2))
+        zero = int(random.choice([-128, 0, 127, random.integers(-128, 128)]))
+        width = 16 if wide else operand_width
+        low, high = -(1 << (width - 1)), (1 << (width - 1)) - 1
+        dut.times.value, dut.wide.value, dut.r_zero.value = multiply, wide, zero & 0xFF
+        # A command's beats push out what is left of the command before.
+        due: deque[list[int] | None] = deque([None] * RotaryUnit.latency)
+        for _ in range(int(random.integers(1, given["beats"] + 1)) + RotaryUnit.latency):
+            y, pairs = random_elements(random, lanes, 16), random_elements(random, lanes, 16)
+            r = random_elements(random, lanes, 8)
+            if not multiply and wide and random.random() < 0.5:
+                to_ties(random, y, pairs)
+            dut.y.value = pack(wide_layout, y.tolist())
+            dut.pairs.value = pack(wide_layout, pairs.tolist())
+            dut.r.value = pack(narrow_layout, r.tolist())
+            while random.random() < given["stall"]:
+                dut.en.value = 0
+                await RisingEdge(dut.clk)
+            dut.en.value = 1
+            await FallingEdge(dut.clk)
+            wanted = due.popleft()
+            if wanted is not None:
+                assert unpack(wide_layout, int(dut.o.value)) == wanted
+            if multiply:
+                due.append(times(y, r - zero, low, high, wide=wide).tolist())
+            else:
+                due.append(rotate(y, pairs, low, high, wide=wide).tolist())
+            await RisingEdge(dut.clk)

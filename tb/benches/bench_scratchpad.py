@@ -1,0 +1,138 @@
+"""Bench of the scratchpad: every port at once, at random, against an array of bytes.
+
+Parameters: ``config`` (fields that differ from the preset ``small``), ``readers``, ``writers``
+and ``cycles``.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from celosia.arch.config import Config
+from celosia.arch.presets import PRESETS
+from celosia.hdl.memory.scratchpad import written_bytes
+from celosia.hdl.ports import write_layout
+from celosia.tb.benches.common import pack, parameters, rng, start_clock
+
+
+@dataclass
+class _Port:
+    """A port with the request that it offers, if any, and what a reader waits for.
+
+    That of a ``late`` one waits a cycle as ``held`` before it goes to its bank.
+    """
+
+    name: str
+    write: bool
+    late: bool = False
+    addr: int | None = None
+    held: int | None = None
+    data: bytes = b""
+    due: deque[tuple[int, list[int | None]] | None] = field(default_factory=deque)
+    taken: int = 0
+
+
+def _offer(port: _Port, config: Config, random: np.random.Generator) -> None:
+    """Choose a request: often near the others, never across the end of a bank."""
+    spread = random.choice([4 * config.line_bytes, config.scratchpad_bytes])
+    base = int(random.integers(config.scratchpad_banks)) * config.bank_bytes
+    addr = (base + int(random.integers(spread))) % config.scratchpad_bytes
+    addr -= addr % config.scratchpad_align
+    if port.write:
+        room = config.bank_bytes - addr % config.bank_bytes
+        room = min(room, written_bytes(config, port.name))
+        port.data = random.bytes(int(random.integers(room + 1)))
+    port.addr = addr
+
+
+def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -> None:
+    kind = "write" if port.write else "read"
+    prefix = f"{kind}_{port.name}__request__"
+    getattr(dut, prefix + "valid").value = port.addr is not None
+    if port.addr is None:
+        return
+    if port.write:
+        padded = port.data + random.bytes(config.line_bytes - len(port.data))
+        payload = {"addr": port.addr, "count": len(port.data), "data": list(padded)}
+        getattr(dut, prefix + "payload").value = pack(write_layout(config), payload)
+    else:
+        getattr(dut, prefix + "payload").value = port.addr
+
+
+@cocotb.test()
+async def every_access_finds_its_bytes(dut: Any) -> None:
+    """Reads see earlier writes, the first port of a bank wins, answers come when they must."""
+    given, random = parameters(), rng()
+    config = PRESETS["small"].replace(**given["config"])
+    memory = bytearray(config.scratchpad_bytes)
+    due = [None] * config.sram_latency
+    ports = [_Port(name, False, due=deque(due)) for name in given["readers"]]
+    ports[0].late = config.registered
+    ports += [_Port(name, True) for name in given["writers"]]
+    await start_clock(dut)
+    for cycle in range(given["cycles"]):
+        busy = [0.3, 0.7, 1.0][cycle // 50 % 3]
+        for port in ports:
+            if port.addr is None and random.random() < busy:
+                _offer(port, config, random)
+            _drive(dut, port, config, random)
+        await FallingEdge(dut.clk)
+        occupied: set[tuple[bool, int]] = set()
+        written = []
+        for port in ports:
+            kind = "write" if port.write else "read"
+            asked = port.held if port.late else port.addr
+            place = (port.write, (asked or 0) // config.bank_bytes)
+            free = place not in occupied
+            if port.addr is not None:
+                ready = int(getattr(dut, f"{kind}_{port.name}__request__ready").value)
+                assert ready == free, f"cycle {cycle}: {port.name} ready {ready}, bank free {free}"
+            if asked is not None:
+                occupied.add(place)
+            taken = asked if free else None
+            if not port.write:
+                _check_answer(dut, port, cycle)
+                port.due.append(None)
+                if taken is not None:
+                    end = min(taken + config.line_bytes, (place[1] + 1) * config.bank_bytes)
+                    port.due[-1] = (taken, list(memory[taken:end]))
+            elif taken is not None:
+                written.append((taken, port.data))
+            if taken is not None:
+                port.taken += 1
+            if port.late:
+                port.held, port.addr = port.addr, None
+            elif taken is not None:
+                port.addr = None
+        for addr, content in written:
+            memory[addr : addr + len(content)] = content
+            for port in ports:
+                _forget(port, addr, len(content))
+        await RisingEdge(dut.clk)
+    assert all(port.taken for port in ports)
+
+
+def _forget(port: _Port, addr: int, count: int) -> None:
+    """Expect nothing of bytes that are written in the cycle in which they are read."""
+    if not port.write and port.due[-1] is not None:
+        start, content = port.due[-1]
+        known = [
+            None if addr <= start + place < addr + count else byte
+            for place, byte in enumerate(content)
+        ]
+        port.due[-1] = (start, known)
+
+
+def _check_answer(dut: Any, port: _Port, cycle: int) -> None:
+    expected = port.due.popleft()
+    valid = int(getattr(dut, f"read_{port.name}__valid").value)
+    assert valid == (expected is not None), f"cycle {cycle}: {port.name} valid {valid}"
+    if expected is not None:
+        addr, content = expected
+        got = int(getattr(dut, f"read_{port.name}__data").value).to_bytes(64, "little")
+        for place, (byte, found) in enumerate(zip(content, got, strict=False)):
+            assert byte in (None, found), f"cycle {cycle}: {port.name} read {addr + place:#x}"

@@ -1,0 +1,125 @@
+"""Bench of the softmax unit: random rows, masks and stalls against the golden model.
+
+Parameters: ``lanes`` and ``max_row`` of the unit, ``rows`` to run (default 90), and ``short``
+ones behind them (default 400), which fill the queues of rows and have a reciprocal each;
+``latency``, the unit's, without which no time is looked at.
+"""
+
+from itertools import pairwise
+
+import cocotb
+import numpy as np
+from cocotb.triggers import RisingEdge
+from cocotb.utils import get_sim_time
+
+from celosia.hdl.functions.row_divide import probability_layout
+from celosia.hdl.functions.row_maximum import score_layout
+from celosia.sim.softmax import softmax
+from celosia.tb.benches.common import (
+    PERIOD_NS,
+    StreamDriver,
+    StreamMonitor,
+    pack,
+    parameters,
+    rng,
+    start_clock,
+    unpack,
+)
+
+BLOCK = 30
+"""Rows of a block."""
+
+
+def row_beats(q, mask, lanes):
+    """Return a row's input payloads and the expected outputs, one per beat."""
+    count = -(-len(q) // lanes)
+    scores = np.zeros(count * lanes, dtype=np.int64)
+    scores[: len(q)] = q
+    keep = np.zeros(count * lanes, dtype=bool)
+    keep[: len(q)] = mask
+    p = softmax(scores, keep).reshape(count, lanes)
+    bits = (keep.reshape(count, lanes) << np.arange(lanes)).sum(axis=1).tolist()
+    payloads, expected = [], []
+    for beat, row in enumerate(scores.reshape(count, lanes).tolist()):
+        common = {"mask": bits[beat], "last": int(beat == count - 1)}
+        payloads.append(pack(score_layout(lanes), {"q": row} | common))
+        expected.append({"p": p[beat].tolist()} | common)
+    return payloads, expected
+
+
+def random_row(random, index, lanes, max_row):
+    """Return a row's scores and its mask: blocks of short rows follow blocks of long ones."""
+    if index // BLOCK % 2:
+        length = int(random.integers(1, min(3 * lanes, max_row) + 1))
+    else:
+        length = max_row if index % 4 == 0 else int(random.integers(1, max_row + 1))
+    span = int(random.choice([1, 8, 100, 800, 32768]))
+    q = random.integers(-span, span, length)
+    if index % 5 == 0:  # where none is larger than what stands for those that take no part
+        q = random.integers(0, span, length) // 200 - 32768
+    elif index % 3 == 0:
+        q = np.full(length, -span)
+        q[random.integers(length)] = span - 1
+    return q, random.random(length) < random.choice([0.0, 0.5, 1.0, 1.0])
+
+
+def short_row(random, longest):
+    """Return a row of few scores near each other, most of a single one or two, and its mask."""
+    length = min(longest, int(random.choice([1, 2, int(random.integers(1, longest + 1))])))
+    return random.integers(-6000, 1, length), np.ones(length, bool)
+
+
+@cocotb.test()
+async def test_rows(dut):
+    """Rows of every length, some without any column, some with one dominant score.
+
+    The output stands still for long before each block of rows, so that the queues are full of long
+    rows, or of short ones.
+    """
+    given, random = parameters(), rng()
+    lanes, max_row = given["lanes"], given["max_row"]
+    rows, short = given.get("rows", 90), given.get("short", 400)
+    payloads, expected, pauses = [], [], []
+    for index in range(rows + short):
+        if (index <= rows and index % BLOCK == 0) or index == rows:
+            pauses.append(len(payloads))
+        found = (
+            random_row(random, index, lanes, max_row)
+            if index < rows
+            else short_row(random, min(3 * lanes, max_row))
+        )
+        row = row_beats(*found, lanes)
+        payloads += row[0]
+        expected += row[1]
+    await start_clock(dut, rng())
+    stall = float(random.choice([0.0, 0.3]))
+    cocotb.start_soon(StreamDriver(dut, "i", random, stall=stall).send(payloads))
+    monitor = StreamMonitor(dut, "o", random, stall=stall)
+    for start, end in pairwise([*pauses, len(payloads)]):
+
+        def check(index, bits, start=start):
+            wanted = expected[start + index]
+            assert unpack(probability_layout(lanes), bits) == wanted, f"beat {start + index}"
+
+        for _ in range(100 + 3 * max_row // lanes):
+            await RisingEdge(dut.clk)
+        await monitor.receive(end - start, check)
+
+
+@cocotb.test()
+async def test_no_beat_waits(dut):
+    """Without stalls a beat comes in each cycle, of rows of one beat and of the longest ones."""
+    given, random = parameters(), rng()
+    lanes, latency = given["lanes"], given.get("latency")
+    await start_clock(dut, rng())
+    driver, monitor = StreamDriver(dut, "i", random), StreamMonitor(dut, "o", random)
+    for n in (1, given["max_row"]) if latency else ():
+        beats = -(-n // lanes)
+        row, expected = row_beats(random.integers(-500, 500, n), np.ones(n, bool), lanes)
+        count = 2 + 150 // beats
+        begin = get_sim_time("ns")
+        cocotb.start_soon(driver.send(row * count))
+        found = await monitor.receive(len(row) * count)
+        cycles = round((get_sim_time("ns") - begin) / PERIOD_NS)
+        assert [unpack(probability_layout(lanes), bits) for bits in found] == expected * count
+        assert cycles == latency + 2 * (beats - 1) + len(found), f"rows of {n}"

@@ -1,0 +1,42 @@
+"""Bench of cocotb itself: how many cycles per second one program of the accelerator takes.
+
+Parameters: ``config``, every field of the configuration, with ``trace``; ``steps``, instructions
+of the random program; ``runs``, how often it runs; ``report``, the file that receives ``cycles``
+and ``seconds`` as JSON.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.tb.benches.bench_accelerator import Host
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.benches.slow_memory import ExternalMemory
+from celosia.tb.verify.random_programs import random_program
+
+LATENCY = 8
+"""Cycles from a request to external memory to its first word, as in ``tb/machine/simulated.py``."""
+
+
+@cocotb.test()
+async def runs_are_timed(dut: Any) -> None:
+    """Each run ends without an error, and takes some cycles."""
+    given = parameters()
+    config = Config(**given["config"])
+    memory = ExternalMemory(dut, config, rng(), 0.0, LATENCY)
+    program = random_program(config, rng(), given["steps"])
+    await start_clock(dut)
+    host = Host(dut, config, memory)
+    memory.bytes[: len(program.image)] = np.frombuffer(program.image, np.uint8)
+    begin = time.perf_counter()
+    for _ in range(given["runs"]):
+        assert await host.run(program.words) == 0
+    seconds = time.perf_counter() - begin
+    assert host.cycles > given["runs"]
+    report = json.dumps({"cycles": host.cycles, "seconds": seconds})
+    Path(given["report"]).write_text(report, encoding="utf-8")

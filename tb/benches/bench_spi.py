@@ -1,0 +1,205 @@
+"""Benches of SPI: a host with a clock of its own, transfers of any length, some cut.
+
+Parameters of the peripheral's: ``transfers``, how many; ``stall`` of what is to be sent;
+``half_ns``, the least half period of the host's clock; ``wire_ns``, from a pad to the other end's;
+``setup_ns`` in which the host's input must be still before it is sampled.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge, Timer, ValueChange
+from cocotb.utils import get_sim_time
+
+from celosia.arch.link import ANSWER_HEADER, CRC_BYTES, Command, Status, answer, request
+from celosia.tb.benches.common import PERIOD_NS, StreamDriver, parameters, rng, start_clock
+
+
+class Host:
+    """A host in mode 0 whose edges come at any time, each half period as long as it likes.
+
+    All lines bring a level ``wire_ns`` later. What is sampled as the clock rises must not have
+    changed for ``setup_ns``.
+    """
+
+    def __init__(
+        self,
+        dut: Any,
+        random: np.random.Generator,
+        half_ns: int,
+        wire_ns: int = 0,
+        setup_ns: int = 0,
+    ):
+        self._dut, self._random, self._half = dut, random, half_ns
+        self._wire, self._setup = wire_ns, setup_ns
+        self._cipo, self._changed = 0, 0.0
+        dut.cs_n.value, dut.sck.value, dut.copi.value = 1, 0, 0
+        cocotb.start_soon(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await ValueChange(self._dut.cipo)
+            cocotb.start_soon(self._change(int(self._dut.cipo.value)))
+
+    async def _change(self, level: int) -> None:
+        if self._wire:
+            await Timer(self._wire, "ns")
+        self._cipo, self._changed = level, get_sim_time("ns")
+
+    def _drive(self, name: str, level: int) -> None:
+        async def later() -> None:
+            if self._wire:
+                await Timer(self._wire, "ns")
+            getattr(self._dut, name).value = level
+
+        cocotb.start_soon(later())
+
+    def _sample(self) -> int:
+        assert get_sim_time("ns") - self._changed >= self._setup, "the input changes too late"
+        return self._cipo
+
+    async def _pause(self) -> None:
+        longer = int(self._random.integers(self._half)) if self._random.random() < 0.2 else 0
+        await Timer(self._half + longer, "ns")
+
+    async def transfer(self, bits: list[int]) -> list[int]:
+        """Select the peripheral, send bits, and return the ones that came meanwhile."""
+        self._drive("cs_n", 0)
+        found = []
+        for bit in bits:
+            self._drive("sck", 0)
+            self._drive("copi", bit)
+            await self._pause()
+            self._drive("sck", 1)
+            found.append(self._sample())
+            await self._pause()
+        if self._random.random() < 0.7:
+            self._drive("sck", 0)
+            await self._pause()
+        self._drive("cs_n", 1)
+        await self._pause()
+        self._drive("sck", 0)
+        # On a line that others use, too, the clock goes on.
+        for level in (1, 0) * int(self._random.integers(3)):
+            await self._pause()
+            self._drive("sck", level)
+        await self._pause()
+        return found
+
+
+class Received:
+    """Notes what the peripheral brings: bytes, and None where one was cut."""
+
+    def __init__(self, dut: Any):
+        self.bytes: list[int | None] = []
+        self._dut = dut
+        cocotb.start_soon(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await FallingEdge(self._dut.clk)
+            if int(self._dut.o__valid.value):
+                payload = int(self._dut.o__payload.value)
+                self.bytes.append(None if payload >> 8 else payload)
+
+
+@cocotb.test()
+async def bytes_pass_both_ways(dut: Any) -> None:
+    """Every whole byte is brought, and what is sent is each byte of the stream, or filling."""
+    given, random = parameters(), rng()
+    await start_clock(dut)
+    host = Host(dut, random, given["half_ns"], given["wire_ns"], given["setup_ns"])
+    await Timer(int(random.integers(4 * PERIOD_NS)) + 10 * PERIOD_NS, "ns")
+    await RisingEdge(dut.clk)
+    # The upper bit tells a byte from filling.
+    data = (0x80 | random.integers(0, 128, 8 * given["transfers"])).tolist()
+    cocotb.start_soon(StreamDriver(dut, "i", random, given["stall"]).send(data))
+    received = Received(dut)
+    wanted: list[int | None] = []
+    sent: list[int] = []
+    fillings = lost = 0
+    for _ in range(given["transfers"]):
+        bytes_in = random.integers(0, 256, int(random.integers(1, 5))).tolist()
+        bits = [byte >> place & 1 for byte in bytes_in for place in reversed(range(8))]
+        cut = int(random.integers(1, 8)) if random.random() < 0.3 else 0
+        bits = bits[: len(bits) - cut]
+        found = await host.transfer(bits)
+        wanted += bytes_in[: len(bits) // 8] + [None] * bool(cut)
+        for place in range(0, len(found), 8):
+            part = found[place : place + 8]
+            if not part[0]:
+                assert not any(part)
+                fillings += 1
+                continue
+            expected = data[len(sent)]
+            assert part == [expected >> bit & 1 for bit in range(7, -1, -1)][: len(part)]
+            lost += len(part) < 8
+            sent.append(expected)
+    await Timer(10 * PERIOD_NS, "ns")
+    assert received.bytes == wanted
+    assert None in wanted
+    assert len(sent) > given["transfers"] // 2
+    assert lost > 0
+    assert given["stall"] == 0 or fillings > 0
+
+
+async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
+    """Send a request and return its answer, of which the header tells the length.
+
+    Where none is there soon, the host is quiet for so long, for a request that was not whole.
+    """
+    await host.transfer(_bits(frame))
+    found = b""
+    for wait in (0, 0, 0, 0, quiet_ns, 0, 0):
+        await Timer(wait + 1, "ns")
+        found = _bytes(await host.transfer(_bits(bytes(1)))).lstrip(b"\0")
+        if found:
+            break
+    # The rest in one transfer: no filling may come in between.
+    found += _bytes(await host.transfer(_bits(bytes(ANSWER_HEADER))))
+    length = int.from_bytes(found[-2:], "little")
+    return found + _bytes(await host.transfer(_bits(bytes(length + CRC_BYTES))))
+
+
+def _bits(data: bytes) -> list[int]:
+    return np.unpackbits(np.frombuffer(data, np.uint8)).tolist()
+
+
+def _bytes(bits: list[int]) -> bytes:
+    return np.packbits(np.array(bits, np.uint8)).tobytes()
+
+
+@cocotb.test()
+async def a_link_answers(dut: Any) -> None:
+    """A link with memory behind SPI answers requests, and says which were not whole.
+
+    Parameters: ``identity``, the words of HELLO's answer; ``timeout`` of the link; ``half_ns``.
+    """
+    given, random = parameters(), rng()
+    await start_clock(dut)
+    host = Host(dut, random, given["half_ns"], given["wire_ns"], given["setup_ns"])
+    await Timer(20 * PERIOD_NS, "ns")
+    words = b"".join(word.to_bytes(4, "little") for word in given["identity"])
+    data = random.bytes(20)
+    write = request(Command.WRITE_MEMORY, 2, len(data), 3, data)
+    damaged = bytearray(write)
+    damaged[20] ^= 4
+    read = request(Command.READ_MEMORY, 3, len(data), 3)
+    cases = (
+        (request(Command.HELLO, 1, len(words), 0), (Status.OK, 1, words)),
+        (write, (Status.OK, 2)),
+        (read, (Status.OK, 3, data)),
+        (bytes(damaged), None),
+        (read, (Status.OK, 3, data)),
+    )
+    for frame, wanted in cases:
+        found = await ask(host, frame, given["timeout"] * PERIOD_NS * 2)
+        if wanted is None:
+            assert found[1] == Status.CORRUPT
+        else:
+            assert found == answer(*wanted)
+    # A host that dies within a byte; the next one's request is part of what it left.
+    await host.transfer(_bits(request(Command.WRITE_MEMORY, 4, 8, 3, bytes(8)))[:100])
+    assert (await ask(host, read, given["timeout"] * PERIOD_NS * 2))[1] == Status.CORRUPT
+    assert await ask(host, read, 0) == answer(Status.OK, 3, data)

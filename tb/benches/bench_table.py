@@ -1,0 +1,61 @@
+"""Bench of the activation tables: loads every slot, then looks up with pauses.
+
+Parameters: ``lanes`` and ``slots`` of the unit.
+"""
+
+import cocotb
+import numpy as np
+from amaranth.hdl import signed
+from amaranth.lib import data
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from celosia.arch.functions import FUNCTIONS, int8_table
+from celosia.sim.table import lookup
+from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+
+
+@cocotb.test()
+async def test_tables(dut):
+    """Every lane reads the entry of its own index, of the slot asked for."""
+    given, random = parameters(), rng()
+    lanes, slots = given["lanes"], given["slots"]
+    layout = data.ArrayLayout(signed(8), lanes)
+    names = list(FUNCTIONS)
+    tables = [int8_table(FUNCTIONS[names[s % len(names)]], 0.04, s, 0.03, -s) for s in range(slots)]
+    await start_clock(dut)
+
+    def rest() -> None:
+        """Write nothing, anywhere."""
+        dut.write__en.value = 0
+        dut.write__slot.value = int(random.integers(slots))
+        dut.write__index.value = int(random.integers(256))
+        dut.write__value.value = int(random.integers(256))
+
+    for slot in range(slots):
+        for entry in random.permutation(256).tolist():
+            while random.random() < 0.2:
+                rest()
+                await RisingEdge(dut.clk)
+            dut.write__en.value = 1
+            dut.write__slot.value = slot
+            dut.write__index.value = entry
+            dut.write__value.value = int(tables[slot][entry]) & 0xFF
+            await RisingEdge(dut.clk)
+    asked = wanted = None
+    for step in range(512):
+        rest()
+        x = random.integers(-128, 128, lanes) if step >= 256 else np.full(lanes, step - 128)
+        slot, en = int(random.integers(slots)), random.random() < 0.8
+        dut.en.value = int(en)
+        dut.slot.value = slot
+        dut.index.value = pack(layout, x.tolist())
+        await RisingEdge(dut.clk)
+        if en:
+            asked, wanted = lookup(tables[slot], x).tolist(), asked
+        if wanted is not None:
+            await FallingEdge(dut.clk)
+            assert unpack(layout, int(dut.value.value)) == wanted
+            # A result stays through an odd number of cycles as well as through an even one.
+            dut.en.value = 0
+            for _ in range(int(random.integers(1, 3))):
+                await RisingEdge(dut.clk)

@@ -1,0 +1,207 @@
+"""Benches of the serial line: golden model, other clocks, and a package that is not ours.
+
+Parameters: ``divisor``, and ``count`` of bytes. The component has the line ``rx`` and the flow
+``o``, or the stream ``i`` and the line ``tx``.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge, Timer
+from cocotbext.uart import UartSink
+
+from celosia.hdl.link.uart import tolerance
+from celosia.sim.uart import line_bytes, line_levels
+from celosia.tb.benches.common import PERIOD_NS, StreamDriver, parameters, rng, start_clock
+
+GLITCH = 0.2
+"""Chance that a bit has a wrong level for one cycle, away from its edges."""
+
+
+class _Received:
+    """Notes what the receiver brings."""
+
+    def __init__(self, dut: Any):
+        self.bytes: list[tuple[int, bool]] = []
+        self._dut = dut
+        cocotb.start_soon(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await FallingEdge(self._dut.clk)
+            if int(self._dut.o__valid.value):
+                payload = int(self._dut.o__payload.value)
+                self.bytes.append((payload & 255, bool(payload >> 8)))
+
+
+async def _drive(dut: Any, levels: Any) -> None:
+    for level in levels.tolist():
+        dut.rx.value = level
+        await RisingEdge(dut.clk)
+
+
+def _baud(divisor: float) -> int:
+    return round(1e9 / (PERIOD_NS * divisor))
+
+
+@cocotb.test()
+async def bytes_are_received(dut: Any) -> None:
+    """Bytes with gaps, short disturbances and broken stop bits are the golden model's."""
+    given, random = parameters(), rng()
+    divisor = given["divisor"]
+    dut.rx.value = 1
+    await start_clock(dut)
+    dut.rx.value = 1
+    for _ in range(20):
+        await RisingEdge(dut.clk)
+    received = _Received(dut)
+    wanted = []
+    for _ in range(given["count"]):
+        byte = int(random.integers(256))
+        levels = line_levels(bytes([byte]), divisor)
+        broken = random.random() < 0.2
+        if broken:
+            levels[-divisor:] = 0
+        gap = int(random.integers(3 * divisor)) if random.random() < 0.5 else 0
+        after = np.ones(gap + divisor * broken, np.uint8)
+        clean = np.concatenate([levels, after])
+        (found,) = line_bytes(clean, divisor)
+        assert found == (byte, broken)
+        wanted.append(found)
+        disturbed = clean.copy()
+        if divisor >= 8:
+            for bit in range(10):
+                if random.random() < GLITCH:
+                    disturbed[bit * divisor + int(random.integers(2, divisor - 2))] ^= 1
+        if gap > 3:
+            disturbed[len(levels) + divisor * broken + gap // 2] ^= 1
+        await _drive(dut, disturbed)
+    for _ in range(2 * divisor):
+        await RisingEdge(dut.clk)
+    assert received.bytes == wanted
+
+
+async def _send(line: Any, data: bytes, bit: float) -> None:
+    """Send bytes without a pause, with bits of ``bit`` picoseconds, each edge at its own time.
+
+    A byte is a start bit 0, eight bits from the least significant on, and a stop bit 1.
+    """
+    begin, now = 0.0, 0
+    for byte in data:
+        for level in (0, *(byte >> place & 1 for place in range(8)), 1):
+            line.value = level
+            begin += bit
+            await Timer(round(begin) - now, "ps")
+            now = round(begin)
+
+
+@cocotb.test()
+async def bytes_of_another_clock_are_received(dut: Any) -> None:
+    """A sender whose clock differs by almost as much as it may is understood, in any phase."""
+    given, random = parameters(), rng()
+    divisor = given["divisor"]
+    period = 1000 * PERIOD_NS * divisor
+    dut.rx.value = 1
+    await start_clock(dut)
+    dut.rx.value = 1
+    await Timer(20 * PERIOD_NS, "ns")
+    received = _Received(dut)
+    most = tolerance(divisor) - 1e-4
+    for error in (-most, -1e-4, 0.0, 1e-4, most):
+        data = random.integers(0, 256, given["count"], np.uint8).tobytes()
+        received.bytes.clear()
+        await Timer(int(random.integers(1, 1000 * PERIOD_NS)), "ps")
+        await _send(dut.rx, data, period * (1 + error))
+        await Timer(20 * divisor * PERIOD_NS, "ns")
+        assert received.bytes == [(byte, False) for byte in data], f"clock error {error}"
+
+
+@cocotb.test()
+async def short_start_bits_and_breaks_bring_no_bytes(dut: Any) -> None:
+    """A start bit that is over by its middle is none; a line that stays 0 is one broken byte."""
+    given, random = parameters(), rng()
+    divisor = given["divisor"]
+    await start_clock(dut)
+    dut.rx.value = 1
+    for _ in range(20):
+        await RisingEdge(dut.clk)
+    received = _Received(dut)
+    for short in range(1, divisor // 2):
+        # A bit later the next one begins, which is a byte's own.
+        byte = int(random.integers(256))
+        levels = [np.zeros(short, np.uint8), np.ones(divisor, np.uint8)]
+        await _drive(dut, np.concatenate([*levels, line_levels(bytes([byte]), divisor)]))
+        await _drive(dut, np.ones(2 * divisor, np.uint8))
+        assert received.bytes == [(byte, False)], f"{short} cycles"
+        received.bytes.clear()
+    for bits in (10, 11, 25, 40):
+        await _drive(dut, np.zeros(bits * divisor, np.uint8))
+        await _drive(dut, np.ones(divisor, np.uint8))
+        await _drive(dut, line_levels(b"\x53", divisor))
+        await _drive(dut, np.ones(2 * divisor, np.uint8))
+        assert received.bytes == [(0, True), (0x53, False)], f"a break of {bits} bits"
+        received.bytes.clear()
+
+
+async def _heard(line: Any, bit: float, count: int) -> list[int]:
+    """Return bytes as a receiver with a clock of its own hears them, bits of ``bit`` picoseconds.
+
+    It looks at the middle of each bit, counted from the falling edge of the start bit.
+    """
+    found = []
+    for _ in range(count):
+        await FallingEdge(line)
+        levels, now = [], 0
+        for place in range(10):
+            then = round((place + 0.5) * bit)
+            await Timer(then - now, "ps")
+            now = then
+            levels.append(int(line.value))
+        assert (levels[0], levels[9]) == (0, 1)
+        found.append(sum(level << place for place, level in enumerate(levels[1:9])))
+    return found
+
+
+@cocotb.test()
+async def bytes_are_heard_by_another_clock(dut: Any) -> None:
+    """Bits are as long as the divisor says: receivers that are 4.5 % fast or slow hear them."""
+    given, random = parameters(), rng()
+    await start_clock(dut)
+    for error in (-0.045, 0.0, 0.045):
+        data = random.integers(0, 256, given["count"], np.uint8).tobytes()
+        bit = 1000 * PERIOD_NS * given["divisor"] * (1 + error)
+        hearing = cocotb.start_soon(_heard(dut.tx, bit, len(data)))
+        await StreamDriver(dut, "i", random, 0.5).send(data)
+        assert bytes(await hearing) == data, f"clock error {error}"
+
+
+@cocotb.test()
+async def bytes_are_sent(dut: Any) -> None:
+    """The line is the golden model's, cycle by cycle, and a package that is not ours reads it."""
+    given, random = parameters(), rng()
+    divisor = given["divisor"]
+    await start_clock(dut)
+    sink = UartSink(dut.tx, baud=_baud(divisor))
+    data = random.integers(0, 256, given["count"], np.uint8).tobytes()
+    line = []
+
+    async def watch() -> None:
+        while True:
+            await FallingEdge(dut.clk)
+            line.append(int(dut.tx.value))
+
+    cocotb.start_soon(watch())
+    half = len(data) // 2
+    await StreamDriver(dut, "i", random).send(data[:half])
+    sent = len(line)
+    await StreamDriver(dut, "i", random, 0.99).send(data[half:])
+    for _ in range(12 * divisor):
+        await RisingEdge(dut.clk)
+    assert line_bytes(np.array(line, np.uint8), divisor) == [(byte, False) for byte in data]
+    assert sink.read_nowait() == data
+    # Bytes that wait follow one another at once.
+    begin = line.index(0)
+    together = line_levels(data[: half - 1], divisor).tolist()
+    assert line[begin : begin + len(together)] == together
+    assert sent <= begin + 10 * divisor * (half - 1) + 2

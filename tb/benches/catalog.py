@@ -1,0 +1,55 @@
+"""The cocotb benches by unit, each with what it needs for a configuration."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from amaranth.lib.wiring import Component
+
+from celosia.arch.config import Config
+from celosia.arch.tables import read_table
+from celosia.generators.verilog.units import make_unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """A unit's bench: the component's name in ``units`` and the bench's parameters."""
+
+    name: str
+    module: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of a fixed value."""
+    tests: Sequence[str] | None = None
+    """The module's tests that are the unit's; all without."""
+    mutants: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of another value where the bench looks for mutants."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the configuration, by the parameters that have their values."""
+    unit: Mapping[str, str] = field(default_factory=dict)
+    """Attributes of the component, by the parameters that have their values."""
+    inner: Sequence[str] = ()
+    """Submodules, by their paths, that are units with a bench of their own, and no mutants here."""
+    fields: str = ""
+    """The configuration whose fields are the parameter ``config``: ``config``, ``tree`` for its
+    array as a tree, ``unit`` for that of the component; without it there is no such parameter."""
+
+    def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
+        """Return the unit and its bench's parameters."""
+        component = make_unit(self.name, config)
+        values = {name: getattr(config, of) for name, of in self.config.items()}
+        values |= {name: getattr(component, of) for name, of in self.unit.items()}
+        if self.fields:
+            values["config"] = (
+                component.config.fields() if self.fields == "unit" else config.fields()
+            )
+        if self.fields == "tree":
+            values["config"]["array"] = "tree"
+        return component, {**self.given, **values}
+
+
+BENCHES = {
+    name: Bench(name=name, **values)
+    for name, values in read_table(Path(__file__).with_suffix(".toml")).items()
+}
+"""Every bench that ``celosia test`` can run."""

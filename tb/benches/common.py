@@ -1,0 +1,184 @@
+"""Common parts of cocotb benches: parameters, random numbers, a clock, and streams.
+
+Everything here drives signals just after a rising edge of ``clk`` and samples them at the falling
+edge, where they are settled under every simulator; what is sampled is what the next rising edge
+sees. Benches that drive or sample by themselves do the same.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import cocotb
+import numpy as np
+from amaranth.hdl import Shape, ShapeLike
+from amaranth.lib import data
+from cocotb.clock import Clock
+from cocotb.triggers import FallingEdge, RisingEdge
+
+PERIOD_NS = 10
+
+_DISTURBED = 40  # cycles of random inputs
+
+
+def parameters() -> dict[str, Any]:
+    """Return the parameters that were given to ``celosia.tb.benches.simulate.simulate``."""
+    return dict(json.loads(os.environ.get("CELOSIA_PARAMETERS", "{}")))
+
+
+def rng() -> np.random.Generator:
+    """Return a random generator that starts from the printed seed."""
+    return np.random.default_rng(int(os.environ.get("CELOSIA_SEED", "0")))
+
+
+async def start_clock(
+    dut: Any, disturbed: np.random.Generator | None = None, *, still: Iterable[str] = ()
+) -> None:
+    """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
+
+    Every input is 0 from here on until it is driven. With ``disturbed`` inputs are random before
+    the reset, of which a unit with a reset must show nothing after it; those of the names in
+    ``still``, which would write a memory, are 0 then, too. Where coverage is measured none is
+    random: what noise reaches tells nothing of the bench.
+    """
+    names = json.loads(os.environ.get("CELOSIA_INPUTS", "[]"))
+    has_reset = hasattr(dut, "rst")
+    cocotb.start_soon(Clock(dut.clk, PERIOD_NS, unit="ns").start(start_high=False))
+    if has_reset and disturbed is not None and "CELOSIA_COVERAGE" not in os.environ:
+        dut.rst.value = 0
+        for _ in range(_DISTURBED):
+            for name in names:
+                port = getattr(dut, name)
+                port.value = 0 if name in still else noise(disturbed, port)
+            await RisingEdge(dut.clk)
+    for name in names:
+        getattr(dut, name).value = 0
+    if has_reset:
+        dut.rst.value = 1
+    for _ in range(2):
+        await RisingEdge(dut.clk)
+    if has_reset:
+        dut.rst.value = 0
+    await RisingEdge(dut.clk)
+
+
+def noise(rng: np.random.Generator, port: Any) -> int:
+    """Return random bits for a port."""
+    bits = int.from_bytes(rng.bytes(len(port) // 8 + 1), "little")
+    return bits & ((1 << len(port)) - 1)
+
+
+def pack(shape: ShapeLike, value: Any) -> int:
+    """Return the bits of a value of an Amaranth shape, as an unsigned integer.
+
+    ``value`` is an integer, or what the layout's ``const`` takes (dictionaries and lists).
+    """
+    if isinstance(shape, data.Layout):
+        return int(shape.const(value).as_bits())
+    return int(value) & ((1 << Shape.cast(shape).width) - 1)
+
+
+def unpack(shape: ShapeLike, bits: int) -> Any:
+    """Return the value whose bits are given: an integer, a list, or a dictionary by field."""
+    if isinstance(shape, data.StructLayout):
+        return {name: _field(field, bits) for name, field in shape}
+    if isinstance(shape, data.ArrayLayout):
+        return [_field(field, bits) for _, field in shape]
+    width, is_signed = Shape.cast(shape).width, Shape.cast(shape).signed
+    value = bits & ((1 << width) - 1)
+    return value - (1 << width) if is_signed and value >> (width - 1) else value
+
+
+def _field(field: data.Field, bits: int) -> Any:
+    return unpack(field.shape, bits >> field.offset & ((1 << field.width) - 1))
+
+
+class StreamDriver:
+    """The producer of a stream port ``name`` of the component.
+
+    Each payload waits, with probability ``stall`` in each cycle, before it is offered; once
+    offered it stays until taken. While none is offered the port's payload is random, but for where
+    coverage is measured. A payload wider than the port loses its upper bits, so that
+    negative numbers may be given.
+    """
+
+    def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):
+        self._dut = dut
+        self._rng = rng
+        self._stall = stall
+        self._valid = getattr(dut, f"{name}__valid")
+        self._ready = getattr(dut, f"{name}__ready", None)
+        self._payload = getattr(dut, f"{name}__payload", None)
+        self._valid.value = 0
+        self._noise = self._payload is not None and "CELOSIA_COVERAGE" not in os.environ
+
+    async def send(self, payloads: Iterable[int]) -> None:
+        """Send payloads in order; return just after the rising edge that took the last."""
+        for payload in payloads:
+            while self._stall and self._rng.random() < self._stall:
+                await RisingEdge(self._dut.clk)
+            if self._payload is not None:
+                self._payload.value = int(payload) & ((1 << len(self._payload)) - 1)
+            self._valid.value = 1
+            taken = False
+            while not taken:
+                await FallingEdge(self._dut.clk)
+                taken = self._ready is None or int(self._ready.value) == 1
+                await RisingEdge(self._dut.clk)
+            self._valid.value = 0
+            if self._noise:
+                self._payload.value = noise(self._rng, self._payload)
+
+
+class StreamMonitor:
+    """The consumer of a stream port ``name`` of the component.
+
+    In each cycle ``ready`` is 0 with probability ``stall``. Raises :class:`AssertionError` where
+    the component withdraws or changes a payload that it had offered and that was not taken.
+    """
+
+    def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):
+        self._dut = dut
+        self._name = name
+        self._rng = rng
+        self._stall = stall
+        self._valid = getattr(dut, f"{name}__valid")
+        self._ready = getattr(dut, f"{name}__ready", None)
+        self._payload = getattr(dut, f"{name}__payload", None)
+        self._offered: int | None = None
+        if self._ready is not None:
+            self._ready.value = 0
+
+    async def receive(
+        self, count: int, check: Callable[[int, int], None] | None = None
+    ) -> list[int]:
+        """Return the next ``count`` payloads, just after the rising edge that took the last.
+
+        ``check(index, payload)`` looks at each as it comes, so that a bench fails at the first
+        that is wrong.
+        """
+        payloads: list[int] = []
+        while len(payloads) < count:
+            ready = self._ready is None or not self._stall or self._rng.random() >= self._stall
+            if self._ready is not None:
+                self._ready.value = int(ready)
+            await FallingEdge(self._dut.clk)
+            valid = int(self._valid.value) == 1
+            payload = int(self._payload.value) if valid and self._payload is not None else 0
+            if self._ready is not None:
+                self._check_stable(valid, payload)
+                self._offered = payload if valid and not ready else None
+            if valid and ready:
+                if check is not None:
+                    check(len(payloads), payload)
+                payloads.append(payload)
+            await RisingEdge(self._dut.clk)
+        if self._ready is not None:
+            self._ready.value = 0
+        return payloads
+
+    def _check_stable(self, valid: bool, payload: int) -> None:
+        if self._offered is not None:
+            assert valid, f"{self._name} withdrew a payload before it was taken"
+            assert payload == self._offered, f"{self._name} changed a payload before it was taken"

@@ -1,0 +1,105 @@
+"""Random commands of the load and store engines, and the words that they move."""
+
+from collections import deque
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.isa import Opcode
+from celosia.hdl.memory.address import burst_words
+
+DRAM_BYTES = 1 << 16
+"""Bytes of the external memory that rows lie in."""
+SHAPES = (1, 3), (1, 25), (1, 300), (3, 9), (12, 4), (500, 1)
+"""Words of a row at most, and rows at most, of random commands."""
+MOST = (2000, 1), (1, 1100)
+"""Words of a row, if a bank has room for them, and rows of the last commands."""
+SIZES = 10
+"""Bits of the sizes of which each has a command: powers of two, in bytes and in words and one."""
+NEAR = 4
+"""Words by which the end of every second command's first row may be away from a boundary."""
+
+
+def random_command(
+    config: Config,
+    random: np.random.Generator,
+    opcode: Opcode,
+    shape: tuple[int, int] | None = None,
+) -> dict[str, int]:
+    """Return the fields of a command whose rows lie in the memories and in one bank each.
+
+    ``shape`` are its rows, and the bytes of each; both are random without.
+    """
+    word = config.mem_bytes
+    if shape is None:
+        words, rows = random.choice(SHAPES)
+        longest = min(config.bank_bytes, int(words) * word)
+        m = int(random.integers(1, rows + 1))
+        row_bytes = int(random.integers(max(1, longest // 2), longest + 1))
+    else:
+        m, row_bytes = shape
+    bank = int(random.integers(config.scratchpad_banks)) * config.bank_bytes
+    room = config.bank_bytes - row_bytes
+    sp_stride = int(random.integers(-min(room // m, 99), min(room // m, 99) + 1))
+    low = max(0, -sp_stride * (m - 1))
+    high = room - max(0, sp_stride * (m - 1))
+    span = DRAM_BYTES - row_bytes - word
+    words = min(span // (m * word), 40 + row_bytes // word)
+    stride = int(random.integers(-words, words + 1)) * word
+    base = max(0, -stride * (m - 1)) + word - 1
+    top = span - max(0, stride * (m - 1))
+    addr = int(random.integers(base, max(base, top) + 1)) // word * word
+    if random.random() < 0.5:
+        boundary = burst_words(config) * word
+        away = (addr + row_bytes + boundary // 2) % boundary - boundary // 2
+        near = addr - away // word * word + int(random.integers(-NEAR, NEAR + 1)) * word
+        addr = near if base <= near <= top else addr
+    return {
+        "opcode": int(opcode),
+        "push": int(random.integers(16)),
+        "dram_addr": addr,
+        "dram_stride": stride,
+        "sp_addr": bank + int(random.integers(low, high + 1)),
+        "sp_stride": sp_stride,
+        "m": m,
+        "row_bytes": row_bytes,
+    }
+
+
+def fixed_shapes(config: Config) -> list[tuple[int, int]]:
+    """Return rows and bytes of each of the commands whose sizes are not random."""
+    word, room = config.mem_bytes, config.bank_bytes
+    sizes = [1 << bit for bit in range(SIZES)]
+    sizes += [(size + 1) * word for size in sizes]
+    shapes = [(1, size) for size in sizes] + [(rows, words * word) for words, rows in MOST]
+    return [(rows, min(size, room)) for rows, size in shapes]
+
+
+def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
+    """Return the external and the scratchpad address of every row that a command moves."""
+    return [
+        (
+            command["dram_addr"] + row * command["dram_stride"],
+            command["sp_addr"] + row * command["sp_stride"],
+        )
+        for row in range(command["m"])
+    ]
+
+
+def expected_moves(
+    commands: list[dict[str, int]], config: Config, source: bytes, *, load: bool
+) -> tuple[deque[tuple[int, bytes]], list[int]]:
+    """Return every word that commands move, and how many there are up to each command's end.
+
+    A word has its address where it is written, and its bytes.
+    """
+    moves: deque[tuple[int, bytes]] = deque()
+    ends = []
+    for command in commands:
+        for outside, inside in moved_rows(command):
+            row_from, row_to = (outside, inside) if load else (inside, outside)
+            for first in range(0, command["row_bytes"], config.mem_bytes):
+                end = min(command["row_bytes"], first + config.mem_bytes)
+                moves.append((row_to + first, source[row_from + first : row_from + end]))
+        ends.append(len(moves))
+    return moves, ends

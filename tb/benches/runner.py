@@ -1,0 +1,56 @@
+"""One cocotb build or run in a process: ``python -m celosia.tb.benches.runner JOB.json``.
+
+The job's ``action`` is ``build`` or ``test``; ``arguments`` go to the cocotb runner, ``make`` are
+options of make for Verilator's C++.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from cocotb_tools.check_results import get_results
+from cocotb_tools.config import libs_dir
+from cocotb_tools.runner import Verilator, get_runner
+
+
+class PortsOnly(Verilator):
+    """cocotb's runner for Verilator, but what a control file does not name is not kept public.
+
+    All else Verilator may optimize away, and writes no description of: a build takes half the
+    time. The program has no path of cocotb's libraries in it, as another checkout's may run it.
+    ``options`` are those of make.
+    """
+
+    def __init__(self, options: list[str]):
+        super().__init__()
+        self._options = options
+
+    def _build_command(self):
+        verilator, make = super()._build_command()
+        verilator.remove("--public-flat-rw")
+        verilator = [word.replace(f"-Wl,-rpath,{libs_dir} ", "") for word in verilator]
+        return [verilator, [*make, *self._options]]
+
+    def _set_env_test(self):
+        super()._set_env_test()
+        folders = [str(libs_dir), self.env.get("LD_LIBRARY_PATH", "")]
+        self.env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, folders))
+
+
+def main(path: Path) -> int:
+    """Do a job and return the process's exit code: 0 where it went well."""
+    job = json.loads(path.read_text(encoding="utf-8"))
+    simulator = job["simulator"]
+    runner = PortsOnly(job["make"]) if simulator == "verilator" else get_runner(simulator)
+    if job["action"] == "build":
+        runner.build(**job["arguments"])
+        return 0
+    count, failed = get_results(runner.test(**job["arguments"]))
+    if not count:
+        print(f"{job['arguments']['test_module']} has no test of that name")
+    return 0 if count and not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,196 @@
+"""Runs a cocotb bench on a component's Verilog under Verilator or Icarus."""
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from amaranth.hdl import Value
+from amaranth.lib.wiring import Component, In
+
+from celosia.arch.support.cache import ROOT, cached, digest, run_folder
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.benches.common import PERIOD_NS
+from celosia.tb.machine.toolchain import (
+    COMPILER_OPTIONS,
+    COVERAGE_OPTIONS,
+    Runtime,
+    check_simulator,
+    environment,
+    run,
+    simulator_version,
+    without_comments,
+)
+
+_REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
+"""The files whose assertions tell their values; with ``*.py`` in the environment, all of them."""
+
+_TIMESCALE = ("1ns", "1ps")
+_BUILD_ARGS = {
+    # Warnings are looked at by the lint test; a bench only has to run.
+    "verilator": ["-Wno-fatal", "-Wno-lint", "-Wno-style", "-O3", "--x-initial", "fast"],
+    "icarus": [],
+}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A bench that passed: its tests, and their clock cycles together."""
+
+    tests: int
+    cycles: int
+
+
+def simulate(
+    component: Component,
+    *,
+    bench: str,
+    simulator: str,
+    seed: int,
+    parameters: Mapping[str, Any] | None = None,
+    testcase: str | Sequence[str] | None = None,
+    waves: Path | None = None,
+    timeout: float = 300.0,
+    verilog: str | None = None,
+    mutants: Path | None = None,
+    coverage: Path | None = None,
+) -> Ran:
+    """Run every cocotb test of a bench module, or those of ``testcase``, on a component.
+
+    ``simulator`` is ``verilator`` or ``icarus``; ``parameters`` (anything that JSON carries) are
+    what ``celosia.tb.benches.common.parameters`` returns in the bench, ``seed`` is what
+    ``celosia.tb.benches.common.rng`` starts from and is printed. ``waves`` names a file that
+    receives the waveforms (VCD from Verilator, FST from Icarus). ``timeout`` is in seconds, for the
+    build and for the run each. ``verilog`` runs in the place of the component's own: modules of the
+    same ports, ``top`` the uppermost. ``mutants`` is the folder of a job of
+    :mod:`celosia.tb.verify.mutation.forks`, of a netlist that has mutations. ``coverage`` names a
+    file that receives Verilator's points of lines and toggles. Builds are kept, by the hash of the
+    Verilog. Return how many tests ran, and how long.
+
+    Raises :class:`RunError` with the log's end where a test fails, and :class:`InputError` where
+    the simulator is unknown or missing.
+    """
+    check_simulator(simulator)
+    verilog = to_verilog(component, "top") if verilog is None else verilog
+    print(f"{bench} {simulator} seed {seed}", flush=True)
+    build = _build(verilog, simulator, waves is not None, coverage is not None, timeout)
+    folder = run_folder(bench.rpartition(".")[2])
+    arguments = {
+        "test_module": bench if mutants is None else ["celosia.tb.verify.mutation.forks", bench],
+        "hdl_toplevel": "top",
+        "hdl_toplevel_lang": "verilog",
+        "build_dir": str(build),
+        "test_dir": str(folder),
+        "results_xml": str(folder / "results.xml"),
+        "seed": seed,
+        "waves": waves is not None,
+        "timescale": _TIMESCALE,
+    }
+    if testcase is not None:
+        arguments["testcase"] = testcase
+    if waves is not None and simulator == "icarus":
+        arguments["plusargs"] = [f"+dumpfile_path={folder / 'dump.fst'}"]
+    what = f"Bench {bench} under {simulator} with seed {seed}"
+    extra = {
+        # pytest's rewriting of every module takes half of a short bench's time.
+        _REWRITTEN: os.environ.get(_REWRITTEN, ""),
+        "CELOSIA_SEED": str(seed),
+        "CELOSIA_PARAMETERS": json.dumps(dict(parameters or {})),
+        "CELOSIA_INPUTS": json.dumps(_inputs(component)),
+        **({} if mutants is None else {"CELOSIA_MUTANTS": str(mutants)}),
+        **({} if coverage is None else {"CELOSIA_COVERAGE": str(coverage)}),
+    }
+    try:
+        _run_job(folder, simulator, "test", arguments, what, timeout, extra)
+        if coverage is not None:
+            shutil.copyfile(folder / "coverage.dat", coverage)
+        return _ran(folder / "results.xml")
+    finally:
+        if waves is not None:
+            for dump in [*folder.glob("dump.vcd"), *folder.glob("dump.fst")]:
+                shutil.copyfile(dump, waves)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ran(results: Path) -> Ran:
+    """Return what cocotb's report tells."""
+    spent = []
+    for case in ElementTree.parse(results).iter("testcase"):
+        given = {each.get("name"): each.get("value") for each in case.iter("property")}
+        spent.append(float(given["sim_time_stop"]) - float(given["sim_time_start"]))
+    return Ran(len(spent), round(sum(spent) / PERIOD_NS))
+
+
+def _inputs(component: Component) -> list[str]:
+    flattened = component.signature.flatten(component)
+    return [
+        "__".join(map(str, path))
+        for path, member, value in flattened
+        if member.flow == In and len(Value.cast(value)) > 0
+    ]
+
+
+def _build(verilog: str, simulator: str, waves: bool, coverage: bool, timeout: float) -> Path:
+    arguments = {
+        "hdl_toplevel": "top",
+        "build_args": _BUILD_ARGS[simulator] + [*COVERAGE_OPTIONS] * coverage,
+        "timescale": _TIMESCALE,
+        "waves": waves,
+        "always": True,
+    }
+
+    sources = {"top.v": verilog}
+    if simulator == "verilator":
+        sources["ports.vlt"] = _ports(verilog)
+
+    def build(folder: Path) -> None:
+        for name, text in sources.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        places = {"sources": [str(folder / name) for name in sources], "build_dir": str(folder)}
+        what = f"Build for {simulator}"
+        make = runtime.lend(folder, verilog)
+        _run_job(folder, simulator, "build", arguments | places, what, timeout, {}, make)
+        runtime.keep(folder)
+
+    flags = environment().get("MAKEFLAGS", "")
+    options = (simulator, json.dumps(arguments), flags, metadata.version("cocotb"))
+    runner = Path(__file__).with_name("runner.py").read_text(encoding="utf-8")
+    tools = (simulator_version(simulator), runner, *COMPILER_OPTIONS)
+    runtime = Runtime("cocotb", *options)
+    return cached(
+        "cocotb", digest(*map(without_comments, sources.values()), *options, *tools), build
+    )
+
+
+def _ports(verilog: str) -> str:
+    """Return the control file by which Verilator lets a bench at the top's ports."""
+    body = re.split(r"^module top\b", verilog, flags=re.MULTILINE)[1].partition("endmodule")[0]
+    ports = re.findall(r"^  (?:input|output) .*?(\w+)[,;]?$", body, re.MULTILINE)
+    lines = [f'public_flat_rw -module "top" -var "{port}"\n' for port in ports]
+    return "`verilator_config\n" + "".join(lines)
+
+
+def _run_job(
+    folder: Path,
+    simulator: str,
+    action: str,
+    arguments: Mapping[str, Any],
+    what: str,
+    timeout: float,
+    extra: Mapping[str, str],
+    make: Sequence[str] = (),
+) -> None:
+    job = folder / "job.json"
+    content = {"simulator": simulator, "action": action, "arguments": dict(arguments)}
+    content["make"] = list(make)
+    job.write_text(json.dumps(content), encoding="utf-8")
+    command = [sys.executable, "-m", "celosia.tb.benches.runner", job]
+    log = folder / f"{action}.log"
+    run(command, what=what, cwd=ROOT.parent, log=log, timeout=timeout, extra=extra)

@@ -1,0 +1,176 @@
+"""External memory for cocotb benches of the whole accelerator: slow, and never when it suits."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.hdl.memory.address import BURST_BOUNDARY
+from celosia.hdl.ports import MemoryWritePort, burst_layout
+from celosia.tb.benches.axi4_memory import AxiMemory
+from celosia.tb.benches.common import unpack
+from celosia.tb.benches.wishbone_memory import WishboneMemory, WishbonePackage
+
+QUEUE = 4
+"""Bursts of a kind that are taken before the first of them is finished."""
+
+CHANNELS = ("read_request", "read_data", "write_request", "write_data", "written")
+"""The channels of a memory, each of which does something in a cycle, or nothing."""
+
+SIZE = 1 << 17
+"""Largest external memory; nothing may touch what lies behind it (bytes)."""
+
+
+@dataclass
+class _Burst:
+    addr: int
+    words: int
+    time: int
+
+
+class ExternalMemory:
+    """The other side of the ports ``mem_read`` and ``mem_write``, around an array of ``bytes``.
+
+    In each cycle each channel does nothing with probability ``stall``; each burst takes up to
+    ``latency`` cycles more. What is read may be read as late as it is delivered, and is written
+    no earlier than ``written`` says so. Every rule of the ports is asserted. The bench calls
+    :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every cycle.
+
+    The channels (``CHANNELS``) in ``silent`` do nothing. A ``stray`` memory, of which nothing is
+    asked, offers a word that is never taken, and reports bursts as written.
+    """
+
+    def __init__(
+        self, dut: Any, config: Config, rng: np.random.Generator, stall: float, latency: int
+    ):
+        self.bytes = np.zeros(min(1 << config.mem_addr_width, SIZE), np.uint8)
+        self.loaded = self.stored = 0
+        self.silent: frozenset[str] = frozenset()
+        self.stray = False
+        self._dut, self._config, self._rng = dut, config, rng
+        self._stall, self._latency = stall, latency
+        self._time = 0
+        self._reads: deque[_Burst] = deque()
+        self._writes: deque[_Burst] = deque()
+        self._written: deque[tuple[int, list[tuple[int, int]]]] = deque()
+        self._word: int | None = None
+        self._pending: list[tuple[int, int]] = []  # bytes of the burst that is being written
+        self._offered: dict[str, int] = {}
+        self._word_layout = MemoryWritePort(config).members["data"].signature.members["payload"]
+
+    def forget(self) -> None:
+        """Lose what has been asked for, as a memory does that is reset."""
+        for queue in (self._reads, self._writes, self._written):
+            queue.clear()
+        self._word, self._pending = None, []
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Let the accelerator take back what it offers, as it may where it is reset."""
+        self._offered.clear()
+
+    @property
+    def owes(self) -> bool:
+        """True while something that was asked for is not done."""
+        return bool(self._word is not None or self._reads or self._writes or self._written)
+
+    @property
+    def owes_reports(self) -> bool:
+        """True while a burst that was asked for has not been reported as written."""
+        return bool(self._writes or self._written)
+
+    def _willing(self, channel: str) -> bool:
+        return channel not in self.silent and bool(self._rng.random() >= self._stall)
+
+    def _soon(self) -> int:
+        return self._time + int(self._rng.integers(self._latency + 1))
+
+    def drive(self) -> None:
+        """Set every input that is external memory's for this cycle."""
+        dut, width = self._dut, self._config.mem_bytes
+        self._time += 1
+        if self._word is None and self._due(self._reads) and self._willing("read_data"):
+            addr = self._reads[0].addr
+            self._word = int.from_bytes(self.bytes[addr : addr + width].tobytes(), "little")
+        noise = int.from_bytes(self._rng.bytes(width), "little")
+        dut.mem_read__data__valid.value = int(self._word is not None or self.stray)
+        dut.mem_read__data__payload.value = noise if self._word is None else self._word
+        dut.mem_read__request__ready.value = int(
+            len(self._reads) < QUEUE and self._willing("read_request")
+        )
+        dut.mem_write__request__ready.value = int(
+            len(self._writes) < QUEUE and self._willing("write_request")
+        )
+        dut.mem_write__data__ready.value = int(
+            self._due(self._writes) and self._willing("write_data")
+        )
+        written = bool(self._written) and self._written[0][0] <= self._time
+        written = written and self._willing("written")
+        dut.mem_write__written.value = int(written or self.stray)
+        if written:
+            for addr, byte in self._written.popleft()[1]:
+                self.bytes[addr] = byte
+
+    def _due(self, bursts: deque[_Burst]) -> bool:
+        return bool(bursts) and bursts[0].time <= self._time
+
+    def sample(self) -> None:
+        """Take what the accelerator asks for or brings in this cycle."""
+        assert not self.stray or not int(self._dut.mem_read__data__ready.value)
+        if self._word is not None and int(self._dut.mem_read__data__ready.value):
+            self._word = None
+            self.loaded += 1
+            self._advance(self._reads)
+        word = self._taken("mem_write__data")
+        if word is not None:
+            self.stored += 1
+            self._store(word)
+        for name, bursts in (("mem_read", self._reads), ("mem_write", self._writes)):
+            request = self._taken(f"{name}__request")
+            if request is not None:
+                bursts.append(self._burst(request))
+
+    def _taken(self, stream: str) -> int | None:
+        """Return the payload that is taken; one that waits must neither go nor change."""
+        ready = int(getattr(self._dut, f"{stream}__ready").value)
+        valid = int(getattr(self._dut, f"{stream}__valid").value)
+        payload = int(getattr(self._dut, f"{stream}__payload").value) if valid else None
+        if stream in self._offered:
+            assert payload == self._offered.pop(stream), f"{stream} changed while it waited"
+        if payload is not None and not ready:
+            self._offered[stream] = payload
+        return payload if ready else None
+
+    def _burst(self, bits: int) -> _Burst:
+        request = unpack(burst_layout(self._config), bits)
+        addr, width = request["addr"], self._config.mem_bytes
+        end = addr + (request["last"] + 1) * width
+        assert addr % width == 0, f"burst at {addr:#x} is not aligned"
+        assert end <= self.bytes.size, f"burst ends at {end:#x}, past the end"
+        assert addr // BURST_BOUNDARY == (end - 1) // BURST_BOUNDARY
+        return _Burst(addr, request["last"] + 1, self._soon())
+
+    def _store(self, bits: int) -> None:
+        word = unpack(self._word_layout.shape, bits)
+        burst = self._writes[0]
+        for index in range(self._config.mem_bytes):
+            if word["mask"] >> index & 1:
+                self._pending.append((burst.addr + index, word["data"] >> 8 * index & 255))
+        if self._advance(self._writes):
+            self._written.append((self._soon(), self._pending))
+            self._pending = []
+
+    def _advance(self, bursts: deque[_Burst]) -> bool:
+        """Go to a burst's next word; return whether there is none."""
+        bursts[0].addr += self._config.mem_bytes
+        bursts[0].words -= 1
+        if bursts[0].words:
+            return False
+        bursts.popleft()
+        return True
+
+
+MODELS = {"axi4": AxiMemory, "wishbone": WishboneMemory, "wishbone_package": WishbonePackage}
+"""Each model by name; the last and the first are packages of others."""

@@ -1,0 +1,34 @@
+"""A host link and its machine, as the image at power-on sees them."""
+
+from celosia.arch.link import VERSION, Identity, fingerprint
+from celosia.arch.presets import PRESETS
+from celosia.arch.registers import REGISTER_MAP
+from celosia.sim.link import LinkModel
+
+CONFIG = PRESETS["tiny"]
+IDENTITY = Identity(
+    version=VERSION, configuration=fingerprint(CONFIG), clock=10**7, memory=64, payload=64
+)
+ADDR, SIZE = 0x1000, 0x2000
+
+
+class Host:
+    """A link whose machine takes some cycles for a run, which may end with an error.
+
+    ``answers`` makes another answer of that to a request of some number.
+    """
+
+    def __init__(self, status=0, answers=None):
+        self.status, self.begun, self.asked = status, 0, []
+        self.answers = answers or (lambda _number, found: found)
+        self.link = LinkModel(IDENTITY, 8, lambda _addr: 0, self._write)
+
+    def _write(self, addr, value):
+        if addr == REGISTER_MAP["CONTROL"].addr and value == 1:
+            self.begun += 1
+
+    def ask(self, frame):
+        """Answer a request; CORRUPT where it is not whole."""
+        self.asked.append(frame)
+        found = b"".join(map(self.link.receive, frame))
+        return self.answers(len(self.asked) - 1, found or self.link.quiet())

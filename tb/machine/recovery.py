@@ -1,0 +1,268 @@
+"""Runs that are cut off at random, and whether the next one is exact."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.registers import (
+    CONTROL_ABORT,
+    CONTROL_FORGET,
+    CONTROL_START,
+    STATUS_BUSY,
+    STATUS_ERROR,
+    Cause,
+    cause_of,
+)
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.report import Report
+from celosia.tb.machine.simulated import MemoryBehaviour, VerilatorMachine
+from celosia.tb.verify.random_programs import RandomProgram, random_program
+
+STEPS = 6
+"""Random instructions of a program, besides what makes it independent of what was before."""
+
+_ADDR_WIDTH = 17
+MEMORY_BYTES = 1 << _ADDR_WIDTH
+
+WATCHDOG = 4000
+"""The field ``watchdog`` (cycles): eight bursts that wait, of up to 512 words, end before."""
+
+
+def disturbed(config: Config) -> Config:
+    """Return the configuration of which machines are built whose runs do not end by themselves."""
+    return config.replace(trace=True, watchdog=WATCHDOG, mem_addr_width=_ADDR_WIDTH)
+
+
+_ILLEGAL = 31  # no instruction
+
+KINDS = (
+    "reset",
+    "cold reset",
+    "abort",
+    "abort and start",
+    "forget",
+    "refusal",
+    "silence",
+    "error",
+    "abort in silence",
+)
+"""Disturbance of a run: see :class:`Campaign`."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Disturbance of a run, its cycle, and its outcome.
+
+    ``cause`` is what STATUS reported of the run, NONE where it ended by itself before. ``mismatch``
+    says in words what was wrong of it or of the run that followed, and is empty where nothing was.
+    """
+
+    kind: str
+    cycle: int
+    cause: Cause
+    mismatch: str
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    program: RandomProgram
+    report: Report
+    result: bytes
+    cycles: int
+
+
+class Campaign:
+    """Trials on one machine of a configuration, whose memories and registers are random at first.
+
+    Each trial starts a random program, lets something happen in a random cycle of it, and then runs
+    another program as any host would, which must give what the golden machine gives, in as many
+    cycles as on an untouched machine. What happens is: a reset of 1 to 4 cycles while external
+    memory goes on, or with external memory; an abort of the host, or an abort and a start at once;
+    FORGET with memory that has lost its requests; an illegal instruction in the place of another;
+    memory that answers no more, from that cycle until the host starts the next run or some time
+    later; memory that tells errors; an abort while memory is silent, which answers again when the
+    rest of the machine has long recovered, or before. Everything follows from ``seed``. ``cold``
+    tells of each program how its first run differed, that of the first program on a machine that
+    never ran before, and is empty where it did not. ``machine`` is one to take instead of a new
+    one.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        seed: int,
+        programs: int = 4,
+        latency: int = 23,
+        machine: VerilatorMachine | None = None,
+    ):
+        if machine is None:
+            machine = VerilatorMachine(
+                disturbed(config),
+                memory_bytes=MEMORY_BYTES,
+                latency=latency,
+                contents=seed + 1,
+                limit=1_000_000,
+            )
+        config = machine.config
+        self._rng = np.random.default_rng(seed)
+        self.machine = machine
+        self.cold: list[str] = []
+        self._wanted = [self._first(config, self._rng) for _ in range(programs)]
+        # From a reset until a run may begin, and from a silence until STATUS tells it.
+        depth = max(config.acc_depth, 32)
+        words = depth * config.cols if isinstance(config, MicroConfig) else depth
+        self._bound = 10 * words + 4 * config.watchdog + 10_000
+
+    def _first(self, config: Config, rng: np.random.Generator) -> _Wanted:
+        """Return a program and what it gives, on the golden machine and on this one."""
+        while True:
+            program = random_program(config, rng, STEPS, alone=True)
+            if len(program.words) <= config.program_depth:
+                break
+        golden = Interpreter(config)
+        self._load(golden, program)
+        report = golden.start()
+        result = golden.read_memory(program.result_addr, program.result_bytes)
+        self.machine.reset(2, cold=True)
+        self.machine.wait(1_000_000)
+        self._load(self.machine, program)
+        self.machine.write_register("PC", 0)
+        self.machine.write_register("CONTROL", CONTROL_START)
+        self.machine.wait(1_000_000)
+        wanted = _Wanted(program, report, result, self.machine.read_register("CYCLES_LOW"))
+        self.cold.append(self._differs(wanted))
+        return wanted
+
+    @staticmethod
+    def _load(machine: VerilatorMachine | Interpreter, program: RandomProgram) -> None:
+        machine.write_memory(0, program.image)
+        machine.write_memory(program.result_addr, bytes(program.result_bytes))
+        machine.load_program(program.words)
+
+    def trial(self, kind: str) -> Trial:
+        """Return what comes of one trial."""
+        rng, machine = self._rng, self.machine
+        first, second = (self._wanted[rng.integers(len(self._wanted))] for _ in range(2))
+        self._load(machine, first.program)
+        if kind == "refusal":
+            machine.load_program(self._refused(first.program.words))
+        machine.write_register("PC", 0)
+        machine.write_register("CONTROL", CONTROL_START)
+        cycle = int(rng.integers(1.05 * first.cycles))
+        machine.clock(cycle)
+        _HAPPENS[kind](machine, rng)
+        waited = machine.wait(self._bound + first.cycles)
+        status = machine.read_register("STATUS")
+        cause = cause_of(status)
+        mismatch = ""
+        if status & STATUS_BUSY:
+            mismatch = f"STATUS is busy after {waited} cycles"
+        elif bool(status & STATUS_ERROR) != (cause != Cause.NONE):
+            mismatch = f"STATUS {status:#x} tells an error or none against its cause"
+        elif cause not in _CAUSES[kind]:
+            mismatch = f"STATUS tells {cause.name}"
+        elif cause == Cause.NONE and kind not in ("reset", "cold reset"):
+            mismatch = self._differs(first, cut_off=kind == "abort and start")
+        # Memory speaks again before the host asks for anything, or a little after that.
+        late = kind == "silence" and cause == Cause.SILENCE and rng.random() < 0.5
+        if not late:
+            machine.behave(MemoryBehaviour.ANSWERS)
+        return Trial(kind, cycle, cause, mismatch or self._next(second, late=late))
+
+    def _refused(self, words: list[int]) -> list[int]:
+        """Return a program up to one of its instructions, and then a word that is none."""
+        places = [0]
+        while places[-1] < len(words):
+            opcode = Opcode(words[places[-1]] & _ILLEGAL)
+            places.append(places[-1] + 1 + len(DEFINITIONS[opcode].operands))
+        return [*words[: self._rng.choice(places[:-1])], _ILLEGAL]
+
+    def _next(self, wanted: _Wanted, *, late: bool) -> str:
+        """Run the next program; return what is wrong of it."""
+        machine = self.machine
+        machine.report()  # the signatures of the run that was cut off
+        self._load(machine, wanted.program)
+        machine.write_register("PC", 0)
+        machine.write_register("CONTROL", CONTROL_START)
+        if late:
+            machine.clock(int(self._rng.integers(machine.config.watchdog // 2)))
+            machine.behave(MemoryBehaviour.ANSWERS)
+        if machine.wait(self._bound + wanted.cycles) >= self._bound + wanted.cycles:
+            return "the next run hangs"
+        status = machine.read_register("STATUS")
+        if status:
+            return f"the next run ends with STATUS {status:#x}"
+        return self._differs(wanted, cut_off=late)
+
+    def _differs(self, wanted: _Wanted, *, cut_off: bool = False) -> str:
+        """Return how what a run has left differs from what it should.
+
+        Where a run was cut off since the signatures were forgotten, it has left some of its own.
+        """
+        found = self.machine.report()
+        stored = (wanted.program.result_addr, wanted.program.result_bytes)
+        if found.signatures != wanted.report.signatures and not cut_off:
+            return "signatures differ"
+        if self.machine.read_memory(*stored) != wanted.result:
+            return "external memory differs"
+        if found.cycles != wanted.cycles and not isinstance(self.machine.config, MicroConfig):
+            return f"{found.cycles} cycles instead of {wanted.cycles}"
+        return ""
+
+
+def _reset(cold: bool) -> Callable[[VerilatorMachine, np.random.Generator], None]:
+    return lambda machine, rng: machine.reset(int(rng.integers(1, 5)), cold=cold)
+
+
+def _control(value: int) -> Callable[[VerilatorMachine, np.random.Generator], None]:
+    return lambda machine, _rng: machine.write_register("CONTROL", value)
+
+
+def _memory(behaviour: MemoryBehaviour) -> Callable[[VerilatorMachine, np.random.Generator], None]:
+    return lambda machine, _rng: machine.behave(behaviour)
+
+
+def _forget(machine: VerilatorMachine, _rng: np.random.Generator) -> None:
+    """Let the host say FORGET while external memory is reset."""
+    machine.behave(MemoryBehaviour.SILENT)
+    machine.write_register("CONTROL", CONTROL_FORGET)
+    machine.reset(0, cold=True)
+    machine.behave(MemoryBehaviour.ANSWERS)
+
+
+def _abort_in_silence(machine: VerilatorMachine, rng: np.random.Generator) -> None:
+    """Let the host abort while memory is silent, at most for twice the watchdog's time."""
+    machine.behave(MemoryBehaviour.SILENT)
+    machine.clock(int(rng.integers(200)))
+    machine.write_register("CONTROL", CONTROL_ABORT)
+    machine.clock(int(rng.integers(2 * machine.config.watchdog)))
+    machine.behave(MemoryBehaviour.ANSWERS)
+
+
+_HAPPENS: dict[str, Callable[[VerilatorMachine, np.random.Generator], None]] = {
+    "reset": _reset(False),
+    "cold reset": _reset(True),
+    "abort": _control(CONTROL_ABORT),
+    "abort and start": _control(CONTROL_ABORT | CONTROL_START),
+    "forget": _forget,
+    "refusal": lambda _machine, _rng: None,
+    "silence": _memory(MemoryBehaviour.SILENT),
+    "error": _memory(MemoryBehaviour.FAILS),
+    "abort in silence": _abort_in_silence,
+}
+
+_CAUSES = {
+    "reset": {Cause.NONE},
+    "cold reset": {Cause.NONE},
+    "abort": {Cause.NONE, Cause.ABORTED},
+    "abort and start": {Cause.NONE},
+    "forget": {Cause.NONE, Cause.ABORTED},
+    "refusal": {Cause.INSTRUCTION},
+    "silence": {Cause.NONE, Cause.SILENCE},
+    "error": {Cause.NONE, Cause.MEMORY},
+    "abort in silence": {Cause.NONE, Cause.ABORTED},
+}

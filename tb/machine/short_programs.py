@@ -1,0 +1,129 @@
+"""Short programs that depend on nothing but what they load: a product of each engine's work."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.instruction import Instruction, Operand, pack, wrap
+from celosia.arch.isa import REGISTERS, Opcode
+from celosia.generators.program.layout import param_words, rows_image
+from celosia.generators.program.tokens import insert_tokens
+from celosia.sim.regions import ceil_div
+
+ROWS, COLUMNS, DEPTH = 6, 12, 12
+"""The largest product."""
+
+
+@dataclass(frozen=True)
+class ShortProgram:
+    """Words, the registers that the host writes, and external memory.
+
+    ``image`` lies from address 0 on; ``result_bytes`` from ``result_addr`` on are written.
+    """
+
+    words: list[int]
+    registers: dict[int, int]
+    image: bytes
+    result_addr: int
+    result_bytes: int
+
+
+def has_room(config: Config) -> bool:
+    """Tell whether every short program fits a configuration."""
+    return (
+        config.scratchpad_banks > 1
+        and config.bank_bytes >= 1024
+        and config.acc_depth >= 2 * COLUMNS
+        and config.param_depth >= 4 * COLUMNS
+        and config.program_depth >= 128
+        and config.max_row > 1
+        and config.max_k >= DEPTH
+    )
+
+
+def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
+    """Return a program that loads two matrices, multiplies, sums, drains and stores.
+
+    One LOAD brings a row of a whole burst besides, which is stored, too. Registers that the host
+    writes take part in its operands.
+    """
+    width = config.mem_bytes
+    m, k = (int(rng.integers(2, high + 1)) for high in (ROWS, DEPTH))
+    n = int(rng.integers(2, min(COLUMNS, config.max_row) + 1))
+    tiles = ceil_div(n, config.cols)
+    m = max(1, min(m, config.acc_depth // (2 * tiles)))
+    half = config.bank_bytes // 2
+
+    def stride(columns: int) -> int:
+        return ceil_div(columns, width) * width
+
+    image, places = b"", {}
+    count = min(200 if rng.random() < 0.1 else 64, config.bank_bytes // 4 // width)
+    for name, rows, columns in (("a", m, k), ("b", k, n), ("long", 1, count * width)):
+        places[name] = len(image)
+        shape = (rows, stride(columns))
+        image += rng.integers(0, 256, shape).astype(np.uint8).tobytes()
+    columns = config.lane_groups * config.lanes * tiles
+    params = param_words(
+        rng.integers(-1000, 1000, columns),
+        rng.integers(1 << 29, 1 << 31, columns),
+        rng.integers(-9, -3, columns),
+        config,
+        by_tile=False,
+    )
+    places["params"] = len(image)
+    data, params_stride = rows_image(params, config)
+    image += data
+    image += bytes(-len(image) % width)
+    result = len(image)
+    acc = int(rng.integers(config.acc_depth - m * tiles + 1))
+    bank = config.bank_bytes * (config.scratchpad_banks - 1)
+    product = {
+        **{"a_addr": 0, "a_stride": stride(k), "b_addr": bank, "b_stride": stride(n)},
+        **{"acc_addr": acc, "acc_stride": m, "m": m, "k": k, "n": n},
+    }
+    out = half
+    program = [
+        _load(places["a"], 0, m, stride(k)),
+        _load(places["b"], bank, k, stride(n)),
+        _load(places["params"], bank + half, len(params), params.shape[1], params_stride),
+        Instruction(Opcode.PARAMS, {"i_addr": bank + half, "n": len(params)}),
+        Instruction(Opcode.MATMUL, product),
+        _load(places["long"], out + half // 2, 1, count * width),
+        Instruction(Opcode.MATMUL, product),
+        Instruction(
+            Opcode.DRAIN,
+            {"acc_addr": acc, "acc_stride": m, "o_addr": out, "o_stride": stride(n)}
+            | {"m": m, "n": n},
+        ),
+        _store(result, out, m, n, stride(n)),
+        _store(result + m * stride(n), out + half // 2, 1, count * width, count * width),
+    ]
+    registers = {number: int(rng.integers(-(1 << 27), 1 << 27)) for number in range(1, REGISTERS)}
+    program = [_relative(one, registers, rng) for one in insert_tokens(program, config)]
+    words = pack([*program, Instruction(Opcode.HALT)])
+    return ShortProgram(words, registers, image, result, m * stride(n) + count * width)
+
+
+def _load(addr: int, to: int, m: int, row: int, stride: int | None = None) -> Instruction:
+    operands = {"dram_addr": addr, "dram_stride": row if stride is None else stride}
+    operands |= {"sp_addr": to, "sp_stride": row, "m": m, "row_bytes": row}
+    return Instruction(Opcode.LOAD, operands)
+
+
+def _store(addr: int, of: int, m: int, row: int, stride: int) -> Instruction:
+    operands = {"dram_addr": addr, "dram_stride": stride, "sp_addr": of, "sp_stride": stride}
+    return Instruction(Opcode.STORE, operands | {"m": m, "row_bytes": row})
+
+
+def _relative(
+    instruction: Instruction, registers: dict[int, int], rng: np.random.Generator
+) -> Instruction:
+    """Return an instruction some of whose operands are relative to registers."""
+    operands = dict(instruction.operands)
+    for name, value in instruction.operands.items():
+        number = int(rng.integers(1, REGISTERS))
+        if isinstance(value, int) and rng.random() < 0.4:
+            operands[name] = Operand(wrap(value - registers[number]), number)
+    return replace(instruction, operands=operands)

@@ -1,0 +1,345 @@
+"""The accelerator's circuit as a machine that runs programs, in a fast simulation without cocotb.
+
+The methods are those of ``celosia.sim.interpreter.Interpreter``, so that one piece of code can run
+a program on any of them and compare.
+"""
+
+import contextlib
+import shutil
+import subprocess
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.registers import (
+    CAUSE_MEANINGS,
+    CONTROL_START,
+    COUNTERS,
+    INTERRUPT_DONE,
+    REGISTER_MAP,
+    STATUS_BUSY,
+    STATUS_ERROR,
+    cause_of,
+)
+from celosia.arch.support.cache import run_folder
+from celosia.arch.support.process import tail
+from celosia.sim.report import Report
+from celosia.tb.machine.fast_build import build_icarus, build_verilator
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.recording import Recording, recording
+from celosia.tb.machine.toolchain import environment
+
+
+class MemoryBehaviour(Enum):
+    """Behaviour of a simulated external memory."""
+
+    ANSWERS = 0
+    """As its timing says."""
+    SILENT = 1
+    """It takes and offers nothing."""
+    FAILS = 2
+    """It tells an error at every word."""
+
+
+class SimulatedMachine(ABC):
+    """A simulation of ``celosia.hdl.accelerator`` with an external memory around it.
+
+    ``recordings`` holds each run since :meth:`record` was called.
+
+    The memory has ``memory_bytes``, and a ``timing`` by the fields of
+    :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run may take ``limit`` cycles and
+    ``timeout`` seconds. The simulation ends with :meth:`close` or with the object.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        memory_bytes: int,
+        limit: int = 100_000_000,
+        timeout: float = 1200.0,
+        **timing: int,
+    ):
+        self.config = config
+        self._limit = limit
+        self._timeout = timeout
+        self._window = 0
+        self._recovered = False  # since its reset, as far as is known
+        self.recordings: list[Recording] = []
+        self._log = run_folder("machine") / "simulation.log"
+        memory_bytes = min(memory_bytes, 1 << config.mem_addr_width)
+        command = self._command(memory_bytes, MemoryTiming(**timing))
+        with self._log.open("w", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment(),
+                encoding="ascii",
+            )
+        self.close = weakref.finalize(self, end_simulation, self._process, self._log)
+
+    @abstractmethod
+    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
+        """Build the simulation, and return the command that runs it."""
+
+    def write_memory(self, addr: int, data: bytes) -> None:
+        """Write bytes to external memory."""
+        padded = data + bytes(-len(data) % 8)
+        words = np.frombuffer(padded, "<u8").astype(">u8").tobytes().hex(" ", 8)
+        self._send(f"w {addr:x} {len(data):x} {words}\n")
+
+    def read_memory(self, addr: int, count: int) -> bytes:
+        """Return bytes of external memory."""
+        if not count:
+            return b""
+        (line,) = self._ask(f"r {addr:x} {count:x}\n")
+        return np.frombuffer(bytes.fromhex(line), ">u8").astype("<u8").tobytes()[:count]
+
+    def load_program(self, words: Sequence[int]) -> None:
+        """Load a program's words.
+
+        Raises :class:`InputError` where they do not fit the program memory.
+        """
+        if len(words) > self.config.program_depth:
+            raise InputError(
+                f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
+            )
+        self.write_register("PROGRAM_ADDR", 0)
+        addr = REGISTER_MAP["PROGRAM_DATA"].addr
+        self._send("".join(f"h {addr:x} {word:x}\n" for word in words))
+
+    def set_register(self, number: int, value: int) -> None:
+        """Set a register of the sequencer for the runs that follow."""
+        self.write_register(f"R{number}", value)
+
+    def write_register(self, name: str, value: int) -> None:
+        """Write a register of the host port."""
+        self._send(f"h {REGISTER_MAP[name].addr:x} {value % (1 << 32):x}\n")
+
+    def read_register(self, name: str) -> int:
+        """Return a register of the host port."""
+        return self._read_registers([name])[0]
+
+    def unbroken(self) -> bool:
+        """Return whether runs have ended since the last call, all well, without a reset."""
+        # INTERRUPT tells of an abort only when all is recovered, STATUS at once.
+        status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
+        self.write_register("INTERRUPT", ended)
+        return not status and ended == INTERRUPT_DONE
+
+    def start(self, pc: int = 0) -> Report:
+        """Run from a word address to HALT.
+
+        Raises :class:`RunError` where the circuit reports an error, or the run takes more
+        cycles or seconds than it may.
+        """
+        self._recover()
+        self.write_register("PC", pc)
+        self.write_register("CONTROL", CONTROL_START)
+        if self.wait(self._limit) >= self._limit:
+            raise RunError(f"The run did not halt within {self._limit} cycles")
+        found = self.read_register("STATUS")
+        if found & STATUS_ERROR:
+            self._ask("t\n")  # what it wrote is no one's
+            raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(found)]}")
+        return self.report()
+
+    def report(self) -> Report:
+        """Return what a run that is over has counted and written."""
+        names = [f"{name}_{part}" for name in COUNTERS for part in ("LOW", "HIGH")]
+        halves = self._read_registers(names)
+        values = {
+            name.lower(): low | high << 32
+            for name, low, high in zip(COUNTERS, halves[::2], halves[1::2], strict=True)
+        }
+        (line,) = self._ask("t\n")
+        signatures = [int(word, 16) for word in line.split()[1:]]
+        cycles = values.pop("cycles")
+        if self._window:
+            self.recordings.append(self._recording(cycles))
+        return Report(cycles=cycles, counters=values, signatures=signatures)
+
+    def wait(self, limit: int) -> int:
+        """Wait until STATUS is not busy, at most so many cycles; return how many it took."""
+        status = REGISTER_MAP["STATUS"].addr
+        (line,) = self._ask(f"s {status:x} {STATUS_BUSY:x} 0 {limit:x}\n")
+        cycles, done = line.split()
+        return int(cycles) if done == "1" else limit
+
+    def _recover(self) -> None:
+        """Wait until a run begins as soon as it is started, for recordings."""
+        if not self._recovered:
+            self.wait(self._limit)
+            self._recovered = True
+
+    def record(self, window: int = 256) -> None:
+        """Record the runs that follow, with sums over windows of so many cycles; 0 ends it.
+
+        Raises :class:`InputError` where the configuration has no ports for it.
+        """
+        if not self.config.trace:
+            raise InputError(
+                f"Recording a run needs the field trace, which {self.config.name} lacks"
+            )
+        if isinstance(self.config, MicroConfig):
+            raise InputError(
+                f"Recording a run needs engines, which {self.config.name}, microcoded, lacks"
+            )
+        self._recover()
+        self._window = window
+        self._send(f"v {window:x}\n")
+
+    def _recording(self, cycles: int) -> Recording:
+        (line,) = self._ask("e\n")
+        numbers = [int(word, 16) for word in line.split()[1:]]
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        return recording(pairs, cycles, self._window)
+
+    def _read_registers(self, names: Sequence[str]) -> list[int]:
+        commands = "".join(f"g {REGISTER_MAP[name].addr:x}\n" for name in names)
+        return [int(line, 16) for line in self._ask(commands, len(names))]
+
+    def _send(self, text: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(text)
+        except OSError:
+            self._fail("")
+
+    def _ask(self, text: str, lines: int = 1) -> list[str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        alarm = threading.Timer(self._timeout, self._process.kill)
+        alarm.start()
+        try:
+            self._send(text)
+            self._process.stdin.flush()
+            return [self._answer(self._process.stdout) for _ in range(lines)]
+        except OSError:
+            self._fail("")
+            raise
+        finally:
+            alarm.cancel()
+            alarm.join()
+
+    def _answer(self, stream: IO[str]) -> str:
+        line = stream.readline().strip()
+        if not line or line.startswith("error") or "x" in line:
+            self._fail(line)
+        return line
+
+    def _fail(self, line: str) -> None:
+        self._process.kill()
+        code = self._process.wait()
+        reason = line or f"ended with exit code {code}\n{tail(self._log)}"
+        raise RunError(f"The simulation failed: {reason}")
+
+
+class VerilatorMachine(SimulatedMachine):
+    """The accelerator of a configuration, compiled by Verilator.
+
+    ``verilog`` is what stands in the place of the accelerator's own, with the same ports; without
+    ``quick`` it is compiled for long runs. With ``contents`` registers and memories are random at
+    first, by this seed, or zeros where it is 0. ``coverage`` names the file of
+    :meth:`write_coverage`.
+
+    Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
+    :class:`RunError` where the build fails.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        memory_bytes: int = 1 << 28,
+        verilog: str | None = None,
+        contents: int | None = None,
+        coverage: Path | None = None,
+        quick: bool = True,
+        **options: float,
+    ):
+        self._coverage = coverage
+        self._quick = quick
+        self._verilog = verilog
+        self._contents = contents
+        super().__init__(config, memory_bytes=memory_bytes, **options)
+
+    def clock(self, cycles: int) -> None:
+        """Let time pass."""
+        self._send(f"n {cycles:x}\n")
+
+    def reset(self, cycles: int = 1, *, cold: bool = False) -> None:
+        """Reset the machine for some cycles, if any, and with ``cold`` external memory with it.
+
+        What external memory holds stays in any case; what it was asked for is lost with ``cold``.
+        """
+        self._send(f"x {cycles:x} {int(cold)}\n")
+        self._recovered &= not cycles
+
+    def behave(self, behaviour: MemoryBehaviour) -> None:
+        """Set the behaviour of external memory from now on."""
+        self._send(f"k {behaviour.value}\n")
+
+    def interrupted(self) -> bool:
+        """Return the interrupt line."""
+        return self._ask("i\n") == ["1"]
+
+    def write_coverage(self) -> None:
+        """Write Verilator's points, with how often each was reached."""
+        self._ask("c\n")
+
+    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
+        random_start, covered = self._contents is not None, self._coverage is not None
+        folder = build_verilator(
+            self.config,
+            self._verilog,
+            random_start=random_start,
+            coverage=covered,
+            quick=self._quick,
+        )
+        file = [f"+verilator+coverage+file+{self._coverage}"] * covered
+        mode = 2 if self._contents else 0
+        random = [f"+verilator+rand+reset+{mode}", f"+verilator+seed+{self._contents or 1}"]
+        random *= random_start
+        return [
+            *(folder / "harness", *random, *file),
+            *(str(memory_bytes), *map(str, timing.fields().values())),
+        ]
+
+
+class IcarusMachine(SimulatedMachine):
+    """The accelerator of a configuration, interpreted by Icarus; a hundred times as slow.
+
+    Raises :class:`InputError` where Icarus is missing, and :class:`RunError` where the build
+    fails.
+    """
+
+    def __init__(self, config: Config, *, memory_bytes: int = 1 << 20, **options: float):
+        super().__init__(config, memory_bytes=memory_bytes, **options)
+
+    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
+        program = build_icarus(self.config, memory_bytes) / "harness.vvp"
+        options = {"size": memory_bytes, **timing.fields()}
+        return ["vvp", "-n", program, *(f"+{name}={value}" for name, value in options.items())]
+
+
+def end_simulation(process: subprocess.Popen[str], log: Path) -> None:
+    """End a simulation, and remove its log with the folder around it."""
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):  # what was still to be written has no reader
+                stream.close()
+    process.wait()
+    shutil.rmtree(log.parent, ignore_errors=True)

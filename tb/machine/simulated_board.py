@@ -1,0 +1,203 @@
+"""A board that is not there: its complete top level in a fast simulation, behind a terminal."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from amaranth.lib.wiring import Component
+
+from celosia.arch.ddr3 import Ddr3Chip
+from celosia.arch.errors import RunError
+from celosia.arch.flash import BOARD_NS, FlashBoot
+from celosia.arch.psram import PsramChip
+from celosia.arch.sdram import SdramChip
+from celosia.arch.support.cache import cached, digest, run_folder
+from celosia.arch.support.process import tail
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.devices import data_sheets
+from celosia.tb.machine.simulated import end_simulation
+from celosia.tb.machine.toolchain import (
+    COMPILER_OPTIONS,
+    Runtime,
+    check_simulator,
+    environment,
+    run,
+    simulator_version,
+    without_comments,
+)
+
+_SOURCE = Path(__file__).parent / "harness" / "board.cpp"
+_CHIPS = tuple(
+    Path(__file__).parent / "harness" / name
+    for name in ("sdram.h", "traffic.h", "ddr3.h", "psram.h", "flash.h")
+)
+_TIMEOUT = 900.0  # seconds
+# What the harness watches, and what it writes a file to.
+_WATCHED = "`verilator_config\n" + "".join(
+    f'public_flat_rd -module "top_SdramController" -var "{half}__*"\n' for half in ("read", "write")
+)
+_REACHED = '`verilator_config\npublic_flat_rw -module "litedram_core" -var "mem*"\n'
+_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
+_QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
+
+
+@dataclass(frozen=True)
+class ModelledDdr3:
+    """DDR3 as a model in Verilog.
+
+    ``around`` takes a machine's Verilog and its module's name, and returns that of a module
+    ``top``, in which the model's memories are ``mem``, ``mem_1`` and so on, one for each bank.
+    """
+
+    chip: Ddr3Chip
+    around: Callable[[str, str], str]
+
+
+def build_board(
+    top: Component,
+    sdram: SdramChip | None = None,
+    clock: float = 0.0,
+    flash: FlashBoot | None = None,
+    ddr3: ModelledDdr3 | None = None,
+    psram: PsramChip | None = None,
+) -> Path:
+    """Return the program that simulates a top level, built where there is none yet.
+
+    ``top`` is ``celosia.fpga.top.BoardTop``, ``sdram``, ``psram`` and ``flash`` the chips on its
+    pins, if any, which run at ``clock`` (Hz) and end the simulation where one of their times is
+    broken; ``ddr3`` stands beside it.
+
+    Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
+    :class:`RunError` where the build fails.
+    """
+    check_simulator("verilator")
+    verilog = to_verilog(top, "top" if ddr3 is None else "machine")
+    source = _SOURCE.read_text(encoding="utf-8")
+    models = {chip.name: chip.read_text(encoding="utf-8") for chip in _CHIPS}
+    flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
+    reached = ""
+    if sdram is not None:
+        values = data_sheets.SDRAM[sdram.name].figures(1e9 / clock)
+        values |= {"CLOCK": clock, "LAST": top.config.mem_addr_width}
+        flags += ["-CFLAGS", " ".join(f"-DSDRAM_{name}={value}" for name, value in values.items())]
+        reached = _WATCHED
+    if ddr3 is not None:
+        verilog = ddr3.around(verilog, "machine")
+        chip = {name: value for name, value in asdict(ddr3.chip).items() if name != "name"}
+        flags += ["-CFLAGS", " ".join(f"-DDDR3_{name.upper()}={v}" for name, v in chip.items())]
+        flags += ["-Wno-COMBDLY", "-Wno-fatal"]
+        reached = _REACHED
+    if psram is not None:
+        chip = data_sheets.PSRAM[psram.name].figures() | {"dies": psram.dies, "clock": clock}
+        flags += ["-CFLAGS", " ".join(f"-DPSRAM_{name.upper()}={v}" for name, v in chip.items())]
+    if flash is not None:
+        chip = asdict(data_sheets.FLASH[flash.chip.name])
+        chip = {
+            name: value for name, value in chip.items() if name not in ("source", "seen", "qpi")
+        }
+        chip |= {"lanes": flash.lanes, "addr": flash.addr, "clock": clock, "board_ns": BOARD_NS}
+        flags += ["-CFLAGS", " ".join(f"-DFLASH_{name.upper()}={v}" for name, v in chip.items())]
+    runtime = Runtime("harness")
+    command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
+    command += [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp"]
+    command += ["reached.vlt", "top.v"] if reached else ["top.v"]
+
+    def build(folder: Path) -> None:
+        (folder / "top.v").write_text(verilog, encoding="utf-8")
+        (folder / "board.cpp").write_text(source, encoding="utf-8")
+        for name, model in models.items():
+            (folder / name).write_text(model, encoding="utf-8")
+        (folder / "reached.vlt").write_text(reached, encoding="utf-8")
+        what = "Build of the board's simulation"
+        log = folder / "verilator.log"
+        run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
+
+    tools = json.dumps([simulator_version("verilator"), command, COMPILER_OPTIONS])
+    texts = (without_comments(verilog), source, *models.values(), reached, tools)
+    return cached("board", digest(*texts), build) / "board"
+
+
+class SimulatedBoard:
+    """A running simulation of a board's top level; ``port`` is its serial port's path.
+
+    ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` are :func:`build_board`'s; ``contents``
+    is a file that the SDRAM or PSRAM holds from the start, ``image`` one that lies in the flash.
+
+    ``divisor`` are the cycles of a bit, of half a one with SPI; ``timeout`` is the top level's. It
+    ends with :meth:`close`, with the context, or with this process.
+
+    Raises what :func:`build_board` does, and :class:`RunError` where it does not start.
+    """
+
+    def __init__(
+        self,
+        top: Component,
+        *,
+        divisor: int,
+        timeout: int,
+        sdram: SdramChip | None = None,
+        clock: float = 0.0,
+        contents: Path | None = None,
+        flash: FlashBoot | None = None,
+        image: Path | None = None,
+        ddr3: ModelledDdr3 | None = None,
+        psram: PsramChip | None = None,
+    ):
+        held = ["" if file is None else str(file.resolve()) for file in (contents, image)]
+        program = build_board(top, sdram, clock, flash, ddr3, psram)
+        self._log = run_folder("board") / "simulation.log"
+        with self._log.open("w", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [str(program), str(divisor), str(timeout), *held],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment(),
+                encoding="utf-8",
+            )
+        assert self._process.stdout is not None
+        self.port = self._process.stdout.readline().strip()
+        if not self.port:
+            code, text = self._process.wait(), tail(self._log)
+            self.close()
+            raise RunError(f"The board's simulation ended with exit code {code}\n{text}")
+
+    def log(self) -> str:
+        """Return what the simulation printed so far."""
+        return self._log.read_text(encoding="utf-8")
+
+    def traffic(self) -> dict[str, int]:
+        """Return what the last run asked of an SDRAM and moved; nothing without one.
+
+        ``cycles`` are the run's. In ``reading_cycles`` words that were asked for had not been
+        read, none was to be written, and the machine took each that was there;
+        ``reading_columns`` were moved in them. ``other_cycles`` and ``other_columns`` are of all
+        other cycles in which something was to be moved.
+        """
+        lines = [line for line in self.log().splitlines() if line.startswith("{")]
+        found: dict[str, int] = json.loads(lines[-1]) if lines else {}
+        return found
+
+    def wait(self) -> None:
+        """Wait until the simulation ends.
+
+        Raises :class:`RunError` where it ends by itself.
+        """
+        code = self._process.wait()
+        raise RunError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")
+
+    def close(self) -> None:
+        """End the simulation."""
+        end_simulation(self._process, self._log)
+
+    def __enter__(self) -> Self:
+        """Return the simulation."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the simulation."""
+        self.close()

@@ -1,0 +1,43 @@
+"""Machines by the simulator's name."""
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, check_known
+from celosia.generators.runtime.interface import Machine
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulated import IcarusMachine, VerilatorMachine
+from celosia.tb.machine.toolchain import MACHINES
+
+PROMPT = MemoryTiming()
+"""The timing of a memory about which nothing was said."""
+
+
+def check_simulator(simulator: str) -> None:
+    """Raise :class:`InputError` where a simulator is unknown."""
+    check_known("simulator", simulator, MACHINES)
+
+
+def make_machine(
+    config: Config,
+    simulator: str,
+    memory_bytes: int = 1 << 20,
+    timing: MemoryTiming = PROMPT,
+) -> Machine:
+    """Return a machine whose external memory has at least so many bytes, and some timing.
+
+    The golden machine has no time, and so no timing.
+
+    Raises :class:`InputError` where the simulator is unknown or cannot run here.
+    """
+    check_simulator(simulator)
+    size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()
+    if size > 1 << config.mem_addr_width:
+        raise InputError(
+            f"External memory of {memory_bytes} bytes needs more than mem_addr_width = "
+            f"{config.mem_addr_width} bits of address"
+        )
+    if simulator == "golden":
+        return Interpreter(config)
+    if simulator == "icarus":
+        return IcarusMachine(config, memory_bytes=size, **timing.fields())
+    return VerilatorMachine(config, memory_bytes=size, **timing.fields())

@@ -1,0 +1,1 @@
+"""Models on simulated machines: sessions, testbenches, traces and pictures."""

@@ -1,0 +1,132 @@
+"""A recorded run by operations of the model: their cycles, products and external bytes."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from celosia.arch.config import Config
+from celosia.arch.isa import Engine, Opcode
+from celosia.sim.regions import ceil_div
+from celosia.tb.machine.recording import Command, Recording
+from celosia.tb.models.places import Place
+
+Span = tuple[int, int]
+"""Cycles from the first to behind the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """Everything that one tensor of the model, or one layer's attention, takes."""
+
+    name: str
+    spans: tuple[Span, ...]
+    """Cycles that were spent on it; those of all operations are all cycles of the run."""
+    macs: int
+    """Useful products."""
+    vectors: int
+    """Vectors of activations that the array takes for them."""
+    loaded: int
+    """External bytes read for it, at whatever time."""
+    stored: int
+    """External bytes written."""
+
+    @property
+    def cycles(self) -> int:
+        """Cycles that were spent on it."""
+        return sum(end - begin for begin, end in self.spans)
+
+    @property
+    def layer(self) -> str:
+        """The name without its last part; the name itself outside of layers."""
+        return self.name.rpartition(".")[0] or self.name
+
+    @property
+    def kind(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition(".")[2]
+
+    def utilization(self, config: Config) -> float:
+        """Return useful products over elements times cycles."""
+        return self.macs / (config.elements * self.cycles) if self.cycles else 0.0
+
+
+def operations(recording: Recording, found: Sequence[Place], config: Config) -> list[Operation]:
+    """Return the operations in the order in which they begin.
+
+    A cycle is spent on the operation of the matrix engine's command; where it has none, on that of
+    the vector engine's; where neither has, on the one that comes next.
+    """
+    spans: dict[str, list[Span]] = {}
+    for begin, end, name in _intervals(recording, found):
+        spans.setdefault(name, []).append((begin, end))
+    sums: dict[str, list[int]] = {name: [0] * 4 for name in spans}
+    for command, place in zip(recording.commands, found, strict=True):
+        added = (*_products(command, config), *_bytes(command, config))
+        before = sums.setdefault(place.operation, [0] * 4)
+        sums[place.operation] = [a + b for a, b in zip(before, added, strict=True)]
+    return [
+        Operation(
+            name=name,
+            spans=tuple(spans.get(name, ())),
+            macs=macs,
+            vectors=vectors,
+            loaded=loaded,
+            stored=stored,
+        )
+        for name, (macs, vectors, loaded, stored) in sums.items()
+        if name
+    ]
+
+
+def _intervals(recording: Recording, found: Sequence[Place]) -> list[tuple[int, int, str]]:
+    """Return begin, end and operation of pieces of the run without gaps."""
+    pairs = [
+        (command, place.operation)
+        for command, place in zip(recording.commands, found, strict=True)
+        if place.operation
+    ]
+    pieces = [(c.begin, c.end, name) for c, name in pairs if c.engine == Engine.MATRIX]
+    taken = pieces.copy()
+    place = 0
+    for command, name in pairs:
+        if command.engine != Engine.VECTOR:
+            continue
+        # What the matrix engine's commands leave of it.
+        begin = command.begin
+        while place < len(taken) and taken[place][1] <= begin:
+            place += 1
+        for other_begin, other_end, _ in itertools.islice(taken, place, None):
+            if other_begin >= command.end:
+                break
+            if begin < other_begin:
+                pieces.append((begin, other_begin, name))
+            begin = max(begin, other_end)
+        if begin < command.end:
+            pieces.append((begin, command.end, name))
+    pieces.sort()
+    merged: list[tuple[int, int, str]] = []
+    for _, end, name in pieces:
+        begin = merged[-1][1] if merged else 0
+        if merged and merged[-1][2] == name:
+            begin = merged.pop()[0]
+        merged.append((begin, end, name))
+    if merged:
+        begin, _, name = merged.pop()
+        merged.append((begin, recording.cycles, name))
+    return merged
+
+
+def _products(command: Command, config: Config) -> tuple[int, int]:
+    if command.opcode != Opcode.MATMUL:
+        return 0, 0
+    m, k, n = (command.operands[name] for name in "mkn")
+    return m * k * n, m * ceil_div(k, config.rows) * ceil_div(n, config.cols)
+
+
+def _bytes(command: Command, config: Config) -> tuple[int, int]:
+    """Return the bytes that a command reads and writes in external memory, in whole words."""
+    if command.engine not in (Engine.LOAD, Engine.STORE):
+        return 0, 0
+    words = ceil_div(command.operands["row_bytes"], config.mem_bytes)
+    moved = command.operands["m"] * words * config.mem_bytes
+    return (moved, 0) if command.engine == Engine.LOAD else (0, moved)

@@ -1,0 +1,49 @@
+"""Models of the digits: their inputs, and such a model compiled."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.weights import model_names
+from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
+
+CALIBRATION_IMAGES = 256
+
+
+def compile_digits(model: str, config: Config, options: Options | None = None) -> CompiledModel:
+    """Return a model compiled for a configuration, calibrated on the digits' training images.
+
+    Raises :class:`InputError` where there is no such model, where it does not take the digits, or
+    where it does not fit the configuration.
+    """
+    source = load_source(model)
+    samples, _, _ = read_digits(model, source)
+    return compile_model(source.description, source.weights, samples, config, options)
+
+
+def read_digits(
+    model: str, source: Source
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+    """Return images to calibrate on, those of the test split, and the labels of these.
+
+    Images are as the models take them, [count, tokens, features]. Raises :class:`InputError` where
+    the model is none of those that come with the package, which the digits are for.
+    """
+    if model in model_names():
+        train, test = digits.load()
+        samples = digits.patches(train.images[:CALIBRATION_IMAGES])
+        return samples, digits.patches(test.images), test.labels
+    if source.tokenizer is not None:
+        raise InputError(f"Model {model} takes texts; give them with --sentences FILE")
+    shape = source.shape or (source.description.tokens, source.description.features)
+    if source.description.embedding == "tokens":
+        shape = (source.description.tokens,)
+    text = ", ".join(map(str, ("count", *shape)))
+    raise InputError(
+        f"Model {model} takes inputs of its own, [{text}]; give them with --inputs FILE.npy, or "
+        "ask for random ones with --random COUNT"
+    )

@@ -1,0 +1,75 @@
+"""Calibration inputs of an exported model, and the inputs that are exported with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.errors import InputError
+from celosia.arch.files import read_lines
+from celosia.arch.names import check_name
+from celosia.generators.frontend.sample_files import read_samples
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.weights import model_names
+from celosia.tb.models.run_inputs import Files, Inputs, first, read_inputs
+
+COUNT = 5
+"""Inputs that go with a model, where there are so many and no count is given."""
+
+
+@dataclass(frozen=True)
+class ExportInputs:
+    """Data that is exported with a model."""
+
+    samples: Inputs
+    """Inputs to calibrate on."""
+    rows: Sequence[NDArray[np.float32]]
+    """Inputs as the machine is given them, before they are quantized."""
+    names: tuple[str, ...]
+    """The names of the output's columns, where they are known."""
+
+
+def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
+    """Return the first ``count`` inputs of those that are given, and what to calibrate on.
+
+    What to calibrate on stands for the inputs where these are missing. Where nothing is given, a
+    model that comes with the package gets the digits: training images to calibrate on, and test
+    images.
+
+    Raises :class:`InputError` where a file or the count cannot be used, or nothing is given for
+    another model.
+    """
+    names = source.labels
+    given: Inputs
+    samples: Inputs
+    if files.given():
+        given, samples, _ = read_inputs(model, source, files, count)
+    elif files.calibration is not None:
+        given = samples = read_samples(files.calibration, source, calibration=True)
+    elif model in model_names():
+        given, samples, _ = read_inputs(model, source, files, None)
+        names = names or tuple(map(str, range(source.description.classes)))
+    else:
+        raise InputError(
+            f"Model {model} needs inputs to calibrate on; give them with --inputs, --sentences or "
+            "--calibration, or ask for random ones with --random COUNT"
+        )
+    chosen = first(given, min(COUNT, len(given)) if count is None else count, "inputs")
+    rows = [np.asarray(source.rows(each), np.float32) for each in chosen]
+    return ExportInputs(samples, rows, names)
+
+
+def read_names(path: Path, source: Source) -> tuple[str, ...]:
+    """Return the names of the output's columns from a file, a line each.
+
+    Raises :class:`InputError` where it cannot be read, or has another number of lines.
+    """
+    lines = read_lines(path, "names")
+    columns = source.description.outputs[1]
+    if len(lines) != columns:
+        raise InputError(f"Names {path} must have {columns} lines, not {len(lines)}")
+    for number, line in enumerate(lines):
+        check_name(f"Line {number + 1} of {path}", line)
+    return tuple(lines)

@@ -1,0 +1,203 @@
+"""Inferences of a compiled model on a machine, each tensor compared with the golden machine's."""
+
+import functools
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.isa import Engine
+from celosia.arch.micro.config import MicroConfig
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.runtime.runs import Runs
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.report import engine_cycles, where
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.recording import Recording
+from celosia.tb.machine.simulated import SimulatedMachine
+from celosia.tb.machine.simulators import make_machine
+from celosia.tb.models.whole_model import differing
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, of one inference or of a batch."""
+
+    rows: int
+    """Rows of its input."""
+    again: bool
+    """It found weights and parameters on the chip."""
+    cycles: int
+    loaded: int
+    """External words that it read."""
+    bits: int = OPERAND_BITS
+    """Bits of nested weights that it read."""
+
+
+@dataclass
+class Inferences:
+    """Results of inferences."""
+
+    compiled: CompiledModel
+    timing: MemoryTiming
+    outputs: list[NDArray[np.float64]] = field(default_factory=list)
+    """The machine's outputs, [rows, columns] each, in the model's own units."""
+    runs: list[Run] = field(default_factory=list)
+    cycles: int = 0
+    """Of all inferences; 0 on a machine that has no clock."""
+    mismatches: int = 0
+    """Tensors that differ from the golden machine's; of that machine's own, from those of
+    :func:`celosia.generators.reference.integers.evaluate`."""
+    tensors: int = 0
+    """Tensors compared: one per vector instruction, and the output; of the golden machine's whole
+    ones."""
+    seconds: float = 0.0
+    spent: Counter[str] = field(default_factory=Counter)
+    """The counters' sums."""
+    recordings: list[Recording] = field(default_factory=list)
+    """Each inference in full, where that was asked for."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return figures by name.
+
+        ``utilization`` is useful products over elements times cycles, none for padding. Of one
+        inference, or the mean of all where inputs have different lengths, are ``predicted_cycles``
+        (``celosia.generators.program.predict``; refreshes are not foreseen), ``ideal_cycles``,
+        ``macs``, ``read_bytes``, read from external memory, and ``least_bytes``, which must be.
+        ``where`` gives the cycles by what the array did (``celosia.sim.report.where``), ``engines``
+        those of each engine; without ``counters`` both are empty.
+
+        ``kept_bytes`` are those of weights and parameters that stay on the chip from run to run;
+        ``again`` has the cycles and bytes of an inference that found them there, the mean of all
+        such. It is empty where there was none.
+        """
+        compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
+        config, runs = compiled.config, self.runs
+
+        def mean(of: Callable[[Run], int], some: Sequence[Run]) -> int:
+            """Return the mean of some runs for an inference."""
+            return round(sum(of(run) for run in some) / (len(some) * compiled.batch))
+
+        ideal = mean(lambda run: -(-compiled.macs(run.rows) // config.elements), runs)
+        microcoded = isinstance(config, MicroConfig)
+        counted = bool(cycles) and config.counters
+        engines = [engine.name.lower() for engine in Engine] if counted else []
+        timing = self.timing.latency, self.timing.interval
+
+        @functools.cache
+        def expected(rows: int, again: bool, bits: int) -> int:
+            return compiled.predict(*timing, rows, again=again, bits=bits).cycles
+
+        def each(some: Sequence[Run]) -> dict[str, int | None]:
+            """Return figures of an inference."""
+            read = mean(lambda run: run.loaded * config.mem_bytes, some)
+            return {
+                "predicted_cycles": None
+                if microcoded
+                else mean(lambda run: expected(run.rows, run.again, run.bits), some),
+                "read_bytes": read if counted else None,
+                "least_bytes": mean(
+                    lambda run: compiled.least_bytes(run.rows, again=run.again, bits=run.bits),
+                    some,
+                ),
+            }
+
+        again = [run for run in runs if run.again]
+        behind = {"cycles_per_inference": mean(lambda run: run.cycles, again)} if again else {}
+        return {
+            "mismatches": self.mismatches,
+            "tensors": self.tensors,
+            "cycles": cycles,
+            "cycles_per_inference": cycles / count,
+            "ideal_cycles": ideal,
+            "utilization": ideal * count / cycles if cycles else None,
+            "cycles_per_second": cycles / self.seconds if cycles else None,
+            **each(runs),
+            "kept_bytes": compiled.kept_bytes,
+            "again": behind | (each(again) if again else {}),
+            "where": where(self.spent) if counted else {},
+            "engines": {name: engine_cycles(self.spent, name) for name in engines},
+            "counters": dict(self.spent),
+            "program_words": len(compiled.words),
+            "macs": mean(lambda run: compiled.macs(run.rows), runs),
+        }
+
+
+def run_inferences(
+    compiled: CompiledModel,
+    simulator: str,
+    inputs: Sequence[NDArray[np.floating]],
+    timing: MemoryTiming,
+    progress: Progress | None = None,
+    *,
+    window: int = 0,
+    bits: Sequence[int] = (OPERAND_BITS,),
+) -> Inferences:
+    """Run a compiled model, whose machine has a trace port, on inputs.
+
+    Runs read ``bits`` of nested weights in turn. With ``window`` each inference is recorded, with
+    sums over so many cycles; the golden machine has none.
+
+    Raises :class:`InputError` where the simulator cannot run here.
+    """
+    machine = make_machine(compiled.config, simulator, compiled.memory_bytes, timing)
+    recordings: list[Recording] = []
+    if window and isinstance(machine, SimulatedMachine):
+        machine.record(window)
+        recordings = machine.recordings
+    found = infer(machine, compiled, inputs, timing, progress, bits)
+    found.recordings = recordings
+    return found
+
+
+def infer(
+    machine: Machine,
+    compiled: CompiledModel,
+    inputs: Sequence[NDArray[np.floating]],
+    timing: MemoryTiming,
+    progress: Progress | None = None,
+    bits: Sequence[int] = (OPERAND_BITS,),
+) -> Inferences:
+    """Run a compiled model on inputs, on a machine whose memory has some timing.
+
+    Runs read ``bits`` of nested weights in turn. Of a machine without a trace port, only the
+    outputs are compared.
+    """
+    model = Runs(compiled, machine)
+    golden = GoldenModel(compiled)
+    found = Inferences(compiled, timing)
+    for values, width in zip(compiled.runs(inputs), itertools.cycle(bits), strict=False):
+        left = len(inputs) - len(found.outputs)
+        begin = time.perf_counter()
+        data, report, again = model.run(values, width)
+        found.seconds += time.perf_counter() - begin
+        output = compiled.read_output(data)
+        if isinstance(machine, Interpreter):
+            wrong, compared = differing(compiled, golden.tensors(values, width), values, width)
+            found.mismatches += len(wrong)
+            found.tensors += compared
+        else:
+            expected, reference = golden.run(values, width)
+            if compiled.config.trace:
+                pairs = zip(report.signatures, reference.signatures, strict=True)
+                found.mismatches += sum(given != wanted for given, wanted in pairs)
+            found.mismatches += int(not np.array_equal(output, expected))
+            found.tensors += len(report.signatures) + 1
+        found.cycles += report.cycles
+        found.spent.update(report.counters)
+        found.outputs += np.split(output, compiled.batch)[:left]
+        loaded = report.counters.get("loaded", 0)
+        found.runs.append(Run(len(values), again, report.cycles, loaded, width))
+        if progress is not None:
+            progress(len(found.outputs), len(inputs))
+    return found

@@ -1,0 +1,61 @@
+"""A compiled model in a testbench of plain Verilog: real inputs and the golden integers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.micro.config import MicroConfig
+from celosia.generators.export.package import PROGRAM_HEX
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.generators.runtime.runs import Runs
+from celosia.tb.models.plain_testbench import LATENCY, Attachment, testbench_files
+from celosia.tb.models.step_writer import SLACK, StepWriter
+
+LONG = 100_000_000
+"""Cycles after which a run without a prediction is given up."""
+
+
+def golden_outputs(
+    compiled: CompiledModel, inputs: Sequence[NDArray[np.floating]], bits: int = OPERAND_BITS
+) -> list[bytes]:
+    """Return the golden machine's output for each input, as whole words of external memory.
+
+    Nested weights are read at so many ``bits``.
+    """
+    golden = GoldenModel(compiled)
+    found = []
+    for values in inputs:
+        golden.run(values, bits)
+        found.append(golden.machine.read_memory(compiled.output_addr, compiled.output_piece.size))
+    return found
+
+
+def model_testbench(
+    compiled: CompiledModel,
+    inputs: Sequence[NDArray[np.floating]],
+    attachment: Attachment,
+    top: str,
+    bits: int = OPERAND_BITS,
+) -> dict[str, str]:
+    """Return the files of a module's testbench by name: the Verilog, program, memory and steps.
+
+    For each input, rows as :meth:`CompiledModel.request` takes them, it writes what an inference
+    needs, runs the program, and compares the output with the golden machine's, for which nested
+    weights are read at so many ``bits``. The simulation ends with a line that begins with PASS or
+    FAIL.
+    """
+    config = compiled.config
+    writer = StepWriter(config)
+    runs = Runs(compiled, writer)
+    for index, values in enumerate(inputs):
+        writer.steps.say(f"input {index}")
+        runs.run(values, bits)
+    microcoded = isinstance(config, MicroConfig)
+    predicted = LONG if microcoded else SLACK * compiled.predict(LATENCY, bits=bits).cycles
+    limit = predicted + SLACK * len(compiled.words)
+    memory = writer.memory(compiled.memory_bytes)
+    files = attachment, writer.words, memory, writer.steps, limit, top, PROGRAM_HEX
+    return testbench_files(config, *files)

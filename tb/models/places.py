@@ -1,0 +1,103 @@
+"""Purpose of each command of a recorded run: the tensor that it helps to write."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from celosia.arch.config import Config
+from celosia.arch.isa import Engine
+from celosia.generators.program.draft import Written
+from celosia.sim.flow import Step
+from celosia.sim.regions import Memory, Region, regions
+from celosia.tb.machine.recording import Command
+
+Hull = tuple[Memory, int, int]
+"""The cells of a memory from the first to behind the last that something touches."""
+
+_ATTENTION = ("scores", "probabilities", "context")
+"""Tensors that are made in turns, part by part."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A command's place in the model."""
+
+    tensor: str
+    """The tensor that it writes, or that what it brings is needed for first; empty if unknown."""
+    part: str = ""
+    """The part of the tensor that a vector command writes."""
+
+    @property
+    def operation(self) -> str:
+        """The tensor's name; of scores, probabilities and context ``attention`` instead."""
+        layer, _, name = self.tensor.rpartition(".")
+        if name not in _ATTENTION:
+            return self.tensor
+        return f"{layer}.attention" if layer else "attention"
+
+
+def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
+    """Return the place of each command, given in program order.
+
+    ``written`` says what each vector command writes; where it does not fit them, only their
+    kind is known, as of a program that no model was compiled to. A vector command that writes no
+    tensor, and a command of another engine, have the place of the first later one that reads
+    what they write; a store that of the last before it that wrote what it reads.
+    """
+    vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
+    fits = len(written) == len(vector)
+    tensors = dict(zip(vector, written, strict=True)) if fits else {}
+    touched = [_hulls(command, config) for command in commands]
+    found = [Place("")] * len(commands)
+    for index in reversed(range(len(commands))):
+        tensor = tensors.get(index)
+        if tensor is not None and tensor.columns:
+            found[index] = Place(tensor.name, _part(tensor))
+        elif not fits and commands[index].engine == Engine.VECTOR:
+            found[index] = Place(commands[index].opcode.name.lower())
+        else:
+            writes = touched[index][1]
+            for later in range(index + 1, len(commands)):
+                if _meet(writes, touched[later][0]):
+                    found[index] = found[later]
+                    break
+    for index, command in enumerate(commands):
+        if command.engine == Engine.STORE:
+            reads = touched[index][0]
+            for before in reversed(range(index)):
+                if _meet(reads, touched[before][1]):
+                    found[index] = Place(found[before].tensor)
+                    break
+    return found
+
+
+def _part(written: Written) -> str:
+    rows = f"rows {written.row} to {written.row + written.rows - 1}"
+    columns = f"columns {written.column} to {written.column + written.columns - 1}"
+    head = f", head {written.head}" if written.name.rpartition(".")[2] in _ATTENTION[:2] else ""
+    return f"{rows}, {columns}{head}"
+
+
+def _hulls(command: Command, config: Config) -> tuple[list[Hull], list[Hull]]:
+    """Return hulls of what a command reads and writes, external memory left out."""
+    step = Step(
+        0,
+        command.opcode,
+        command.engine,
+        command.operands,
+        command.flags,
+        frozenset(),
+        frozenset(),
+    )
+    reads, writes = regions(step, config)
+    return [_hull(r) for r in reads if r.memory != "dram"], [
+        _hull(r) for r in writes if r.memory != "dram"
+    ]
+
+
+def _hull(region: Region) -> Hull:
+    last = region.addr + region.stride * (region.m - 1)
+    return region.memory, min(region.addr, last), max(region.addr, last) + region.count
+
+
+def _meet(some: Sequence[Hull], others: Sequence[Hull]) -> bool:
+    return any(a[0] == b[0] and a[1] < b[2] and b[1] < a[2] for a in some for b in others)

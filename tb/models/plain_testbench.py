@@ -1,0 +1,181 @@
+"""A testbench in plain Verilog that needs nothing but the files that are generated with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.registers import REGISTER_MAP
+from celosia.generators.export.package import PROGRAM_HEX
+from celosia.hdl.bus.bus import MAX_WIDTH
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.fast_build import interface
+from celosia.tb.verify.random_programs import random_program
+
+TOP = "celosia_accelerator"
+"""Name of the module that is tested, without another; the testbench's is ``TOP_tb``."""
+
+STEPS = 12
+"""Random instructions of the program, besides its loading and its drains."""
+
+LATENCY = 10
+"""Cycles from a request to external memory to its first word."""
+
+LIMIT = 1_000_000
+"""Cycles after which the run of a random program is given up."""
+
+_SOURCE = Path(__file__).parents[1] / "machine" / "harness" / "plain.v"
+_REGISTERS = ("PROGRAM_ADDR", "PROGRAM_DATA", "PC", "CONTROL", "STATUS", "CYCLES_LOW")
+_WIDTHS = ("MEM_WIDTH", "BURST_WIDTH", "WRITE_WIDTH")
+_FIELDS = ("BURST_ADDR", "BURST_LAST", "WRITE_DATA", "WRITE_MASK")
+
+
+class Action(IntEnum):
+    """Action of a step."""
+
+    SET_WORD = 0
+    SET_REGISTER = 1
+    RUN = 2
+    WORD_IS = 3
+    REGISTER_IS = 4
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """Protocols of an accelerator's ports.
+
+    ``control`` is what its host port is behind, ``bus`` what its memory is, from the address
+    ``base`` of ``addr_width`` bits on.
+    """
+
+    control: str = "native"
+    bus: str = "native"
+    addr_width: int = 32
+    base: int = 0
+
+
+@dataclass
+class Steps:
+    """Steps of a testbench after its program is loaded, a line for each."""
+
+    config: Config
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+
+    @property
+    def value_width(self) -> int:
+        """Width of a step's value (bits)."""
+        return max(self.config.mem_width, 32)
+
+    def say(self, text: str) -> None:
+        """Add a comment."""
+        self.lines.append(f"// {text}")
+
+    def add(self, action: Action, place: int = 0, value: int = 0) -> None:
+        """Add a step on a word of memory or a register, by its number."""
+        self.lines.append(f"{action:02x}{place:08x}{value:0{self.value_width // 4}x}")
+        self.count += 1
+
+    def add_words(self, action: Action, addr: int, data: bytes) -> None:
+        """Add a step for each word of external memory from a byte address on.
+
+        What the data lacks of its last word is 0.
+        """
+        step = self.config.mem_bytes
+        padded = data + bytes(-len(data) % step)
+        for place in range(0, len(padded), step):
+            value = int.from_bytes(padded[place : place + step], "little")
+            self.add(action, (addr + place) // step, value)
+
+
+def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> dict[str, str]:
+    """Return the files of a testbench by name: the Verilog, a program, memory and steps.
+
+    The program has random instructions of every kind that the configuration has; what it leaves in
+    external memory, and how many products it counts, comes from the golden machine. It reads
+    nothing that it has not written, whatever memories hold at first. The simulation ends with a
+    line that begins with PASS, or with FAIL and status 1.
+    """
+    program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
+    if len(program.words) > config.program_depth:
+        raise InputError(
+            f"A testbench needs {len(program.words)} words of program, but program_depth is "
+            f"{config.program_depth}"
+        )
+    end = program.result_addr + program.result_bytes
+    end += -end % config.mem_bytes
+    golden = Interpreter(config)
+    before = program.image + bytes(end - len(program.image))
+    golden.write_memory(0, before)
+    golden.load_program(program.words)
+    report = golden.start()
+    steps = Steps(config)
+    steps.add(Action.RUN)
+    steps.add_words(Action.WORD_IS, 0, golden.read_memory(0, end))
+    # What is not counted is read as 0.
+    products = report.counters["macs"] if config.counters else 0
+    steps.add(Action.REGISTER_IS, REGISTER_MAP["MACS_LOW"].addr, products)
+    return testbench_files(
+        config, attachment, program.words, before, steps, LIMIT, top, PROGRAM_HEX
+    )
+
+
+def testbench_files(
+    config: Config,
+    attachment: Attachment,
+    words: Sequence[int],
+    memory: bytes,
+    steps: Steps,
+    limit: int,
+    top: str,
+    program: str,
+) -> dict[str, str]:
+    """Return the files of a testbench of a module that loads a program and memory, and takes steps.
+
+    ``program`` is the name of the program's file.
+
+    A run of more than ``limit`` cycles is given up, and so is the program's loading.
+    """
+    found = interface(config)
+    defines: dict[str, int | str] = {name: found[name] for name in _WIDTHS}
+    for name in _FIELDS:
+        defines |= {f"{name}_{part}": found[f"{name}_{part}"] for part in ("LSB", "WIDTH")}
+    defines |= {name: REGISTER_MAP[name].addr for name in _REGISTERS}
+    defines |= {
+        "MEMORY_WORDS": -(-len(memory) // config.mem_bytes),
+        "PROGRAM_WORDS": len(words),
+        "STEPS": steps.count,
+        "STEP_WIDTH": 40 + steps.value_width,
+        "VALUE_WIDTH": steps.value_width,
+        "LATENCY": LATENCY,
+        "LIMIT": limit,
+        "BUS_BASE": f"{MAX_WIDTH}'h{attachment.base:x}",
+        "BUS_ADDR_WIDTH": attachment.addr_width,
+    }
+    source = _SOURCE.read_text(encoding="utf-8").replace(TOP, top).replace(PROGRAM_HEX, program)
+    header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
+    header += "`define THROTTLE\n" if config.throttle else ""
+    for name, choice in (("CONTROL", attachment.control), ("BUS", attachment.bus)):
+        header += f"`define {name}_{choice.upper().replace('-', '_')}\n"
+    return {
+        f"{top}_tb.v": header + "\n" + source,
+        program: program_text(words),
+        "memory.hex": _words(memory, config),
+        "steps.hex": "".join(f"{line}\n" for line in steps.lines),
+    }
+
+
+def program_text(words: Sequence[int]) -> str:
+    """Return a program as text, a word a line."""
+    return "".join(f"{word:08x}\n" for word in words)
+
+
+def _words(data: bytes, config: Config) -> str:
+    """Return external memory as text, a word a line."""
+    step = config.mem_bytes
+    places = range(0, len(data), step)
+    return "".join(f"{data[place : place + step][::-1].hex()}\n" for place in places)

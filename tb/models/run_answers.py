@@ -1,0 +1,145 @@
+"""Questions that a language model answers on a machine, and the share that it answers right."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from celosia.generators.frontend.text_sources import TextSource, TokenizerLike
+from celosia.generators.quantize.calibrate import Progress
+from celosia.generators.reference.float_text import FloatText
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.runtime.text_host import TextHost
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.models.text_lengths import check_length
+from celosia.tb.models.text_session import TextSession, Turn
+
+
+def run_answers(
+    program: TextHost,
+    tokenizer: TokenizerLike,
+    answers: Sequence[tuple[str, str]],
+    machine: str | Machine,
+    *,
+    source: TextSource | None = None,
+    timing: MemoryTiming = PROMPT,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Answer questions, each given with its right answer, and return figures by name.
+
+    Questions are the sources of an encoder-decoder, and prompts of any other model. ``machine`` is
+    as in :class:`celosia.tb.models.text_session.TextSession`. The likeliest token is taken, until
+    the text ends or there is no place for another; behind a prompt also until it is longer than the
+    right answer, or as long where no token ends a text. ``accuracy`` is the share of answers that
+    are right to the last character, space at the ends of what follows a prompt apart;
+    ``float_accuracy`` that of the float model ``source``, None without it. ``wrong`` are the
+    others: question, answer, and the right one. ``source_cycles`` are those of all questions,
+    ``answer_cycles`` those of all steps, ``predicted_source_cycles`` and
+    ``predicted_answer_cycles`` the predictions of these; all are None on a machine that has no
+    clock. ``progress`` receives the answers done.
+
+    Raises :class:`InputError` where a question has too many tokens.
+    """
+    questions = [source_tokens(program, tokenizer, question) for question, _ in answers]
+    session = TextSession(program, machine, timing)
+    asked, stepped = Turn(), Turn()
+    floats = None if source is None else FloatText(source.description, source.weights)
+
+    @functools.cache
+    def to_encode(count: int) -> int:
+        return program.predict_source(count, timing.latency, timing.interval)
+
+    @functools.cache
+    def to_step(position: int, count: int) -> int:
+        one = program.predict(position, timing.latency, timing.interval, source=count)
+        return one.cycles
+
+    expected: Counter[str] = Counter()
+
+    def ask(tokens: list[int]) -> int:
+        """Give the machine a question, and return the first token behind it."""
+        if not program.lookups:
+            session.begin()
+            asked.add(session.take(tokens))
+            session.turns.clear()
+            return session.choose()
+        asked.add(session.encode(tokens))
+        expected["source"] += to_encode(len(tokens))
+        return step(program.start)
+
+    def step(token: int) -> int:
+        """Give the machine a token, and return the next one."""
+        session.step(token)
+        expected["answer"] += to_step(session.length - 1, session.source)
+        return session.choose()
+
+    wrong, right = list[list[str]](), 0
+    for done, (tokens, (question, answer)) in enumerate(zip(questions, answers, strict=True)):
+        places = program.places - (0 if program.lookups else len(tokens) - 1)
+        talk = _Talk(tokenizer, [] if program.lookups else tokens, answer, places)
+        text = talk.through(ask(tokens), step)
+        if text != talk.right:
+            wrong.append([question, text, answer])
+        if floats is not None:
+            right += talk.through(floats.begin(tokens), floats.step) == talk.right
+        for turn in session.turns:
+            stepped.add(turn)
+        session.turns.clear()
+        if progress is not None:
+            progress(done + 1, len(answers))
+    timed, paired = asked.cycles > 0, program.lookups > 0
+    whole = [session.setup, asked, stepped]
+    return {
+        "model": program.name,
+        "config": program.config.name,
+        "answers": len(answers),
+        "right": len(answers) - len(wrong),
+        "accuracy": 1 - len(wrong) / len(answers),
+        "float_accuracy": None if floats is None else right / len(answers),
+        "mismatches": sum(turn.mismatches for turn in whole),
+        "tensors": sum(turn.tensors for turn in whole),
+        "source_cycles": asked.cycles if timed else None,
+        "predicted_source_cycles": expected["source"] if timed and paired else None,
+        "answer_cycles": stepped.cycles if timed else None,
+        "predicted_answer_cycles": expected["answer"] if timed else None,
+        "setup_cycles": session.setup.cycles or None,
+        "program_words": len(program.words),
+        "wrong": wrong,
+    }
+
+
+class _Talk:
+    """An answer that grows token by token."""
+
+    def __init__(self, tokenizer: TokenizerLike, asked: list[int], answer: str, places: int):
+        """Take the tokens that stand before the answer, the right one, and its most tokens."""
+        self._tokenizer, self._asked, self._places = tokenizer, asked, places
+        self.right = answer.strip() if asked else answer
+
+    def through(self, token: int, step: Callable[[int], int]) -> str:
+        """Return the answer that begins with a token, and that ``step`` brings the others of."""
+        found = [token]
+        while not self._is_over(found):
+            found.append(step(found[-1]))
+        return self._text(found)
+
+    def _is_over(self, found: list[int]) -> bool:
+        ends = self._tokenizer.ends
+        if found[-1] in ends or len(found) >= self._places:
+            return True
+        missing = len(self.right) - len(self._text(found)) if self._asked else 1
+        return missing < (0 if ends else 1)
+
+    def _text(self, found: list[int]) -> str:
+        decode = self._tokenizer.decode
+        if not self._asked:
+            return decode(found)
+        return decode([*self._asked, *found])[len(decode(self._asked)) :].strip()
+
+
+def source_tokens(program: TextHost, tokenizer: TokenizerLike, source: str) -> list[int]:
+    """Return the tokens of a source; raise :class:`InputError` where there are too many."""
+    tokens = tokenizer.encode(source)
+    check_length(program, tokens, 1, program.places)
+    return tokens

@@ -1,0 +1,164 @@
+"""Goes on with two prompts in the same runs, and tells what each token took."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from celosia.arch.errors import InputError
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.reference.sampling import Sampling, draw
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.runtime.text_host import TextHost
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.models.run_text import Pieces, totals
+from celosia.tb.models.text_lengths import check_length
+from celosia.tb.models.text_session import Turn
+from celosia.tb.models.texts_session import TextsSession
+
+
+@dataclass
+class _Text:
+    """A text that goes on until it has so many tokens, or ends."""
+
+    rng: Generator
+    tokens: list[int]
+    prompt: int
+    """Tokens that it begins with."""
+    end: int
+    """Tokens that it has at most."""
+    taken: int = 0
+    """Tokens that the machine has taken."""
+    over: bool = field(default=False)
+
+    @property
+    def next(self) -> int | None:
+        """The token to take; None for a text that is over."""
+        return None if self.over else self.tokens[self.taken]
+
+    def add(self, token: int, ends: frozenset[int]) -> None:
+        """Append what was chosen, behind which it may be over."""
+        if token not in ends:
+            self.tokens.append(token)
+        self.over = token in ends or len(self.tokens) == self.end
+
+
+def run_texts(
+    program: TextHost,
+    tokenizer: TokenizerLike,
+    prompts: Sequence[str],
+    steps: int,
+    machine: str | Machine,
+    *,
+    sampling: Sampling | None = None,
+    seed: int = 1,
+    timing: MemoryTiming = PROMPT,
+    bits: Sequence[int] = (OPERAND_BITS,),
+) -> dict[str, Any]:
+    """Go on with two prompts by at most ``steps`` tokens each; return texts and figures by name.
+
+    Every run takes a token of each text, of the prompts too; a text that is over rests. ``texts``
+    has the ``text``, ``tokens`` and ``prompt_tokens`` of each. ``cycles`` are those of each run,
+    ``cycles_per_run`` those of the last one that took a token of both, ``cycles_per_token`` half as
+    many, ``mean_cycles_per_token`` half the mean of all that did. ``predicted_cycles`` are to be
+    expected of the last of these, ``where`` and ``engines`` are those of all of them, as
+    :func:`celosia.tb.models.run_text.run_text` has them. Runs are computed with ``bits`` of nested
+    weights in turn; a text draws with a seed of its own, the second with ``seed + 1``.
+
+    ``machine`` is as in :class:`celosia.tb.models.text_session.TextSession`.
+
+    Raises :class:`InputError` where there are no steps to take, a prompt is not to be encoded, has
+    no token or is too long, or the simulator cannot run here.
+    """
+    sampling = sampling or Sampling()
+    if steps < 1:
+        raise InputError(f"Steps must be at least 1, not {steps}")
+    texts = []
+    for number, prompt in enumerate(prompts):
+        tokens = tokenizer.encode(prompt)
+        if not tokens:
+            raise InputError("Each of two prompts must have a token, but one has none")
+        check_length(program, tokens, steps, program.places)
+        rng = np.random.default_rng(seed + number)
+        texts.append(_Text(rng, tokens, len(tokens), len(tokens) + steps))
+    session = TextsSession(program, machine, timing)
+
+    def choose(number: int) -> int | None:
+        text = texts[number]
+        if text.taken + 1 < text.prompt:
+            return None
+        if sampling.greedy:
+            return session.choose()
+        return draw(session.logits() * program.logits_step, sampling, text.rng)
+
+    both, positions, last_bits = list[Turn](), [0] * len(texts), OPERAND_BITS
+    began = time.perf_counter()
+    while not all(text.over for text in texts):
+        session.bits = bits[len(session.turns) % len(bits)]
+        given = [text.next for text in texts]
+        chosen = session.advance(given, choose)
+        for text, took, token in zip(texts, given, chosen, strict=True):
+            text.taken += took is not None
+            if token is not None:
+                text.add(token, tokenizer.ends)
+        if None not in given:
+            both.append(session.turns[-1])
+            positions, last_bits = [length - 1 for length in session.lengths], session.bits
+    seconds = time.perf_counter() - began
+    found = []
+    for text in texts:
+        pieces = Pieces(tokenizer)
+        pieces.add(text.tokens)
+        pieces.end()
+        found.append({"text": pieces.text, "tokens": text.tokens, "prompt_tokens": text.prompt})
+    figures = _figures(session, both, positions, last_bits)
+    return {"texts": found, **figures, "seconds": seconds}
+
+
+def _figures(
+    session: TextsSession, both: Sequence[Turn], positions: list[int], bits: int
+) -> dict[str, Any]:
+    """Return what the runs took, of which the last of ``both`` texts was at some positions.
+
+    Nested weights were read at so many ``bits`` then.
+    """
+    program, config, timing = session.program, session.program.config, session.timing
+    spent: Counter[str] = Counter()
+    for turn in both:
+        spent.update(turn.counters)
+    last, texts = both[-1], program.texts
+    timed = last.cycles > 0
+    counted = timed and config.counters
+    mean = sum(turn.cycles for turn in both) / len(both) / texts if timed else None
+    expected = program.predict_texts(positions, timing.latency, timing.interval, bits=bits)
+    every = [session.setup, *session.turns]
+    moved = last.counters["loaded"] + last.counters["stored"]
+    return {
+        "model": program.name,
+        "config": config.name,
+        "kv_bits": program.kv_bits,
+        "kv_blocks": program.kv_block,
+        "resident": program.resident,
+        "multipliers": config.elements,
+        "mismatches": sum(turn.mismatches for turn in every),
+        "tensors": sum(turn.tensors for turn in every),
+        "last_positions": positions,
+        "cycles_per_run": last.cycles if timed else None,
+        "predicted_cycles": expected if timed else None,
+        "cycles_per_token": last.cycles / texts if timed else None,
+        "mean_cycles_per_token": mean,
+        "clock_mhz": config.clock_mhz,
+        "tokens_per_second": config.clock_mhz * 1e6 / mean if mean else None,
+        "setup_cycles": session.setup.cycles or None,
+        "macs": last.counters["macs"],
+        "macs_busy": last.counters["macs"] / config.elements / last.cycles if counted else None,
+        "external_bytes": moved * config.mem_bytes if counted else None,
+        **totals(program, spent, counted=counted),
+        "cycles": [turn.cycles for turn in session.turns] if timed else None,
+    }

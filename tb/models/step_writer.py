@@ -1,0 +1,75 @@
+"""Steps of a testbench in plain Verilog, as a host takes them that works with a golden machine."""
+
+from collections.abc import Sequence
+
+from celosia.arch.config import Config
+from celosia.arch.registers import REGISTER_MAP
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.report import Report
+from celosia.tb.models.plain_testbench import Action, Steps
+
+SLACK = 4
+"""Times as many cycles as predicted after which a run is given up."""
+
+
+class StepWriter:
+    """A golden machine that writes down what its host does, and what it reads, as steps."""
+
+    def __init__(self, config: Config):
+        self._machine, self._config = Interpreter(config), config
+        self.steps = Steps(config)
+        self.words: Sequence[int] = []
+        """Program memory before the first step."""
+        self._image = b""
+        self._loads = 0
+
+    def memory(self, size: int) -> bytes:
+        """Return external memory of so many bytes, in whole words, before the first step."""
+        padded = self._image + bytes(size - len(self._image))
+        return padded + bytes(-size % self._config.mem_bytes)
+
+    def write_memory(self, addr: int, data: bytes) -> None:
+        """Write bytes to external memory; the first ones are there already."""
+        self._machine.write_memory(addr, data)
+        if self._loads:
+            self.steps.add_words(Action.SET_WORD, addr, data)
+        else:
+            self._image = data
+
+    def load_program(self, words: Sequence[int]) -> None:
+        """Load a program's words; the first ones are there already."""
+        self._machine.load_program(words)
+        if not self._loads:
+            self.words = words
+        else:
+            self.steps.say("program")
+            self.steps.add(Action.SET_REGISTER, REGISTER_MAP["PROGRAM_ADDR"].addr, 0)
+            for word in words:
+                self.steps.add(Action.SET_REGISTER, REGISTER_MAP["PROGRAM_DATA"].addr, word)
+        self._loads += 1
+
+    def set_register(self, number: int, value: int) -> None:
+        """Set a register."""
+        self._machine.set_register(number, value)
+        self.steps.add(Action.SET_REGISTER, REGISTER_MAP[f"R{number}"].addr, value)
+
+    def start(self, pc: int = 0) -> Report:
+        """Run from a word address to HALT."""
+        self.steps.add(Action.RUN, value=pc)
+        return self._machine.start(pc)
+
+    def read_memory(self, addr: int, count: int) -> bytes:
+        """Return bytes of external memory, whole words of which are compared."""
+        whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
+        self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))
+        return self._machine.read_memory(addr, count)
+
+    def read_register(self, name: str) -> int:
+        """Return a register, which is compared."""
+        value = self._machine.read_register(name) % (1 << 32)
+        self.steps.add(Action.REGISTER_IS, REGISTER_MAP[name].addr, value)
+        return self._machine.read_register(name)
+
+    def unbroken(self) -> bool:
+        """Return whether runs have ended since the last call, all well, without a reset."""
+        return self._machine.unbroken()

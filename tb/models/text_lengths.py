@@ -1,0 +1,44 @@
+"""Lengths of prompts and sources that a language model can take."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from celosia.arch.errors import InputError
+
+
+class Lengths(Protocol):
+    """A language model or its compiled program."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens that there are."""
+
+    @property
+    def source_positions(self) -> int:
+        """Places of the longest source; 0 for a decoder alone."""
+
+
+def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
+    """Raise :class:`InputError` if a prompt and ``steps`` tokens need more than ``places``.
+
+    Of an encoder-decoder the tokens are those of a source. A token that the model does not have is
+    refused as well.
+    """
+    wrong = next((token for token in tokens if token >= model.vocabulary), None)
+    if wrong is not None:
+        raise InputError(
+            f"A text has the token {wrong}, but model {model.name} has {model.vocabulary}; give "
+            "the tokenizer that it was trained with"
+        )
+    count, most = len(tokens), model.source_positions
+    if most and not 1 <= count <= most:
+        raise InputError(f"Model {model.name} takes sources of 1 to {most} tokens, not {count}")
+    if not most and count + steps - 1 > places:
+        raise InputError(
+            f"A prompt of {count} tokens and {steps} steps need more than the {places} places of "
+            f"model {model.name}"
+        )

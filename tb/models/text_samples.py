@@ -1,0 +1,36 @@
+"""Tokens of the texts of a program on a machine, as firmware and testbenches compare them."""
+
+from collections.abc import Sequence
+
+from celosia.generators.export.c_samples import Sample
+from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.runtime.text_host import TextHost
+from celosia.tb.models.run_text import run_text
+from celosia.tb.models.run_texts import run_texts
+
+
+def text_samples(
+    program: TextHost,
+    tokenizer: TokenizerLike,
+    prompts: Sequence[str],
+    steps: int,
+    machine: str | Machine,
+    bits: int,
+) -> list[Sample]:
+    """Return the tokens of each prompt, with the likeliest ones behind them, at most ``steps``.
+
+    There is a prompt for each text of the program; of an encoder-decoder it is the source, and the
+    answer's tokens are behind it. Nested weights are read at so many ``bits``. ``machine`` is as in
+    :class:`celosia.tb.models.text_session.TextSession`.
+
+    Raises :class:`InputError` where a prompt is not to be encoded, has no token that it needs or is
+    too long, or the simulator cannot run here.
+    """
+    if program.texts > 1:
+        both = run_texts(program, tokenizer, prompts, steps, machine, bits=(bits,))["texts"]
+        return [Sample(one["tokens"], one["prompt_tokens"]) for one in both]
+    (prompt,) = prompts
+    found = run_text(program, tokenizer, prompt, steps, machine, bits=(bits,))["tokens"]
+    given = tokenizer.encode(prompt)
+    return [Sample([*given, *found[1 if program.lookups else len(given) :]], len(given))]

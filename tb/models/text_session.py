@@ -1,0 +1,226 @@
+"""A text on a machine: a prompt at matrix rate, then token by token."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.lower.text_program import TextProgram
+from celosia.generators.program.draft import Written
+from celosia.generators.program.executable import entry_at
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.integers import evaluate
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.runtime.text_host import TextHost
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.report import Report
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulators import PROMPT, make_machine
+
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class Turn:
+    """Cycles and counters of one or several tokens."""
+
+    cycles: int = 0
+    """Clock cycles of all programs; 0 on a machine that has no clock."""
+    counters: Counter[str] = field(default_factory=Counter)
+    """The counters' sums, by the names of ``celosia.arch.registers``."""
+    mismatches: int = 0
+    """Tensors that differ from the golden machine's."""
+    tensors: int = 0
+    """Tensors compared."""
+    wrong: list[str] = field(default_factory=list)
+    """The names of those that differ."""
+
+    def add(self, other: "Turn") -> None:
+        """Add what another took."""
+        self.cycles += other.cycles
+        self.counters.update(other.counters)
+        self.mismatches += other.mismatches
+        self.tensors += other.tensors
+        self.wrong += other.wrong
+
+
+class TextSession:
+    """A text that grows on a machine.
+
+    ``machine`` is a name of ``celosia.tb.machine.toolchain.MACHINES``, or a machine with external
+    memory of its own. Each program also runs on the golden machine; what they choose is compared,
+    and, where the machine can be traced, each tensor that either writes by its signature. What the
+    golden machine itself chooses is compared with
+    :func:`celosia.generators.reference.integers.evaluate`, where the program comes with its
+    decoder.
+
+    Raises :class:`InputError` where the simulator is unknown or cannot run here.
+    """
+
+    def __init__(self, program: TextHost, machine: str | Machine, timing: MemoryTiming = PROMPT):
+        self.program, self.timing = program, timing
+        self.machine: Machine = (
+            make_machine(program.config, machine, program.memory_bytes, timing)
+            if isinstance(machine, str)
+            else machine
+        )
+        self.golden = (
+            self.machine if isinstance(self.machine, Interpreter) else Interpreter(program.config)
+        )
+        self._decoded = self._empty()
+        self._expected: Ints = np.zeros(0, np.int64)
+        self.length = 0
+        """Tokens so far."""
+        self.source = 0
+        """Tokens of the source that they answer."""
+        self.bits = OPERAND_BITS
+        """Bits of nested weights that the next tokens are computed with."""
+        self.turns: list[Turn] = []
+        """Cycles and counters of each call of :meth:`step` and :meth:`take`."""
+        self.setup = Turn()
+        """Cycles and counters of filling the chip."""
+        for fill in program.setup:
+            for one in self._machines:
+                one.write_memory(0, fill.image)
+                one.load_program(fill.words)
+            self.setup.add(self._run(0, fill.written))
+        for one in self._machines:
+            one.load_program(program.words)
+
+    @property
+    def _machines(self) -> tuple[Machine, ...]:
+        return (self.golden,) if self._alone else (self.machine, self.golden)
+
+    @property
+    def _alone(self) -> bool:
+        """The machine is the golden one."""
+        return self.machine is self.golden
+
+    @property
+    def _reference(self) -> TextProgram | None:
+        """The programs with their decoder, which tells what the golden machine is to choose.
+
+        There is none where another machine runs beside the golden one, or the decoder is not there.
+        """
+        program = self.program
+        return program if self._alone and isinstance(program, TextProgram) else None
+
+    def _empty(self) -> KvCache:
+        return KvCache(slots=self.program.cache.capacity, sinks=self.program.cache.sinks)
+
+    def begin(self) -> None:
+        """Begin a new text; what the chip holds of the old one is never read again."""
+        self.length = 0
+        self._decoded = self._empty()
+
+    def encode(self, tokens: Sequence[int]) -> Turn:
+        """Begin an answer to a source, which must have as many tokens as sources may."""
+        self.begin()
+        program, self.source, turn = self.program, len(tokens), Turn()
+        for first in range(0, len(tokens), program.lookups):
+            self._set(program.lookup_registers(tokens, first))
+            turn.add(self._start("lookup"))
+        self._set(program.encode_registers(self.source))
+        turn.add(self._start("encode"))
+        reference = self._reference
+        if reference is not None and reference.decoder.source is not None:
+            evaluate(reference.decoder.source, tokens, self._decoded)
+        return turn
+
+    def step(self, token: int) -> Turn:
+        """Take one token."""
+        self._set(self.program.registers(self.length, 1, self.source, [token]))
+        turn = self._start(entry_at("step", self.bits))
+        self._decode([token])
+        self.length += 1
+        self.turns.append(turn)
+        return turn
+
+    def take(self, tokens: Sequence[int]) -> Turn:
+        """Take tokens, in chunks as long as the cache still has room for them."""
+        turn, rest = Turn(), list(tokens)
+        while rest:
+            rows = min(self.program.rows, len(rest), self.program.cache.capacity - self.length)
+            if rows < 2:
+                turn.add(self.step(rest.pop(0)))
+                self.turns.pop()
+                continue
+            chunk, rest = rest[:rows], rest[rows:]
+            turn.add(self._chunk(chunk))
+        self.turns.append(turn)
+        return turn
+
+    def _chunk(self, tokens: Sequence[int]) -> Turn:
+        program = self.program
+        self._set(program.words_registers(tokens, self.length))
+        turn = self._start("words")
+        self._set(program.registers(self.length, len(tokens)))
+        turn.add(self._start(entry_at("chunk", self.bits)))
+        self._decode(tokens)
+        self.length += len(tokens)
+        return turn
+
+    def _decode(self, tokens: Sequence[int]) -> None:
+        if self._reference is not None:
+            decoder = self._reference.decoder_at(self.bits)
+            self._expected = evaluate(decoder, tokens, self._decoded)["logits"][-1]
+
+    def choose(self) -> int:
+        """Return the token of the largest logit behind the last token, the first of equals."""
+        if not self.program.config.argmax:
+            return int(np.argmax(self.logits()))
+        chosen = [
+            tuple(machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE"))
+            for machine in self._machines
+        ]
+        if self._reference is not None:
+            chosen.append((int(np.argmax(self._expected)), int(self._expected.max())))
+        if len(chosen) > 1:
+            self._compare("argmax", len(set(chosen)) == 1)
+        return chosen[0][0]
+
+    def logits(self) -> Ints:
+        """Return the logits behind the last token, [vocabulary], stored and read."""
+        vocabulary = self.program.vocabulary
+        turn = self._start("logits")
+        found = []
+        for machine in self._machines:
+            data = machine.read_memory(self.program.logits.addr, 2 * vocabulary)
+            found.append(np.frombuffer(data, "<i2").astype(np.int64))
+        if self._reference is not None:
+            found.append(self._expected)
+        if self.turns:
+            self.turns[-1].counters["stored"] += turn.counters["stored"]
+        if len(found) > 1:
+            self._compare("logits", np.array_equal(*found))
+        return found[0]
+
+    def _compare(self, name: str, same: bool) -> None:
+        if self.turns:
+            self.turns[-1].add(Turn(mismatches=int(not same), tensors=1, wrong=[name] * (not same)))
+
+    def _set(self, registers: dict[int, int]) -> None:
+        for machine in self._machines:
+            for number, value in registers.items():
+                machine.set_register(int(number), value)
+
+    def _start(self, name: str) -> Turn:
+        entry = self.program.entries[name]
+        return self._run(entry.pc, entry.written)
+
+    def _run(self, pc: int, written: Sequence[Written]) -> Turn:
+        report, *others = (machine.start(pc) for machine in self._machines)
+        turn = Turn(report.cycles, Counter(_counters(report)))
+        if self.program.config.trace and others:
+            pairs = list(zip(written, report.signatures, others[0].signatures, strict=True))
+            turn.wrong = [what.name for what, found, expected in pairs if found != expected]
+            turn.mismatches, turn.tensors = len(turn.wrong), len(pairs)
+        return turn
+
+
+def _counters(report: Report) -> dict[str, int]:
+    """Return a report's counters, with those that the golden machine does not have as 0."""
+    return {"loaded": 0, "stored": 0, **report.counters}

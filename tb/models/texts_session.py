@@ -1,0 +1,56 @@
+"""Texts on a machine that takes one token of each in every run."""
+
+from collections.abc import Callable, Sequence
+
+from celosia.generators.program.executable import entry_at
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.runtime.text_host import SCORES, TextHost
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.models.text_session import TextSession
+
+
+class TextsSession(TextSession):
+    """Two texts that grow on a machine, each at a position of its own.
+
+    The program's ``texts`` are two; all else is as in
+    :class:`celosia.tb.models.text_session.TextSession`.
+    """
+
+    def __init__(self, program: TextHost, machine: str | Machine, timing: MemoryTiming = PROMPT):
+        super().__init__(program, machine, timing)
+        self.lengths = [0] * program.texts
+        """Tokens of each text so far."""
+        self._last = [0] * program.texts
+        self._caches = [self._empty() for _ in range(program.texts)]
+
+    def advance(
+        self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
+    ) -> list[int | None]:
+        """Take the next token of each text, and return what ``choose`` gives for each number.
+
+        It is called where :meth:`choose` and :meth:`logits` are of that text. None is for a text
+        that rests, whose last token is taken again at its place: nothing of it changes, and
+        nothing is chosen. Appends the run's cycles to ``turns``.
+        """
+        positions = [
+            length if token is not None else max(length - 1, 0)
+            for length, token in zip(self.lengths, tokens, strict=True)
+        ]
+        self._last = [
+            before if token is None else token
+            for before, token in zip(self._last, tokens, strict=True)
+        ]
+        self._set(self.program.step_registers(positions, self._last))
+        self.turns.append(self._start(entry_at("step", self.bits)))
+        chosen: list[int | None] = []
+        for text, token in enumerate(tokens):
+            if text:
+                self.turns[-1].add(self._start(entry_at(SCORES, self.bits)))
+            chosen.append(None)
+            if token is not None:
+                self._decoded = self._caches[text]
+                self._decode([token])
+                self.lengths[text] += 1
+                chosen[text] = choose(text)
+        return chosen

@@ -1,0 +1,99 @@
+"""One inference of a trained model, recorded."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.lower.encoder_compiler import CompiledModel, compile_model
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.recording import Recording
+from celosia.tb.machine.simulators import PROMPT, check_simulator
+from celosia.tb.models.cycles_by_operation import Operation, operations
+from celosia.tb.models.inference import run_inferences
+from celosia.tb.models.places import Place, places
+from celosia.tb.models.run_inputs import NO_FILES, Files, read_inputs
+
+WINDOWS = 1000
+"""Windows that a run is cut into, at most about."""
+
+LEAST_WINDOW = 16
+"""Cycles of a window, at least."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A recorded inference, what its commands are for, and its figures."""
+
+    recording: Recording
+    places: list[Place]
+    operations: list[Operation]
+    figures: dict[str, Any]
+
+
+def trace_model(
+    model: str,
+    config: Config,
+    simulator: str,
+    timing: MemoryTiming = PROMPT,
+    files: Files = NO_FILES,
+    tokens: int = 0,
+) -> Traced:
+    """Run a model once, on the first of its inputs, and record it.
+
+    Without files that is the first image of the digits' test split.
+
+    Raises :class:`InputError` where the model, the simulator or a file cannot be used.
+    """
+    check_clocked(simulator)
+    source = load_source(model, tokens)
+    inputs, samples, _ = read_inputs(model, source, files, 1)
+    config = config.replace(trace=True)
+    compiled = compile_model(source.description, source.weights, samples, config)
+    return trace_compiled(compiled, source.rows(inputs[0]), simulator, timing)
+
+
+def check_clocked(simulator: str) -> None:
+    """Raise :class:`InputError` where a simulator is unknown, or has no clock."""
+    check_simulator(simulator)
+    if simulator == "golden":
+        raise InputError("The golden machine has no clock to trace; use verilator or icarus")
+
+
+def trace_compiled(
+    compiled: CompiledModel,
+    values: NDArray[np.floating],
+    simulator: str,
+    timing: MemoryTiming,
+) -> Traced:
+    """Run a compiled model once on some values, and record it."""
+    config = compiled.config
+    window = max(LEAST_WINDOW, compiled.macs(len(values)) // config.elements // WINDOWS)
+    found = run_inferences(compiled, simulator, [values], timing, window=window)
+    recording = found.recordings[0]
+    named = places(recording.commands, compiled.written, config)
+    done = operations(recording, named, config)
+    figures = {
+        "model": compiled.quantized.description.name,
+        "config": config.name,
+        "simulator": simulator,
+        "memory": timing.fields(),
+        **found.figures(),
+        "commands": len(recording.commands),
+        "operations": [
+            {
+                "name": operation.name,
+                "cycles": operation.cycles,
+                "macs": operation.macs,
+                "utilization": operation.utilization(config),
+                "loaded_bytes": operation.loaded,
+                "stored_bytes": operation.stored,
+            }
+            for operation in done
+        ],
+    }
+    return Traced(recording, named, done, figures)

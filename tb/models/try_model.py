@@ -1,0 +1,107 @@
+"""Tries any model of a file or a folder: what of it runs, and how near integers are to floats."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import is_text, load_text
+from celosia.generators.lower.banks import LATENCY
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.reference.floats import forward
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.tb.models.run_inputs import cosine
+from celosia.tb.models.text_session import TextSession
+from celosia.tb.models.whole_model import differing
+
+_SAMPLES, _RUN = 32, 3
+_TEXTS, _LENGTH = 96, 12
+_ENCODERS = PRESETS["small"].replace(program_depth=1 << 14)
+_DECODERS = PRESETS["story"]
+_SEED = 2
+
+
+def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dict[str, Any]:
+    """Run a model on random inputs on the golden machine, against its integer and float references.
+
+    ``tokens`` is the number of tokens of an encoder that does not fix it, ``tokenizer`` the
+    file of a checkpoint of llama2.c.
+    ``mismatches`` counts the tensors that are not those of the integer reference, ``cosine`` is
+    the least cosine similarity of an output of the whole model to the floats', ``cycles`` the
+    prediction for a run at full length, of a decoder for a token at the last place; ``machine``
+    and ``host`` tell what runs where. Where the model is refused, ``refused`` is the sentence and
+    the others are None.
+    """
+    none = dict.fromkeys(("machine", "host", "unused", "tensors", "mismatches", "cosine", "cycles"))
+    try:
+        if is_text(str(path)):
+            return {**none, **_decoder(path, tokenizer, _DECODERS), "refused": None}
+        return {**none, **_encoder(path, tokens, _ENCODERS), "refused": None}
+    except InputError as error:
+        return {**none, "refused": str(error)}
+
+
+def _encoder(path: Path, tokens: int, config: Config) -> dict[str, Any]:
+    source = load_source(str(path), tokens)
+    model, rng = source.description, np.random.default_rng(_SEED)
+    samples = [source.prepare(source.random(rng)) for _ in range(_SAMPLES)]
+    compiled = compile_model(model, source.weights, samples, config, Options(search=False))
+    golden = GoldenModel(compiled)
+    mismatches, tensors, cosines = 0, 0, []
+    for sample in samples[:_RUN]:
+        rows = source.rows(sample)
+        wrong, count = differing(compiled, golden.tensors(rows), rows)
+        mismatches, tensors = mismatches + len(wrong), tensors + count
+        output = np.asarray(source.finish(golden.run(rows)[0]))
+        cosines.append(cosine(output, np.asarray(source.floats(sample))))
+    machine = f"{model.layers} blocks"
+    if model.embedding == "linear":
+        machine = f"embedding, {machine}"
+    if model.classes:
+        machine += ", head"
+    host = [step.name for step in (*source.before, *source.after)]
+    if model.embedding == "tokens":
+        host.insert(0, "lookup")
+    return {
+        "machine": machine,
+        "host": ", ".join(host),
+        "unused": len(source.unused),
+        "tensors": tensors,
+        "mismatches": mismatches,
+        "cosine": min(cosines),
+        "cycles": compiled.predict(LATENCY).cycles,
+    }
+
+
+def _decoder(path: Path, tokenizer: Path | None, config: Config) -> dict[str, Any]:
+    source = load_text(str(path), tokenizer)
+    model, rng = source.description, np.random.default_rng(_SEED)
+    length = min(_LENGTH, model.positions)
+    texts = rng.integers(0, model.vocabulary, (_TEXTS, length)).tolist()
+    decoder, _ = source.calibrate(texts, Quantization(length=length))
+    program = compile_text(decoder, config, context=length)
+    mismatches, tensors, cosines = 0, 0, []
+    session = TextSession(program, "golden")
+    for _ in range(_RUN):
+        numbers = rng.integers(0, model.vocabulary, length)
+        session.begin()
+        first = session.take(numbers.tolist())
+        logits = session.logits()
+        mismatches, tensors = mismatches + first.mismatches, tensors + first.tensors
+        exact = forward(model, source.weights, numbers[None])["logits"][0, -1]
+        cosines.append(cosine(logits * decoder.output.scale, exact))
+    return {
+        "machine": f"lookup, {model.layers} blocks, head",
+        "host": "choice of the token",
+        "unused": 0,
+        "tensors": tensors,
+        "mismatches": mismatches,
+        "cosine": min(cosines),
+        "cycles": program.predict(program.cache.capacity - 1, LATENCY).cycles,
+    }

@@ -1,0 +1,62 @@
+"""Compiled models against the integer reference, tensor by tensor."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.weights import Floats
+from celosia.generators.graph.tensors import Ints
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.reference.integers import evaluate, taken_in
+
+
+def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
+    """Return what an inference of some length computes of a tensor: nothing of the padding.
+
+    Scores and probabilities are [heads, sequence, sequence], others [rows, columns].
+    """
+    if not model.variable:
+        return tensor
+    if name.rpartition(".")[2] in ("scores", "probabilities"):
+        return tensor[:, :length, :length]
+    return tensor[:length] if len(tensor) == model.sequence else tensor
+
+
+def _stacked(found: Sequence[Mapping[str, Ints]]) -> dict[str, Ints]:
+    """Return the tensors of a batch: the rows of all inputs one below the other."""
+    return {name: np.concatenate([each[name] for each in found], axis=-2) for name in found[0]}
+
+
+def differing(
+    compiled: CompiledModel,
+    tensors: Mapping[str, Ints],
+    values: Floats,
+    bits: int = OPERAND_BITS,
+) -> tuple[list[str], int]:
+    """Return the tensors of an inference that differ from the integer reference's, and the count.
+
+    ``tensors`` are those of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for the
+    input ``values``, with nested weights read at so many ``bits``. Transposed copies are not
+    compared, nor what the configuration never writes to memory.
+    """
+    model, length = compiled.quantized.description, compiled.length(len(values))
+    expected = _stacked(
+        [evaluate(compiled.model_at(bits), each) for each in np.split(values, compiled.batch)]
+    )
+    inside = taken_in(compiled.quantized) if compiled.config.fused else set()
+    copies = {name for name in tensors if name.endswith("_transposed")}
+    names = (expected.keys() | tensors.keys()) - inside - copies
+    wrong = [
+        name
+        for name in sorted(names)
+        if not (
+            name in tensors
+            and name in expected
+            and np.array_equal(
+                *(in_use(name, each[name], model, length) for each in (tensors, expected))
+            )
+        )
+    ]
+    return wrong, len(names)

@@ -1,0 +1,1 @@
+"""Speed: benches that measure machines, simulations and the compiler."""

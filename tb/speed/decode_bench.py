@@ -1,0 +1,101 @@
+"""A decoder layer's step behind many positions, its weights streamed, run and measured."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.runtime.interface import Machine
+from celosia.sim.report import where
+from celosia.tb.models.text_session import TextSession
+
+VOCABULARY = 32
+"""Tokens of the model that the layer is: its head is small beside the layer."""
+HEAD_DIM = 48
+"""Columns of a head, where they divide the layer's width."""
+MOST = 4096
+"""Largest size of a layer."""
+
+
+def bench_decode(
+    config: Config,
+    make_machine: Callable[[Config, int], Machine],
+    *,
+    dim: int,
+    ffn: int,
+    positions: int = 128,
+    options: Quantization | None = None,
+    bits: int = OPERAND_BITS,
+    sparse: bool = False,
+    sparsity: float = 0.0,
+    recompute: bool = False,
+    layers: int = 1,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Compile a model of random weights, run one token, and return its figures.
+
+    Its ``layers`` are Llama's. The token attends to itself and to ``positions`` others, whose keys
+    and values are zeros: cycles do not depend on them. ``sparsity`` is the share of the layers'
+    weights that are 0; with ``sparse`` they are skipped where that is faster. With ``recompute``
+    keys and values are made anew from what attention takes. ``make_machine`` takes the
+    configuration, which has rotary embeddings, and the bytes of external memory that are needed.
+    ``ideal_cycles`` is the words that come over the port, ``bandwidth_utilization`` these over
+    ``cycles``: the port's peak is a word in every cycle, refresh included. ``mismatches`` counts
+    tensors that are not the golden machine's.
+
+    Raises :class:`InputError` where the layer does not fit the configuration.
+    """
+    for name, size in (("dim", dim), ("ffn", ffn), ("positions", positions)):
+        if not 1 <= size <= MOST:
+            raise InputError(f"Size {name} of a layer must be from 1 to {MOST}, not {size}")
+    head_dim = HEAD_DIM if dim % HEAD_DIM == 0 else dim
+    model = TextDescription(
+        name="layer",
+        vocabulary=VOCABULARY,
+        positions=positions + 1,
+        dim=dim,
+        layers=layers,
+        heads=dim // head_dim,
+        kv_heads=dim // head_dim,
+        ffn=ffn,
+    )
+    asked = replace(options or Quantization(), texts=1, length=min(32, positions))
+    decoder = untrained(model, asked, seed, sparsity)
+    config = config.replace(rotary=True, trace=True)
+    program = compile_text(
+        decoder, config, context=positions + 1, rows=1, sparse=sparse, recompute=recompute
+    )
+    session = TextSession(program, make_machine(config, program.memory_bytes))
+    session.length = positions
+    session.bits = bits
+    turn = session.step(1)
+    expected = program.predict(positions, session.timing.latency, bits=bits)
+    words, cycles = expected.words_read, turn.cycles
+    macs = program.macs(positions)
+    return {
+        "config": config.name,
+        "dim": dim,
+        "ffn": ffn,
+        "positions": positions,
+        "bits": bits,
+        "sparsity": sparsity,
+        "seed": seed,
+        "cycles": cycles,
+        "predicted_cycles": expected.cycles,
+        "ideal_cycles": words,
+        "bandwidth_utilization": words / cycles if cycles else None,
+        "utilization": macs / (config.elements * cycles) if cycles else None,
+        "loaded_bytes": words * config.mem_bytes,
+        "slots": program.slots,
+        "mismatches": turn.mismatches,
+        "tensors": turn.tensors,
+        "program_words": len(program.words),
+        "where": where(turn.counters) if cycles and config.counters else {},
+        "counters": dict(turn.counters),
+    }

@@ -1,0 +1,69 @@
+"""Random bursts over a memory port of a circuit, on Verilator, and the rate of reading in order."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from celosia.arch.config import Config
+from celosia.arch.support.cache import cached, digest, run_folder
+from celosia.tb.machine.toolchain import (
+    COMPILER_OPTIONS,
+    Runtime,
+    check_simulator,
+    run,
+    simulator_version,
+    without_comments,
+)
+
+_SOURCE = Path(__file__).parents[1] / "machine" / "harness" / "memory_port.cpp"
+_TIMEOUT = 600.0  # seconds
+_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal")
+
+
+@dataclass(frozen=True)
+class PortFigures:
+    """Bytes that differed, cycles until the memory was ready, and those of ``words`` in order.
+
+    ``told`` are lines that the circuit wrote.
+    """
+
+    mismatches: int
+    ready: int
+    cycles: int
+    words: int
+    told: tuple[str, ...]
+
+
+def bench_port(
+    verilog: str, config: Config, *, seed: int, bursts: int, memory_bytes: int
+) -> PortFigures:
+    """Return what bursts over the ports ``read`` and ``write`` of the module ``top`` found.
+
+    Its port ``ready`` says when the memory may be used, and ``failed`` that it cannot be.
+    """
+    check_simulator("verilator")
+    source = _SOURCE.read_text(encoding="utf-8")
+    macros = f"-DWIDTH={config.mem_width} -DADDR={config.mem_addr_width}"
+    runtime = Runtime("harness")
+    command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
+    command += ["-CFLAGS", macros, "-Mdir", ".", "-o", "port", *_FLAGS, "port.cpp", "top.v"]
+
+    def build(folder: Path) -> None:
+        (folder / "top.v").write_text(verilog, encoding="utf-8")
+        (folder / "port.cpp").write_text(source, encoding="utf-8")
+        what = "Build of the memory port's bench"
+        log = folder / "verilator.log"
+        run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
+
+    tools = (simulator_version("verilator"), *command, *COMPILER_OPTIONS)
+    program = cached("port", digest(without_comments(verilog), source, *tools), build) / "port"
+    folder = run_folder("port")
+    try:
+        log = folder / "run.log"
+        words = [str(program), str(seed), str(bursts), str(memory_bytes)]
+        run(words, what="The memory port's bench", cwd=folder, log=log, timeout=_TIMEOUT)
+        *told, figures = log.read_text(encoding="utf-8").splitlines()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return PortFigures(*map(int, figures.split()), told=tuple(told))

@@ -1,0 +1,1 @@
+"""Verification at random and by proof: programs, coverage, faults, fuzz, mutants, properties."""

@@ -1,0 +1,103 @@
+"""Functional points: each instruction with each flag, at the bounds of each size, by timing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from celosia.arch.config import Config
+from celosia.arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.arch.sparse import LEAST_K
+from celosia.sim.flow import Step
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.verify.coverage.directed import SIZES, largest
+
+PLAIN = ""
+"""Flag of a point of instructions without flags."""
+
+STALLS = {
+    "steady": MemoryTiming(latency=1, interval=1),
+    "slow": MemoryTiming(latency=40, interval=4),
+    "refresh": MemoryTiming(latency=8, interval=1, refresh_period=100, refresh_cycles=40),
+}
+"""Timings of external memory by their names: a word a cycle, one in four, and with stops."""
+
+
+@dataclass(frozen=True, order=True)
+class Goal:
+    """An instruction with a flag, one of whose sizes is to be at a bound."""
+
+    opcode: Opcode
+    flag: str
+    size: str
+    bound: str
+    value: int
+
+    def __str__(self) -> str:
+        """Name it as a point is named, without the timing."""
+        return f"{self.opcode.name} {self.flag or 'plain'} {self.size} {self.bound}".strip()
+
+
+@cache
+def goals(config: Config) -> tuple[Goal, ...]:
+    """Return what a configuration's instructions can be asked for.
+
+    A size's bounds are 1, exactly the array's size, one more, and the largest that the checker
+    takes and the scratchpad has room for. What the checker refuses is none: a flag whose unit is
+    absent, an odd row of pairs, a second row where the largest element is looked for.
+    """
+    return tuple(_goals(config))
+
+
+def _goals(config: Config) -> Iterator[Goal]:
+    for opcode, definition in DEFINITIONS.items():
+        named = [name for name in SIZES if name in definition.operands]
+        if definition.engine is None:
+            continue
+        if not named and (definition.unit is None or getattr(config, definition.unit)):
+            yield Goal(opcode, PLAIN, "", "", 0)
+        for flag in (PLAIN, *definition.flags):
+            for size in named:
+                most = largest(opcode, flag, size, config)
+                side = _side(opcode, size, config)
+                bounds = {"one": 1, "array": side, "more": side + 1, "largest": most}
+                for bound, value in bounds.items():
+                    if 0 < value <= most and _is_taken(opcode, flag, size, value, config):
+                        yield Goal(opcode, flag, size, bound, value)
+
+
+def _is_taken(opcode: Opcode, flag: str, size: str, value: int, config: Config) -> bool:
+    """Tell whether the checker takes a size that is no larger than the largest."""
+    if opcode == Opcode.SPARSE and size == "k":
+        return value >= LEAST_K
+    unit = {"rotate": 2, "spaced": config.cols}.get(flag, 1)
+    return size != "n" or not value % unit
+
+
+def _side(opcode: Opcode, size: str, config: Config) -> int:
+    """Return how many of a size the array, the vector engine or a word takes at once."""
+    if size == "row_bytes":
+        return config.mem_bytes
+    if size == "n":
+        matrix = DEFINITIONS[opcode].engine == Engine.MATRIX
+        return config.cols if matrix else config.lanes
+    return config.rows
+
+
+def reached(step: Step, config: Config) -> set[str]:
+    """Return the goals, by name, that a step is."""
+    flags = step.flags or {PLAIN}
+    return {name for flag in flags for name in _names(step, flag, config)}
+
+
+def _names(step: Step, flag: str, config: Config) -> Iterator[str]:
+    for goal in _by_flag(config).get((step.opcode, flag), ()):
+        if not goal.size or step[goal.size] == goal.value:
+            yield str(goal)
+
+
+@cache
+def _by_flag(config: Config) -> dict[tuple[Opcode, str], Sequence[Goal]]:
+    found: dict[tuple[Opcode, str], list[Goal]] = {}
+    for goal in goals(config):
+        found.setdefault((goal.opcode, goal.flag), []).append(goal)
+    return dict(found)

@@ -1,0 +1,253 @@
+"""Cases of functional coverage: programs that go for some goals, on the circuit and its model."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import RunError
+from celosia.arch.instruction import Instruction, pack
+from celosia.arch.isa import RING_SLOTS, Engine, Opcode
+from celosia.arch.sparse import HEADER_BEATS, beat_bytes
+from celosia.generators.campaign.case import Case
+from celosia.generators.program.layout import param_words, rows_image
+from celosia.generators.program.tokens import insert_tokens
+from celosia.sim.flow import Step
+from celosia.sim.interpreter import Interpreter
+from celosia.sim.sparse import encode
+from celosia.tb.machine.simulated import VerilatorMachine
+from celosia.tb.verify.coverage.covered import covered_config
+from celosia.tb.verify.coverage.directed import SOURCE_BYTES, build, companions
+from celosia.tb.verify.coverage.functional import STALLS, Goal, goals, reached
+from celosia.tb.verify.random_programs import clearing
+
+KIND = "functional"
+GOALS = 6
+"""Goals of a case."""
+
+MEMORY_BYTES = 1 << 19
+_PARAMS = 2 * SOURCE_BYTES
+_CODE = 3 * SOURCE_BYTES
+_ZEROS = 4 * SOURCE_BYTES
+_DUMP = 5 * SOURCE_BYTES
+_ROW = 256
+_OUTPUT = frozenset({"per_tensor", "wide_out"})
+
+
+def points(name: str) -> set[str]:
+    """Return the functional points of a configuration: its goals under all timings."""
+    return {f"{goal} {stall}" for goal in goals(covered_config(name)) for stall in STALLS}
+
+
+def cases(name: str) -> int:
+    """Return how many cases go for all of a configuration's goals under all timings."""
+    return len(STALLS) * -(-len(goals(covered_config(name))) // GOALS)
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Run a program for some goals of the configuration ``config`` under one timing of memory.
+
+    ``reached`` names what its steps were, with the timing; nothing where the circuit differs from
+    the golden machine. The whole scratchpad is stored at the end, and every write of the vector
+    engine is compared.
+    """
+    config = covered_config(case["config"])
+    part, timing = divmod(case.index, len(STALLS))
+    stall = list(STALLS)[timing]
+    found: set[str] = set()
+    program = DirectedProgram(config, case.rng())
+    for goal in goals(config)[part * GOALS :][:GOALS]:
+        program.add(goal)
+    golden = Interpreter(config)
+
+    def note(step: Step, _machine: Interpreter) -> None:
+        found.update(reached(step, config))
+
+    golden.on_step = note
+    machine = VerilatorMachine(
+        config, memory_bytes=MEMORY_BYTES, **STALLS[stall].fields(), limit=20_000_000
+    )
+    try:
+        mismatch = program.compare(golden, machine)
+    finally:
+        machine.close()
+    return {
+        "mismatch": mismatch,
+        "reached": [] if mismatch else sorted(f"{name} {stall}" for name in found),
+    }
+
+
+class DirectedProgram:
+    """A program that begins with random memories, and an image of external memory for it."""
+
+    def __init__(self, config: Config, rng: np.random.Generator):
+        self.config = config
+        self._rng = rng
+        self._image = np.zeros(MEMORY_BYTES, np.uint8)
+        self._image[:SOURCE_BYTES] = rng.integers(0, 256, SOURCE_BYTES)
+        self._image[:SOURCE_BYTES][rng.random(SOURCE_BYTES) < 0.2] = 0
+        columns = config.param_depth * config.lanes
+        params = param_words(
+            rng.integers(-(1 << 20), 1 << 20, columns),
+            rng.integers(1 << 29, 1 << 31, columns),
+            rng.integers(-20, 3, columns),
+            config,
+            by_tile=False,
+        )
+        data, self._param_stride = rows_image(params, config)
+        self._param_bytes = params.shape[1]
+        self._image[_PARAMS : _PARAMS + len(data)] = np.frombuffer(data, np.uint8)
+        self._code = _CODE
+        self._program: list[Instruction] = []
+        for bank in range(config.scratchpad_banks):
+            self._load_bank(bank)
+        count = min(config.param_depth, config.bank_bytes // self._param_bytes, 64)
+        self._program += [self._load_params(0, count), Instruction(Opcode.PARAMS, {"n": count})]
+        self._load_bank(0)
+
+    def _load_bank(self, bank: int) -> None:
+        rows = self.config.bank_bytes // _ROW
+        place = int(self._rng.integers(SOURCE_BYTES // _ROW - rows + 1)) * _ROW
+        operands = {"dram_addr": place, "dram_stride": _ROW, "sp_stride": _ROW}
+        operands |= {"sp_addr": bank * self.config.bank_bytes, "m": rows, "row_bytes": _ROW}
+        self._program.append(Instruction(Opcode.LOAD, operands))
+
+    def _load_params(self, addr: int, count: int) -> Instruction:
+        operands = {"dram_addr": _PARAMS, "dram_stride": self._param_stride, "sp_addr": addr}
+        operands |= {"sp_stride": self._param_bytes, "m": count, "row_bytes": self._param_bytes}
+        return Instruction(Opcode.LOAD, operands)
+
+    def add(self, goal: Goal) -> None:
+        """Add a goal's instruction, what it needs in front of it, and what shows its result."""
+        flags = companions(goal.opcode, goal.flag, self.config)
+        given = {goal.size: goal.value} if goal.size else {}
+        found = self._build(goal.opcode, flags, given)
+        assert found is not None, f"no instruction for {goal}"
+        value = {name: found.operand(name).immediate for name in found.operands}
+        if goal.opcode == Opcode.DRAIN or "drain" in flags:
+            name = "acc" if goal.opcode == Opcode.DRAIN else "i"
+            self._sum(value[f"{name}_addr"], value["m"], value["n"])
+            if goal.opcode == Opcode.DRAIN and "factors" in flags:
+                tiles = -(-value["n"] // self.config.cols)
+                self._factors(value["params"], tiles if "by_tile" in flags else value["m"])
+        elif goal.opcode == Opcode.PARAMS:
+            self._program.append(self._load_params(value["i_addr"], value["n"]))
+        elif goal.opcode == Opcode.SPARSE:
+            found = self._coded(found, value)
+            value = {name: found.operand(name).immediate for name in found.operands}
+        self._program.append(found)
+        if "followed" in flags:
+            self._follow(found, value)
+        elif goal.opcode in (Opcode.MATMUL, Opcode.SPARSE):
+            self._drain(value["acc_addr"], value["m"], value["n"])
+        elif goal.opcode == Opcode.PRELOAD:
+            self._multiply(value["k"], value["n"])
+        elif goal.opcode == Opcode.LOAD:
+            self._program.append(self._stored(found, value))
+
+    def wait_for_store(self, goal: Goal) -> None:
+        """Add a MATMUL behind a STORE whose token it takes, though no hazard is between them."""
+        operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
+        operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}
+        matrix, store = frozenset({Engine.MATRIX}), frozenset({Engine.STORE})
+        self._program.append(Instruction(Opcode.STORE, operands, push=matrix))
+        place = len(self._program)
+        self.add(goal)
+        self._program[place] = replace(self._program[place], pop=store)
+
+    def _build(
+        self, opcode: Opcode, flags: frozenset[str], given: dict[str, int]
+    ) -> Instruction | None:
+        return build(opcode, flags, given, self.config, self._rng) or build(
+            opcode, flags, given, self.config, self._rng, least=True
+        )
+
+    def _sum(self, addr: int, m: int, n: int) -> None:
+        """Let sums of m rows and n columns wait at an address of the accumulators."""
+        found = self._build(Opcode.MATMUL, frozenset(), {"m": m, "n": n})
+        if found is not None:
+            operands = {**found.operands, "acc_addr": addr}
+            self._program.append(replace(found, operands=operands))
+
+    def _factors(self, params: int, m: int) -> None:
+        """Let a norm of m random rows leave the factors that ``params`` tells of."""
+        found = self._build(Opcode.NORM, frozenset({"rms", "factors"}), {"m": m})
+        assert found is not None, f"no room for a norm of {m} rows"
+        self._program.append(replace(found, operands={**found.operands, "params": params}))
+
+    def _drain(self, addr: int, m: int, n: int) -> None:
+        found = self._build(Opcode.DRAIN, _OUTPUT, {"m": m, "n": n})
+        if found is None:
+            found = self._build(Opcode.DRAIN, _OUTPUT - {"wide_out"}, {"m": m, "n": n})
+        assert found is not None, f"no room for {m} rows of {n} sums"
+        self._program.append(replace(found, operands={**found.operands, "acc_addr": addr}))
+
+    def _multiply(self, k: int, n: int) -> None:
+        """Show what the weight slots hold."""
+        found = self._build(Opcode.MATMUL, frozenset({"resident"}), {"k": k, "n": n})
+        assert found is not None, f"no room for a product of {k} rows and {n} columns"
+        self._program.append(replace(found, operands={**found.operands, "slot": RING_SLOTS}))
+        m, addr = (found.operand(name).immediate for name in ("m", "acc_addr"))
+        self._drain(addr, m, n)
+
+    def _coded(self, found: Instruction, value: dict[str, int]) -> Instruction:
+        """Bring the code of a random sparse matrix to where an instruction expects it."""
+        config, rng = self.config, self._rng
+        matrix = rng.integers(-128, 128, (value["k"], value["n"]))
+        # The code has as many beats as the instruction says at most.
+        matrix[rng.random(matrix.shape) < 0.6] = 0
+        code = encode(matrix, config.sparse_lanes, config.cols)
+        self._image[self._code : self._code + len(code)] = code
+        operands = {"dram_addr": self._code, "sp_addr": value["b_addr"]}
+        operands |= {"m": 1, "row_bytes": len(code)}
+        self._program.append(Instruction(Opcode.LOAD, operands))
+        self._code += -(-len(code) // config.mem_bytes) * config.mem_bytes
+        beats = len(code) // beat_bytes(config.sparse_lanes) - HEADER_BEATS
+        return replace(found, operands={**found.operands, "beats": beats})
+
+    def _follow(self, found: Instruction, value: dict[str, int]) -> None:
+        """Add the command that one in front of it says comes, on other sums to another place."""
+        tiles = -(-value["n"] // self.config.cols)
+        sums = "acc_addr" if found.opcode == Opcode.DRAIN else "i_addr"
+        behind = {sums: value[sums] + tiles * value["m"]}
+        behind["o_addr"] = value["o_addr"] + value["o_stride"] * value["m"]
+        operands = {**found.operands, **behind}
+        last = replace(found, operands=operands, flags=found.flags - {"followed"})
+        self._program.append(last)
+
+    def _stored(self, found: Instruction, value: dict[str, int]) -> Instruction:
+        """Return the STORE of what a LOAD has brought."""
+        names = ("sp_addr", "sp_stride", "m", "row_bytes", "dram_stride")
+        operands = {name: value[name] for name in names}
+        return Instruction(Opcode.STORE, operands | {"dram_addr": SOURCE_BYTES})
+
+    def compare(self, golden: Interpreter, machine: VerilatorMachine) -> str:
+        """Run on both machines; return how the circuit's results differ, nothing if they do not."""
+        config = self.config
+        row = min(_ROW, config.bank_bytes)
+        dump = {"dram_addr": _DUMP, "dram_stride": row, "sp_stride": row}
+        dump |= {"m": config.scratchpad_bytes // row, "row_bytes": row}
+        program = [
+            *clearing(config, _ZEROS),
+            *self._program,
+            Instruction(Opcode.STORE, dump),
+        ]
+        ordered = [
+            replace(one, pop=one.pop | own.pop, push=one.push | own.push)
+            for one, own in zip(insert_tokens(program, config), program, strict=True)
+        ]
+        words = pack([*ordered, Instruction(Opcode.HALT)])
+        reports = []
+        for one in (golden, machine):
+            one.write_memory(0, self._image.tobytes())
+            one.load_program(words)
+            try:
+                reports.append(one.start())
+            except RunError as error:
+                return str(error)
+        if reports[0].signatures != reports[1].signatures:
+            return "Signatures differ"
+        if golden.read_memory(0, MEMORY_BYTES) != machine.read_memory(0, MEMORY_BYTES):
+            return "External memory differs"
+        return ""

@@ -1,0 +1,169 @@
+"""Verilator's points of line and toggle coverage, as sets that can be merged."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from celosia.tb.verify.coverage.verilog import CoveredVerilog
+
+KINDS = ("line", "toggle")
+"""Kinds of points: what is done in a block or by a condition, and how a bit changes."""
+
+_POINT = re.compile(r"^C '(.*)' (\d+)$")
+# What a declaration begins with is done before the first cycle, _start is for simulators, and a
+# condition that the parameters decide has one outcome.
+_NO_CODE = re.compile(
+    r"^  (?:reg|initial|integer)\b|\b_start\b|_entry\b|^    \w+\[\d+\] = |if \(1'h[01]\)"
+)
+
+
+@dataclass
+class Points:
+    """So many points, as bits those that were reached and those that cannot be, and the others.
+
+    Those that cannot be reached in any design so far do not count.
+    """
+
+    all: int
+    reached: int = 0
+    impossible: int = 0
+    missed: dict[int, str] = field(default_factory=dict)
+
+    def merge(self, other: Self) -> None:
+        """Add what another run has reached."""
+        self.reached |= other.reached
+        self.impossible &= other.impossible
+        self.missed = {
+            number: text for number, text in self.missed.items() if number in other.missed
+        }
+
+    @property
+    def hits(self) -> int:
+        """Number of points reached."""
+        return self.reached.bit_count()
+
+    @property
+    def holes(self) -> list[str]:
+        """Those that could be reached and were not."""
+        return [text for place, text in self.missed.items() if not self.impossible >> place & 1]
+
+    @property
+    def count(self) -> int:
+        """Number of points that can be reached."""
+        return self.all - (self.impossible & ~self.reached).bit_count()
+
+
+@dataclass
+class ModuleCoverage:
+    """The points of a module, by their kind."""
+
+    name: str
+    points: dict[str, Points]
+
+
+Coverage = dict[str, ModuleCoverage]
+"""Modules by their keys."""
+
+
+def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
+    """Read the file that a simulation left.
+
+    The points are those of blocks, of both outcomes of each condition and of each choice between
+    values, and of both changes of each bit; instances of a module count together.
+    """
+    found: dict[str, dict[tuple[int, int, str], int]] = {kind: {} for kind in KINDS}
+    for text in data.read_text(encoding="utf-8").splitlines():
+        match = _POINT.match(text)
+        if match is None:
+            continue
+        given = dict(part.partition("\2")[::2] for part in match[1].split("\1")[1:])
+        line = int(given["l"])
+        if _NO_CODE.search(verilog.lines[line - 1]) or "_start" in given["o"]:
+            continue
+        kind = "toggle" if given["page"].startswith("v_toggle") else "line"
+        key = line, int(given.get("n", 0)), given["o"]
+        found[kind][key] = found[kind].get(key, 0) + int(match[2])
+    result: Coverage = {}
+    for module in verilog.modules:
+        points = {}
+        for kind, all_points in found.items():
+            own = [key for key in all_points if key[0] in module.numbers]
+            numbered = list(enumerate(sorted(own, key=module.order)))
+            points[kind] = Points(
+                len(own),
+                sum((all_points[key] > 0) << place for place, key in numbered),
+                sum(verilog.is_decided(key[0], key[2]) << place for place, key in numbered),
+                {
+                    place: _describe(key, verilog)
+                    for place, key in numbered
+                    if kind == "line" and not all_points[key]
+                },
+            )
+        coverage = {module.key: ModuleCoverage(module.name, points)}
+        merge(result, coverage)
+    return result
+
+
+def _describe(key: tuple[int, int, str], verilog: CoveredVerilog) -> str:
+    line, _, comment = key
+    text = verilog.lines[line - 1].strip()
+    place = verilog.place(line)
+    return f"{comment} of `{text}`" + (f" at {place}" if place else "")
+
+
+def merge(into: Coverage, other: Coverage) -> None:
+    """Add another run's points to some."""
+    for key, module in other.items():
+        if key not in into:
+            points = {k: replace(p) for k, p in module.points.items()}
+            into[key] = ModuleCoverage(module.name, points)
+        else:
+            for kind, points in module.points.items():
+                into[key].points[kind].merge(points)
+
+
+def totals(coverage: Iterable[ModuleCoverage]) -> dict[str, tuple[int, int]]:
+    """Return how many points of each kind were reached, and how many there are."""
+    modules = list(coverage)
+    return {
+        kind: (
+            sum(module.points[kind].hits for module in modules),
+            sum(module.points[kind].count for module in modules),
+        )
+        for kind in KINDS
+    }
+
+
+def to_json(coverage: Coverage) -> dict[str, Any]:
+    """Return modules as JSON carries them."""
+    return {
+        key: {
+            "name": module.name,
+            **{
+                kind: [points.all, f"{points.reached:x}", f"{points.impossible:x}", points.missed]
+                for kind, points in module.points.items()
+            },
+        }
+        for key, module in coverage.items()
+    }
+
+
+def from_json(found: dict[str, Any]) -> Coverage:
+    """Return the modules that :func:`to_json` gave."""
+    return {
+        key: ModuleCoverage(
+            module["name"],
+            {
+                kind: Points(
+                    module[kind][0],
+                    int(module[kind][1], 16),
+                    int(module[kind][2], 16),
+                    {int(place): text for place, text in module[kind][3].items()},
+                )
+                for kind in KINDS
+            },
+        )
+        for key, module in found.items()
+    }

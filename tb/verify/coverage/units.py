@@ -1,0 +1,57 @@
+"""Cases of coverage: a unit's bench, and what of the unit's Verilog it reaches."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from celosia.arch.errors import InputError, check_known
+from celosia.generators.campaign.case import Case
+from celosia.tb.benches.catalog import BENCHES
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.verify.coverage.covered import covered_config
+from celosia.tb.verify.coverage.points import read_points, to_json
+from celosia.tb.verify.coverage.verilog import CoveredVerilog
+from celosia.tb.verify.coverage.whole_machine import PARTS, run_part
+
+KIND = "coverage"
+
+UNITS = (*PARTS, *(unit for unit in BENCHES if unit != "accelerator"))
+"""Runs of the accelerator in the place of its bench, and units with a bench of their own.
+
+That bench runs random programs on the same circuit, a hundred times slower.
+"""
+
+_TIMEOUT = 1200.0  # seconds, for the build and for the run each
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Run the bench of the ``index``-th of the case's ``units`` on its configuration ``config``.
+
+    ``modules`` is the coverage of :mod:`celosia.tb.verify.coverage.points`. Raises
+    :class:`RunError` where the bench fails.
+    """
+    config = covered_config(case["config"])
+    units = case["units"].split(",")
+    for each in units:
+        check_known("unit", each, (*PARTS, *BENCHES))
+    if case.index >= len(units):
+        raise InputError(f"Case {case} has the units 0 to {len(units) - 1}, not {case.index}")
+    unit = units[case.index]
+    if unit in PARTS:
+        return {"unit": unit, "modules": to_json(run_part(unit, config, case.rng()))}
+    bench = BENCHES[unit]
+    component, parameters = bench.make(config)
+    verilog = CoveredVerilog(component)
+    with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
+        data = Path(folder) / "coverage.dat"
+        simulate(
+            component,
+            bench=bench.module,
+            simulator="verilator",
+            seed=case.seed,
+            parameters=parameters,
+            verilog=verilog.text,
+            coverage=data,
+            timeout=_TIMEOUT,
+        )
+        return {"unit": unit, "modules": to_json(read_points(data, verilog))}

@@ -1,0 +1,176 @@
+"""Verilog to be covered: its modules, and the lines of Python that its conditions come from."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from amaranth.lib.wiring import Component
+
+from celosia.arch.support.cache import ROOT, digest
+from celosia.generators.verilog.verilog import to_verilog
+
+TOP = "top"
+
+_PLACE = re.compile(r' \(\* src = "([^"]*)" \*\)')
+_MODULE = re.compile(r"^module (\w+) \($")
+_INSTANCE = re.compile(rf"^  ({TOP}_(\w+?)(?:_\d+)?) (?=(?:\w+|\\\S+ ) \($)")
+_TIED = re.compile(r"^    \.(\w+)\(([^)]*)\),?$")
+_ASSIGNED = re.compile(r"^  assign (\w+) = (\S+);$")
+_ASSIGN = re.compile(r"^  assign .*;$")
+_CONSTANT = re.compile(r"^1'h([01])$")
+_DRIVEN = re.compile(r"^  assign (\w+) = ")
+_ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
+
+
+@dataclass(frozen=True)
+class CoveredModule:
+    """A module's lines, ``first`` to ``last``.
+
+    ``key`` is the same for all modules with the same circuit, in whatever design they stand, and in
+    whatever order its assignments are; ``numbers`` has the same number for the same line of each.
+    """
+
+    name: str
+    first: int
+    last: int
+    key: str
+    numbers: dict[int, int]
+
+    def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
+        """Return a point's place among the module's, from its line, column and comment."""
+        line, column, comment = point
+        return self.numbers[line], column, comment
+
+
+class CoveredVerilog:
+    """A component's Verilog, its modules and the places in Python behind its conditions."""
+
+    def __init__(self, component: Component):
+        annotated = to_verilog(component, TOP, places=True)
+        self.text = _PLACE.sub("", annotated)
+        self.lines = self.text.splitlines()
+        self.modules = _modules(self.lines, type(component).__name__)
+        self._places = _places(annotated.splitlines(), self.modules)
+        self._decided = _decided(self.lines, self.modules)
+
+    def place(self, line: int) -> str:
+        """Return the place in Python of the innermost condition around a line, where it is known.
+
+        It is that of the expression that the condition is.
+        """
+        depth = len(self.lines[line - 1]) + 1
+        for number in range(line, 0, -1):
+            text = self.lines[number - 1]
+            indent = len(text) - len(text.lstrip())
+            if indent < depth or number == line:
+                depth = indent
+                if number in self._places:
+                    return self._places[number]
+            if text.startswith(("  always", "  assign", "module")):
+                break
+        return ""
+
+    def is_decided(self, line: int, comment: str) -> bool:
+        """Tell whether a line's condition is always the opposite of what a point of it says.
+
+        It is where the design ties it to a constant, or where it stands within itself.
+        """
+        value = self._decided.get(line)
+        return value is not None and value == comment.endswith("else")
+
+
+def _modules(lines: list[str], component: str) -> list[CoveredModule]:
+    found = []
+    for first, text in enumerate(lines, 1):
+        match = _MODULE.match(text)
+        if match is None:
+            continue
+        last = lines.index("endmodule", first) + 1
+        own = re.sub(rf"^{TOP}_|_\d+$", "", match[1])
+        name = component if match[1] == TOP else own
+        code = [
+            (number, _INSTANCE.sub(r"  \2 ", line))
+            for number, line in enumerate(lines[first:last], first + 1)
+            if not line.lstrip().startswith("//")
+        ]
+        # Yosys writes assignments in an order that depends on other modules.
+        code.sort(key=lambda each: each[1] if _ASSIGN.match(each[1]) else "")
+        numbers = {number: place for place, (number, _) in enumerate(code)}
+        key = digest(name, *(line for _, line in code))
+        found.append(CoveredModule(name, first, last, key, numbers))
+    return found
+
+
+def _places(lines: list[str], modules: list[CoveredModule]) -> dict[int, str]:
+    """Return the place of each line's condition or choice."""
+    places = {}
+    for module in modules:
+        numbers = range(module.first, module.last)
+        driven = {}
+        for number in numbers:
+            match = _DRIVEN.match(lines[number - 1])
+            given = [_relative(each) for each in _PLACE.findall(lines[number - 1])]
+            if match and any(given):
+                driven[match[1]] = places[number] = next(filter(None, given))
+        for number in numbers:
+            asked = _ASKED.search(lines[number - 1])
+            name = asked and (asked[1] or asked[2])
+            if name in driven:
+                places[number] = driven[name]
+    return places
+
+
+def _decided(lines: list[str], modules: list[CoveredModule]) -> dict[int, bool]:
+    """Return the lines whose condition has one value, and it.
+
+    Modules come before those that they consist of.
+    """
+    ties: dict[str, list[dict[str, bool | None]]] = {}
+    decided = {}
+    for module in modules:
+        given = ties.get(_MODULE.match(lines[module.first - 1])[1], [])
+        known = {
+            port: given[0][port]
+            for port in (given[0] if given else {})
+            if given[0][port] is not None and all(each[port] == given[0][port] for each in given)
+        }
+
+        def value(text: str, known: dict[str, bool] = known) -> bool | None:
+            match = _CONSTANT.match(text)
+            return match[1] == "1" if match else known.get(text)
+
+        within: list[tuple[int, str]] = []
+        inner: dict[str, bool | None] | None = None
+        for number in range(module.first, module.last):
+            text = lines[number - 1]
+            if (assigned := _ASSIGNED.match(text)) and value(assigned[2]) is not None:
+                known[assigned[1]] = value(assigned[2])
+        for number in range(module.first, module.last):
+            text = lines[number - 1]
+            if instance := _INSTANCE.match(text):
+                inner = {}
+                ties.setdefault(instance[1], []).append(inner)
+            elif inner is not None and (tied := _TIED.match(text)):
+                inner[tied[1]] = value(tied[2])
+            asked = _ASKED.search(text)
+            if not asked:
+                continue
+            depth = len(text) - len(text.lstrip())
+            within = [each for each in within if each[0] < depth and text.startswith("    ")]
+            name = asked[1] or asked[2]
+            if "!" not in asked[0] and name in known:
+                decided[number] = known[name]
+            elif any(name == outer for _, outer in within):
+                decided[number] = True
+            if "if (" in asked[0] and "!" not in asked[0] and "else" not in text:
+                within.append((depth, name))
+    return decided
+
+
+def _relative(place: str) -> str:
+    """Return a place within the sources; those of libraries tell nothing."""
+    path, _, line = place.rpartition(":")
+    if not Path(path).is_relative_to(ROOT) or ".venv" in Path(path).parts:
+        return ""
+    return f"{os.path.relpath(path, ROOT)}:{line}"

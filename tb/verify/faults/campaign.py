@@ -1,0 +1,115 @@
+"""Faults in inferences of trained models: a campaign's cases, and their table."""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.micro.config import MicroConfig
+from celosia.arch.presets import load
+from celosia.arch.registers import STATUS_ERROR, cause_of
+from celosia.generators.campaign.case import Case
+from celosia.tb.verify.faults.faulty_machine import End, Ran
+from celosia.tb.verify.faults.problems import Problem, open_problem
+
+UNITS = "units"
+"""The field of a campaign whose faults are in some units only."""
+
+KIND = "fault"
+"""The kind of the campaign's cases."""
+
+CASES = 250
+"""Consecutive cases that are of the same inference."""
+
+CLASSES = ("masked", "corrected", "detected", "harmless", "silent", "hung")
+"""Outcomes of a fault: nothing; nothing, and the machine has corrected a word; STATUS tells an
+error; outputs differ, with the same class or token; another class or token; no end."""
+
+WATCHDOG = 1024
+"""Longest time without progress in a campaign's machines (cycles), as hangs take long enough."""
+
+_Z = 1.959964  # of a two-sided interval of 95 %
+
+
+def fault_config(source: str, overrides: str) -> Config:
+    """Return the configuration that a campaign's fields name; overrides are parted by semicolons.
+
+    Raises :class:`InputError` where it is microcoded, or cannot be.
+    """
+    config = load(source, [text for text in overrides.split(";") if text])
+    if isinstance(config, MicroConfig):
+        raise InputError(f"Faults need engines, which {config.name}, microcoded, lacks")
+    return config.replace(watchdog=min(config.watchdog or WATCHDOG, WATCHDOG), trace=False)
+
+
+def units_of(text: str) -> list[str]:
+    """Return the units of a field of a campaign."""
+    return text.split(";") if text else []
+
+
+@functools.lru_cache(maxsize=1)
+def _problem(model: str, config: str, overrides: str) -> Problem:
+    return open_problem(model, fault_config(config, overrides))
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Flip a bit of the case in an inference of the case, and return its class."""
+    problem = _problem(case["model"], case["config"], case["set"])
+    problem.infer(case.index // CASES)
+    problem.machine.limit_to(units_of(dict(case.fields).get(UNITS, "")))
+    flip = problem.machine.draw(case.rng())
+    ran = problem.machine.inject(flip)
+    return {
+        "unit": flip.site.unit,
+        "site": f"{flip.site.path}[{flip.word}][{flip.bit}]",
+        "cycle": flip.cycle,
+        "class": classify(problem, ran),
+        "cause": cause_of(ran.status).name if ran.end == End.ENDED else "NONE",
+        "simulated": ran.cycles,
+    }
+
+
+def classify(problem: Problem, ran: Ran) -> str:
+    """Return which of ``CLASSES`` a run with a fault is of."""
+    if ran.end == End.GOES_ON:
+        return "hung"
+    if ran.end == End.ENDED:
+        if ran.status & STATUS_ERROR:
+            return "detected"
+        outputs = problem.outputs()
+        if outputs != problem.expected:
+            return "harmless" if problem.chosen(outputs) == problem.choice else "silent"
+    return "corrected" if ran.corrected else "masked"
+
+
+def interval(count: int, total: int) -> tuple[float, float]:
+    """Return Wilson's interval of 95 % for a share of which ``count`` of ``total`` were seen."""
+    if not total:
+        return 0.0, 1.0
+    share, square = count / total, _Z * _Z
+    middle = (share + square / (2 * total)) / (1 + square / total)
+    spread = math.sqrt(share * (1 - share) / total + square / (4 * total * total))
+    half = _Z * spread / (1 + square / total)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each unit, and one for all: how many faults each class has.
+
+    ``silent_low`` and ``silent_high`` are the interval of the share of silent ones.
+    """
+    units: dict[str, Counter[str]] = {}
+    for result in results:
+        for unit in (result["unit"], "all"):
+            units.setdefault(unit, Counter())[result["class"]] += 1
+    rows = []
+    for unit in sorted(units, key=lambda name: (name == "all", name)):
+        counts = units[unit]
+        low, high = interval(counts["silent"], counts.total())
+        row = {"unit": unit, "injected": counts.total()}
+        row |= {name: counts[name] for name in CLASSES}
+        rows.append(row | {"silent_low": round(low, 6), "silent_high": round(high, 6)})
+    return rows

@@ -1,0 +1,153 @@
+"""A machine whose runs are repeated with a bit flipped."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.errors import InputError
+from celosia.arch.registers import CONTROL_START
+from celosia.sim.report import Report
+from celosia.tb.machine.fast_build import build_verilator
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulated import VerilatorMachine
+from celosia.tb.verify.faults.sites import Site
+
+REGISTERS = "all registers"
+"""Name of the registers of all units, to draw from."""
+
+
+class End(IntEnum):
+    """Ends of a run with a fault."""
+
+    AS_BEFORE = 0
+    """In a state from which it goes on as without the fault."""
+    ENDED = 1
+    """STATUS is not busy."""
+    GOES_ON = 2
+    """STATUS is still busy after more than twice the time that the run takes."""
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A bit of a word of a site, after so many cycles of the run."""
+
+    site: Site
+    word: int
+    bit: int
+    cycle: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Report of the circuit on a run with a fault."""
+
+    end: End
+    cycles: int
+    """Cycles that were simulated."""
+    status: int
+    corrected: int
+
+
+def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
+    """Raise :class:`InputError` if none of a circuit's sites is in one of the units."""
+    known = {site.unit for site in sites}
+    for unit in units:
+        if unit not in known and unit != REGISTERS:
+            names = ", ".join((REGISTERS, *sorted(known)))
+            raise InputError(f"Unit must be one of {names}, not {unit!r}")
+
+
+class FaultMachine(VerilatorMachine):
+    """A machine that keeps states of the run that :meth:`start` begins when it is armed.
+
+    After it, :meth:`inject` runs it again from a state shortly before a fault. A fault in a memory
+    does nothing until the word is read; where the word is written first, or never read, nothing is
+    simulated. A run ends early where all registers, and all words that are still to be read, are
+    as in the run without a fault. Bursts outside external memory end in MEMORY, as on a bus.
+    """
+
+    def __init__(self, *given: Any, **options: Any):
+        super().__init__(*given, **options)
+        self.armed = False
+        self.cycles = 0
+        """Cycles of the run without a fault."""
+        listed = json.loads((self._folder / "sites.json").read_text(encoding="utf-8"))
+        self.sites = [Site(**site) for site in listed]
+        self._numbers = {site: number for number, site in enumerate(self.sites)}
+        self.limit_to(())
+
+    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
+        self._folder = build_verilator(self.config, faults=True)
+        return [
+            self._folder / "harness",
+            str(memory_bytes),
+            *map(str, timing.fields().values()),
+        ]
+
+    def start(self, pc: int = 0) -> Report:
+        """Run as any machine does, or, armed, keep what :meth:`inject` needs."""
+        if not self.armed:
+            return super().start(pc)
+        self.armed = False
+        self.wait(self._limit)
+        self.write_register("PC", pc)
+        self.write_register("CONTROL", CONTROL_START)
+        self.cycles = int(self._ask(f"G {self._limit:x}\n")[0])
+        return self.report()
+
+    def count_toggles(self) -> Counter[str]:
+        """Run the program from its first word; return how often bits of registers change, by unit.
+
+        ``cycles`` is set, as by :meth:`start`.
+        """
+        self.wait(self._limit)
+        self.write_register("PC", 0)
+        self.write_register("CONTROL", CONTROL_START)
+        (line,) = self._ask(f"T {self._limit:x}\n")
+        *counts, self.cycles = map(int, line.split())
+        found: Counter[str] = Counter()
+        for site, count in zip(self.sites, counts, strict=True):
+            found[site.unit] += count if site.depth == 1 else 0
+        return found
+
+    def limit_to(self, units: Collection[str]) -> None:
+        """Draw from these units' sites only; without any, from all.
+
+        Raises :class:`InputError` where the circuit lacks a unit.
+        """
+        check_units(units, self.sites)
+        self._drawn = [
+            site
+            for site in self.sites
+            if not units or site.unit in units or (REGISTERS in units and site.depth == 1)
+        ]
+        self._ends = np.cumsum([site.bits for site in self._drawn])
+
+    @property
+    def bits(self) -> int:
+        """Bits that a flip is drawn from."""
+        return int(self._ends[-1])
+
+    def draw(self, rng: np.random.Generator) -> Flip:
+        """Return a bit of the circuit and a cycle of the run, all as likely."""
+        number = int(rng.integers(self.bits))
+        index = int(np.searchsorted(self._ends, number, side="right"))
+        site = self._drawn[index]
+        word, bit = divmod(number - int(self._ends[index] - site.bits), site.width)
+        return Flip(site, word, bit, int(rng.integers(self.cycles)))
+
+    def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
+        """Run again with a flip; where it ENDED, memory and registers are as it left them.
+
+        With ``whole`` every cycle of the run is simulated.
+        """
+        numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
+        (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")
+        end, cycles, status, corrected = line.split()
+        return Ran(End(int(end)), int(cycles), int(status, 16), int(corrected, 16))

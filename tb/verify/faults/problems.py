@@ -1,0 +1,146 @@
+"""The inferences in which faults are tried."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, RunError
+from celosia.generators.frontend import digits
+from celosia.generators.frontend.text_sources import is_text, load_text
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.tb.machine.simulators import PROMPT
+from celosia.tb.models.digits_model import compile_digits
+from celosia.tb.models.text_session import TextSession
+from celosia.tb.verify.faults.faulty_machine import FaultMachine
+
+INFERENCES = 64
+"""Different inferences of a campaign; their numbers go round."""
+
+BEFORE, CONTEXT = 6, 32
+"""Tokens before the one of a step, and those that the cache has room for."""
+
+
+class Problem(ABC):
+    """A machine with a model, and one inference of it without a fault.
+
+    That takes ``cycles``; its result is ``expected``, and the class or token of it ``choice``.
+    """
+
+    machine: FaultMachine
+    expected: bytes
+    choice: int
+    cycles: int
+
+    def __init__(self) -> None:
+        self._number = -1
+
+    def infer(self, number: int) -> None:
+        """Run an inference without a fault, unless it is the one that ran last."""
+        number %= INFERENCES
+        if number != self._number:
+            self._infer(number)
+            self._number = number
+            self.expected = self.outputs()
+            self.choice = self.chosen(self.expected)
+
+    @abstractmethod
+    def _infer(self, number: int) -> None:
+        """Run an inference by its number, the machine armed for its run."""
+
+    @abstractmethod
+    def outputs(self) -> bytes:
+        """Return what the last run has left as its result."""
+
+    @abstractmethod
+    def chosen(self, outputs: bytes) -> int:
+        """Return the class or token that outputs are for."""
+
+
+class DigitsProblem(Problem):
+    """Images of the digits' test split on a model of them."""
+
+    def __init__(self, compiled: CompiledModel):
+        super().__init__()
+        self._compiled = compiled
+        self._golden = GoldenModel(compiled)
+        _, test = digits.load()
+        self._inputs = digits.patches(test.images[:INFERENCES])
+
+    def _infer(self, number: int) -> None:
+        compiled = self._compiled
+        size = 1 << (compiled.memory_bytes - 1).bit_length()
+        # A new one, as what a fault has left anywhere is not the next inference's.
+        machine = FaultMachine(compiled.config, memory_bytes=size, **PROMPT.fields())
+        machine.write_memory(0, compiled.image.tobytes())
+        machine.load_program(compiled.words)
+        compiled.request(self._inputs[number]).give(machine)
+        self.machine = machine
+        self.machine.armed = True
+        self.cycles = self.machine.start().cycles
+        output, _ = self._golden.run(self._inputs[number])
+        if not np.array_equal(compiled.read_output(self.outputs()), output):
+            raise RunError(f"Image {number} without a fault differs from the golden machine")
+
+    def outputs(self) -> bytes:
+        """Return the bytes of the outputs in external memory."""
+        return self.machine.read_memory(self._compiled.output_addr, self._compiled.output_count)
+
+    def chosen(self, outputs: bytes) -> int:
+        """Return the class of the largest output."""
+        return int(np.argmax(self._compiled.read_output(outputs)[0]))
+
+
+class TextProblem(Problem):
+    """Steps of a language model: the token behind a few random ones.
+
+    The result is the largest logit and its token. What a fault leaves in keys and values for later
+    tokens is not looked at. Raises :class:`InputError` where the machine has no argmax.
+    """
+
+    def __init__(self, model: str, config: Config):
+        super().__init__()
+        if not config.argmax:
+            raise InputError(f"Faults in a language model need argmax, which {config.name} lacks")
+        source = load_text(model)
+        source.description.refuse_source("A campaign of faults")
+        decoder = source.quantize()
+        context = min(decoder.places, config.max_row, CONTEXT)
+        self._program = compile_text(decoder, config, context=context)
+        self._vocabulary = decoder.description.vocabulary
+
+    def _infer(self, number: int) -> None:
+        program = self._program
+        size = 1 << (program.memory_bytes - 1).bit_length()
+        machine = FaultMachine(program.config, memory_bytes=size, **PROMPT.fields())
+        session = TextSession(program, machine)
+        rng = np.random.default_rng(number)
+        *first, last = (int(token) for token in rng.integers(self._vocabulary, size=BEFORE + 1))
+        session.take(first)
+        machine.armed = True
+        self.machine = machine
+        self.cycles = session.step(last).cycles
+        session.choose()
+        if session.turns[-1].mismatches:
+            raise RunError(f"Text {number} without a fault differs from the golden machine")
+
+    def outputs(self) -> bytes:
+        """Return the largest logit and its token."""
+        found = [self.machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE")]
+        return np.array(found, np.int64).tobytes()
+
+    def chosen(self, outputs: bytes) -> int:
+        """Return the token."""
+        return int(np.frombuffer(outputs, np.int64)[0])
+
+
+def open_problem(model: str, config: Config) -> Problem:
+    """Return the inferences of a model on a configuration.
+
+    Raises :class:`InputError` where there is no such model, or it does not fit.
+    """
+    if is_text(model):
+        return TextProblem(model, config)
+    return DigitsProblem(compile_digits(model, config))

@@ -1,0 +1,130 @@
+"""The registers and memories of a circuit's Verilog, as its compiled simulation holds them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_HEADER = Path(__file__).parents[2] / "machine" / "harness" / "sites.h.in"
+PUBLIC_PORTS = ("write_en", "write_addr", "read_en", "read_addr")
+"""Ports of a memory whose values the simulation keeps, so that its accesses can be noted."""
+
+_MODULE = re.compile(r"^module (\S+) \(.*?^endmodule$", re.MULTILINE | re.DOTALL)
+_INSTANCE = re.compile(r"^  (top_\w+) \\?(\S+) +\($", re.MULTILINE)
+_ASSIGNED = re.compile(r"^ +(\\?[\w$.:]+) ?(?:\[[^=]*?\])? <= ", re.MULTILINE)
+_DECLARED = re.compile(
+    r"^  (?:output )?reg +(?:\[(\d+):0\] )?(\\?[\w$.:]+)(?: +\[(\d+):0\])?[;, =\n]", re.MULTILINE
+)
+_MEMBER = re.compile(r"(\w+)(?:,[\d,]+\))?;$", re.MULTILINE)
+_PORT = re.compile(rf"^(  input  wire (?:\[\d+:0\] )?(?:{'|'.join(PUBLIC_PORTS)}))\b", re.MULTILINE)
+_OUTPUT = re.compile(r"^(  output reg +(?:\[\d+:0\] )?[\w$]+)", re.MULTILINE)
+_COPY = re.compile(r"^  \(\* keep \*\)\n  always @\(posedge \w+\)\n    (\w+) <= ", re.MULTILINE)
+_PUBLIC = r"\1 /*verilator public_flat_rd*/"
+_PUBLIC_COPY = r"\1 /*verilator public_flat_rw*/"
+_COUNTS = re.compile(r"registers\.counters\.(?!turn|own|first|settling|place)")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A register, or a memory of ``depth`` words of ``width`` bits, by its path from the top."""
+
+    path: str
+    width: int
+    depth: int
+    ports: bool
+    """The site's words are read and written through registers (``celosia.hdl.memory.ram``)."""
+
+    @property
+    def bits(self) -> int:
+        """Bits that can flip."""
+        return self.width * self.depth
+
+    @property
+    def unit(self) -> str:
+        """The engine or memory that it is part of, and whether it is one's memory."""
+        top = self.path.split(".")
+        name = top[0] if len(top) > 1 else "top"
+        return f"{name} memories" if self.depth > 1 else name
+
+    @property
+    def counts(self) -> bool:
+        """The site is one of the counters, which no result depends on."""
+        return bool(_COUNTS.match(self.path))
+
+    @property
+    def member(self) -> str:
+        """Its name in the C++ that Verilator makes."""
+        return _member(self.path)
+
+
+def _member(path: str) -> str:
+    escaped = (part.replace("__", "___05F") for part in path.split("."))
+    return "__DOT__".join(("top", *escaped))
+
+
+def noting(verilog: str) -> str:
+    """Return Verilog of which Verilator keeps the memories' ports, and some registers.
+
+    They are those that are ports, and copies of others, of which it would make one.
+    """
+
+    def keep(module: re.Match[str]) -> str:
+        text = _OUTPUT.sub(_PUBLIC, module[0])
+        for name in _COPY.findall(text):
+            text = re.sub(rf"^(  reg (?:\[\d+:0\] )?{name})\b", _PUBLIC_COPY, text, flags=re.M)
+        holds_words = re.search(r"^  reg .*\bmemory \[", text, re.MULTILINE)
+        return _PORT.sub(_PUBLIC, text) if holds_words else text
+
+    return _MODULE.sub(keep, verilog)
+
+
+def find_sites(verilog: str) -> list[Site]:
+    """Return all registers and memories that are written, by path."""
+    modules = {found[1]: found[0] for found in _MODULE.finditer(verilog)}
+
+    def walk(module: str, path: str) -> Iterator[Site]:
+        text = modules[module]
+        assigned = set(_ASSIGNED.findall(text)) - {"_start"}
+        for width, name, depth in _DECLARED.findall(text):
+            if name in assigned:
+                plain = name.removeprefix("\\")
+                site = (path + plain, int(width or 0) + 1, int(depth or 0) + 1)
+                yield Site(*site, ports=name == "memory")
+        for child, name in _INSTANCE.findall(text):
+            yield from walk(child, f"{path}{name}.")
+
+    return sorted(walk("top", ""), key=lambda site: site.path)
+
+
+def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
+    """Return C++ that tells where sites are in Verilator's class, and those that it has.
+
+    ``header`` is the class's text; a register of which Verilator needs no copy is not in it.
+    """
+    members = set(_MEMBER.findall(header))
+    kept = [site for site in sites if site.member in members]
+    rows, ports, compared = [], [], []
+    for index, site in enumerate(kept):
+        name = f"Vtop___024root::{site.member}"
+        element = f"({name})" if site.depth == 1 else f"({name}[0])"
+        offset = f"offsetof(Vtop___024root, {site.member})"
+        rows.append(f"{{{offset}, {site.depth}, sizeof{element}}},")
+        if not site.ports:
+            compared += [] if site.counts else [index]
+            continue
+        names = {port: _member(site.path.removesuffix("memory") + port) for port in PUBLIC_PORTS}
+        places = [f"offsetof(Vtop___024root, {names[port]})" for port in PUBLIC_PORTS]
+        width = re.search(rf"/\*(\d+):0\*/ {names['write_en']};", header)
+        enables = int(width[1]) + 1 if width else 1
+        sizes = [f"sizeof(Vtop___024root::{names[port]})" for port in ("write_en", "read_addr")]
+        ports.append(
+            f"{{{index}, {', '.join(places)}, {', '.join(sizes)}, {(1 << enables) - 1}u, "
+            f"{int(site.counts)}}},"
+        )
+    text = _HEADER.read_text(encoding="utf-8").format(
+        sites="\n    ".join(rows),
+        ports="\n    ".join(ports),
+        port_count=len(ports),
+        compared=", ".join(map(str, compared)),
+    )
+    return text, kept

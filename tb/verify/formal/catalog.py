@@ -1,0 +1,102 @@
+"""All properties that are proven, and the page that lists them (docs/proofs.md)."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from celosia.arch.errors import InputError, RunError, check_known
+from celosia.generators.campaign.case import Campaign
+from celosia.generators.campaign.run import run_campaign
+from celosia.generators.campaign.store import Store
+from celosia.generators.campaign.workers import Workers
+from celosia.tb.verify.formal.arithmetic import ARITHMETIC
+from celosia.tb.verify.formal.buses import BUSES
+from celosia.tb.verify.formal.control import CONTROL
+from celosia.tb.verify.formal.formats import PACKED
+from celosia.tb.verify.formal.memories import MEMORIES
+from celosia.tb.verify.formal.ports import PORTS
+from celosia.tb.verify.formal.prover import Property, missing_tools, prove
+from celosia.tb.verify.formal.sequencing import SEQUENCING
+from celosia.tb.verify.formal.streams import STREAMS
+
+PROPERTIES = {
+    proof.name: proof
+    for group in (STREAMS, PORTS, ARITHMETIC, PACKED, MEMORIES, CONTROL, SEQUENCING, BUSES)
+    for proof in group
+}
+"""Every property by its name."""
+
+
+def choose(names: Sequence[str]) -> list[Property]:
+    """Return the properties of these names, or all where there are none.
+
+    Raises :class:`InputError` for an unknown name, and where a proof's tools are not installed.
+    """
+    for name in names:
+        check_known("property", name, PROPERTIES)
+    missing = missing_tools()
+    if missing:
+        raise InputError(f"Proofs need {' and '.join(missing)}; pip install 'celosia[formal]'")
+    return [PROPERTIES[name] for name in names or PROPERTIES]
+
+
+def results(
+    proofs: Sequence[Property],
+    *,
+    broken: bool,
+    jobs: int,
+    tell: Callable[[int, int], None],
+) -> list[dict[str, Any]]:
+    """Return a line for each proof: its bound, counterexample and time.
+
+    With ``broken`` the circuits are the properties' mutants. The result ``as_expected`` is whether
+    there is no counterexample, or with ``broken`` whether there is one.
+
+    Raises :class:`RunError` where a tool fails.
+    """
+    with Store(None) as store:
+        outcomes = list(
+            run_campaign(
+                Campaign("proof", 0, {}, ""),
+                lambda case: _result(proofs[case.index], broken),
+                len(proofs),
+                store=store,
+                workers=Workers(jobs, threads=True),
+                tell=tell,
+            )
+        )
+    for outcome in outcomes:
+        if outcome.failed:
+            raise RunError(outcome.error)
+    return [outcome.result for outcome in outcomes]
+
+
+def _result(proof: Property, broken: bool) -> dict[str, Any]:
+    began = time.monotonic()
+    found = prove(proof, broken=broken)
+    return {
+        "property": proof.name,
+        "holds": proof.bound,
+        "counterexample": found,
+        "as_expected": (found is not None) == broken,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def table() -> str:
+    """Return the table of the properties as it stands in docs/proofs.md."""
+    lines = [
+        "| property | circuit | statement | holds | refused circuit |",
+        "|---|---|---|---|---|",
+    ]
+    for proof in PROPERTIES.values():
+        old, new = map(_code, proof.mutant)
+        refused = f"{new} in place of {old}"
+        lines.append(
+            f"| `{proof.name}` | `{proof.module}` | {proof.statement} | {proof.bound} | {refused} |"
+        )
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    return "`" + " ".join(text.split()).replace("|", "\\|") + "`"

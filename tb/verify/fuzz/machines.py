@@ -1,0 +1,93 @@
+"""Random machines with room for models, and their circuits."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.isa import RING_SLOTS
+from celosia.tb.machine.fast_build import accelerator_verilog, build_verilator
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulated import VerilatorMachine
+from celosia.tb.verify.configurations import random_config
+
+_SLOTS = 2, 64, 256, 1024  # of weights, for those of a decoder that stay on the chip
+_HOTTEST = 3  # cycles of which a hot machine moves data in one
+_BIASES = 26  # bits that decoders need, most often
+_NEEDED = ("b_transpose", "activation", "softmax", "norm")
+_WHOLE = {"multiplier_width": 32, "bias_width": 32, "pre_depth": 0, "row_factors": 0}
+
+
+def random_machine(rng: np.random.Generator) -> Config:
+    """Return a random configuration with room for an encoder's program and for small tensors."""
+    # Only decoders whose weights stay on the chip can have other parameters.
+    return _roomy(rng).replace(**_WHOLE)
+
+
+def random_text_machine(rng: np.random.Generator) -> Config:
+    """Return the same for a decoder, most often with slots for all of its weights."""
+    config = _roomy(rng)
+    slots = int(rng.choice(_SLOTS))
+    return config.replace(
+        weight_depth=slots,
+        param_depth=config.param_depth + 200,
+        acc_depth=config.acc_depth + 100,
+        **({"bias_width": max(_BIASES, config.bias_width)} if slots > RING_SLOTS else _WHOLE),
+    )
+
+
+def random_format(rng: np.random.Generator, config: Config) -> dict[str, Any]:
+    """Return options of weights in one of the machine's formats, or of none."""
+    names = [form.name for form in config.formats]
+    if not names or rng.random() < 0.2:
+        return {}
+    group = config.weight_group if rng.random() < 0.7 else 0
+    return {"weights": str(rng.choice(names)), "group": group}
+
+
+def _roomy(rng: np.random.Generator) -> Config:
+    """Return a machine with room for small tensors; three of four have every unit."""
+    config = random_config(rng)
+    if rng.random() < 0.75:
+        rotary = not (config.lanes % 2 or config.cols % 2)
+        config = config.replace(**dict.fromkeys(_NEEDED, True), rotary=rotary)
+    return config.replace(
+        program_depth=1 << 16,
+        scratchpad_bytes=min(1 << 24, config.scratchpad_bytes << int(rng.integers(1, 6))),
+        param_depth=config.param_depth + int(rng.integers(40, 200)),
+        acc_depth=config.acc_depth + int(rng.integers(0, 100)),
+        max_row=config.max_row + int(rng.integers(0, 100)),
+        mem_addr_width=int(rng.integers(18, 25)),
+    )
+
+
+def simulated(config: Config) -> Config:
+    """Return a machine that is not so slow while it is hot that a simulation takes long."""
+    return config.replace(throttle=min(config.throttle, _HOTTEST))
+
+
+@contextlib.contextmanager
+def circuit(
+    rng: np.random.Generator, config: Config, memory_bytes: int
+) -> Iterator[tuple[VerilatorMachine, MemoryTiming]]:
+    """Give the circuit of a machine, simulated by Verilator, with a memory of random timing.
+
+    Registers and memories begin with random contents, or with zeros where they are protected: a
+    word that nothing has written is a wrong one there. The build is removed at the end.
+    """
+    timing = MemoryTiming(latency=int(rng.integers(60)), interval=int(rng.choice([1, 1, 2])))
+    size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()
+    contents = 0 if config.protects else int(rng.integers(1, 1 << 30))
+    verilog = accelerator_verilog(config)
+    machine = VerilatorMachine(
+        config, memory_bytes=size, verilog=verilog, contents=contents, **timing.fields()
+    )
+    try:
+        yield machine, timing
+    finally:
+        machine.close()
+        build = build_verilator(config, verilog, random_start=True)
+        shutil.rmtree(build, ignore_errors=True)

@@ -1,0 +1,125 @@
+"""Random models compiled for random machines: circuit, golden machine, integer reference."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.errors import InputError, ProgramError
+from celosia.arch.isa import REGISTERS
+from celosia.generators.campaign.case import Case
+from celosia.generators.frontend.embedding import given
+from celosia.generators.frontend.weights import Weights
+from celosia.generators.graph.fewer_planes import BITS, is_nested
+from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
+from celosia.generators.quantize.options import INT8, MIXED
+from celosia.generators.reference.integers import evaluate, taken_in
+from celosia.generators.runtime.golden import GoldenModel
+from celosia.sim.checker import check
+from celosia.tb.models.inference import infer
+from celosia.tb.models.whole_model import in_use
+from celosia.tb.verify.fuzz import texts
+from celosia.tb.verify.fuzz.machines import circuit, random_format, random_machine, simulated
+from celosia.tb.verify.random_models import random_inputs, random_model, random_weights
+
+_TRIES = 1000  # of pairs of a machine and a model; about one in five is not refused
+_TURN = 16  # cases, of which four are decoders, one of them and of the encoders with its circuit
+_DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Compile a random model for a random machine, and compare every tensor of an inference.
+
+    One case in four is a decoder's, which takes a random text. One in eight runs on the circuit as
+    well (:func:`celosia.tb.verify.fuzz.machines.circuit`): unless the machine may be hot it gives
+    ``cycles`` and those that were ``predicted``. Pairs that are refused by a sentence are counted,
+    and others drawn in their place.
+    """
+    rng = case.rng()
+    place = case.index % _TURN
+    trial = texts.trial if place in _DECODERS else _trial
+    for refused in range(_TRIES):
+        try:
+            return {**trial(rng, on_circuit=place in _CIRCUITS), "refused": refused}
+        except InputError:
+            continue
+    return {"mismatch": f"{_TRIES} pairs of a machine and a model were refused", "refused": _TRIES}
+
+
+def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
+    """Return the outcome of an encoder; raise :class:`InputError` where the pair is refused."""
+    config, model = random_machine(rng), random_model(rng)
+    weights, inputs = random_weights(rng, model), random_inputs(rng, model)
+    config = simulated(config) if on_circuit else config
+    mixed = config.wide_operands and rng.random() < 0.5
+    options = Options(
+        search=False,
+        activations=MIXED if mixed else INT8,
+        sparse=config.sparse_lanes > 0,
+        wide_functions=config.wide_functions and bool(rng.integers(2)),
+        **random_format(rng, config),
+    )
+    compiled = compile_model(model, weights, inputs, config, options)
+    found = {"mismatch": differs(compiled, weights, inputs[:1]), "words": len(compiled.words)}
+    if found["mismatch"] or not on_circuit:
+        return found
+    with circuit(rng, compiled.config, compiled.memory_bytes) as (machine, timing):
+        values = [given(model, weights, sample[None])[0] for sample in inputs[:2]]
+        figures = infer(machine, compiled, values, timing).figures()
+    if figures["mismatches"]:
+        found["mismatch"] = f"{figures['mismatches']} tensors of the circuit differ"
+    counted = figures["cycles_per_inference"]
+    if config.throttle:
+        return found  # it may be hot, which no prediction knows
+    return found | {"cycles": counted, "predicted": figures["predicted_cycles"]}
+
+
+def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
+    """Return what is wrong of a compiled model; an empty text where nothing is.
+
+    Its programs are checked for every order in which engines can run them. Every tensor and the
+    output of an inference are compared with those of the graph's integer reference, which knows no
+    tiles; where weights stay on the chip, those of a run that finds them too. Nested weights are
+    read at all their bits.
+    """
+    config, model = compiled.config, compiled.quantized.description
+    if len(compiled.words) > config.program_depth:
+        return f"{len(compiled.words)} words are more than {config.program_depth}"
+    for length in {model.sequence, 2} if model.variable else {model.sequence}:
+        given_registers = compiled.registers(min(length, model.sequence))
+        registers = [given_registers.get(number, 0) for number in range(REGISTERS)]
+        try:
+            for entry in compiled.entries.values():
+                check(compiled.words, config, entry.pc, registers)
+        except ProgramError as error:
+            return f"The compiler's program is refused: {error}"
+    golden = GoldenModel(compiled)
+    samples = [*inputs, *(inputs[-1:] if compiled.keeps else [])]
+    widths = BITS if is_nested(compiled.quantized) else BITS[:1]
+    for sample, bits in itertools.product(samples, widths):
+        values = given(model, weights, sample[None])[0]
+        length = compiled.length(len(values))
+        tensors = golden.tensors(values, bits)
+        expected = evaluate(compiled.model_at(bits), values)
+        inside = taken_in(compiled.quantized) if config.fused else set()
+        extra = {name for name in tensors if name.endswith("_transposed")}
+        if tensors.keys() - extra - inside != expected.keys() - inside:
+            return f"The tensors are {sorted(tensors)} instead of {sorted(expected)}"
+        for name in expected.keys() - inside:
+            pair = [in_use(name, each[name], model, length) for each in (tensors, expected)]
+            if not np.array_equal(*pair):
+                return f"Tensor {name} differs from the integer reference"
+        last = compiled.quantized.output
+        output = expected.get(last.name)
+        if output is None:
+            output = list(expected.values())[-1][: last.rows]
+        found = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
+        pair = [
+            in_use(last.name, each, model, length)
+            for each in (compiled.output_integers(found), output)
+        ]
+        if not np.array_equal(*pair):
+            return "The output differs from the integer reference"
+    return ""

@@ -1,0 +1,182 @@
+"""Random programs, legal and not, on the circuit and on the golden machine."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, ProgramError
+from celosia.arch.instruction import Instruction, unpack
+from celosia.arch.isa import Opcode
+from celosia.arch.presets import PRESETS, WITH_ENGINES
+from celosia.arch.registers import CONTROL_ABORT, CONTROL_START, STATUS_RECOVERING, Cause, cause_of
+from celosia.generators.campaign.case import Case
+from celosia.sim.checker import check
+from celosia.sim.interpreter import Interpreter
+from celosia.tb.machine.recovery import MEMORY_BYTES, disturbed
+from celosia.tb.machine.simulated import VerilatorMachine
+from celosia.tb.verify.random_programs import RandomProgram, random_program
+
+_STEPS = 8  # random instructions of a program, besides what makes it independent
+_LIMIT = 300_000  # cycles, of which legal programs take a tenth
+_POLL = 1000  # cycles
+_LATENCIES = 60  # cycles
+_LOOP_COUNT = 4  # at most, of a program that is broken: the golden machine runs every iteration
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Signatures of a run of the golden machine, and the bytes that it stored."""
+
+    signatures: list[int]
+    stored: bytes
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Run a random program of the configuration ``config`` on the circuit and the golden machine.
+
+    Half of them have some random words. What the checker and the golden machine take must give
+    what the golden machine gives. All others must end, by themselves or by ABORT, and the program
+    without those words must then be exact. Registers and memories of the circuit begin with random
+    contents; with zeros, as the golden machine's do, where words are random and yet taken, for such
+    a program may read what nothing has written.
+    """
+    rng = case.rng()
+    config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])
+    whole = _fitting(config, rng)
+    broken = case.index % 2 == 1
+    words = _broken(whole.words, rng) if broken else whole.words
+    refusal, wanted = _golden(whole, words, config)
+    machine = VerilatorMachine(
+        config,
+        memory_bytes=MEMORY_BYTES,
+        latency=int(rng.integers(_LATENCIES)),
+        contents=0 if broken and not refusal else int(rng.integers(1, 1 << 30)),
+    )
+    try:
+        if wanted is not None:
+            mismatch = _differs(machine, whole, words, wanted)
+        else:
+            mismatch = _stop(machine, whole, words)
+        cause = cause_of(machine.read_register("STATUS")).name
+        if refusal and not mismatch:
+            mismatch = _next(machine, whole)
+    finally:
+        machine.close()
+    return {"mismatch": mismatch, "refusal": refusal.partition(" at word")[0], "cause": cause}
+
+
+def _fitting(config: Config, rng: np.random.Generator) -> RandomProgram:
+    while True:
+        program = random_program(config, rng, _STEPS, alone=True)
+        if len(program.words) <= config.program_depth:
+            return program
+
+
+def _broken(words: list[int], rng: np.random.Generator) -> list[int]:
+    """Return a program some of whose words are others, but whose loops are short."""
+    while True:
+        found = list(words)
+        for _ in range(int(rng.integers(1, 6))):
+            place, kind = int(rng.integers(len(found))), rng.integers(4)
+            if kind == 0:
+                found[place] = int(rng.integers(1 << 32))
+            elif kind == 1:
+                found[place] ^= 1 << int(rng.integers(32))
+            elif kind == 2:
+                del found[place]
+            else:
+                found.insert(place, found[int(rng.integers(len(found)))])
+        if all(map(_is_short, _readable(found))):
+            return found
+
+
+def _readable(words: list[int]) -> Iterator[Instruction]:
+    """Yield the instructions up to the first word that is none."""
+    with contextlib.suppress(ProgramError):
+        yield from unpack(words)
+
+
+def _is_short(instruction: Instruction) -> bool:
+    if instruction.opcode != Opcode.LOOP:
+        return True
+    count = instruction.operand("count")
+    return count.immediate <= _LOOP_COUNT and not count.register
+
+
+def _golden(program: RandomProgram, words: list[int], config: Config) -> tuple[str, _Wanted | None]:
+    """Return the sentence by which a program is refused, or what the golden machine makes of it.
+
+    The checker sees the words, the golden machine the parameters that they load, too.
+    """
+    try:
+        check(words, config)
+        golden = Interpreter(config)
+        _load(golden, program, words)
+        signatures = golden.start().signatures
+    except (ProgramError, InputError) as error:
+        return str(error), None
+    stored = golden.read_memory(program.result_addr, program.result_bytes)
+    return "", _Wanted(signatures, stored)
+
+
+def _load(
+    machine: VerilatorMachine | Interpreter, program: RandomProgram, words: list[int]
+) -> None:
+    machine.write_memory(0, program.image)
+    machine.write_memory(program.result_addr, bytes(program.result_bytes))
+    machine.load_program(words)
+
+
+def _start(machine: VerilatorMachine) -> None:
+    machine.write_register("PC", 0)
+    machine.write_register("CONTROL", CONTROL_START)
+
+
+def _stop(machine: VerilatorMachine, program: RandomProgram, words: list[int]) -> str:
+    """Run a program that is refused, and abort it where the machine does not stop it.
+
+    One that comes to its HALT may leave accumulators that no reset has cleared.
+    """
+    _load(machine, program, words)
+    _start(machine)
+    machine.wait(_LIMIT)
+    if cause_of(machine.read_register("STATUS")) == Cause.NONE:
+        machine.write_register("CONTROL", CONTROL_ABORT)
+        if machine.wait(_LIMIT) >= _LIMIT:
+            return "ABORT does not end a program with random words"
+    # It is cut off, and writes no more, when memory has taken what it was asked for.
+    for _ in range(_LIMIT // _POLL):
+        if not machine.read_register("STATUS") & STATUS_RECOVERING:
+            machine.report()  # the signatures of what it wrote
+            return ""
+        machine.clock(_POLL)
+    return "The machine does not recover from a program with random words"
+
+
+def _differs(
+    machine: VerilatorMachine, program: RandomProgram, words: list[int], wanted: _Wanted
+) -> str:
+    """Run a program, and return how its results differ from those of the golden machine."""
+    _load(machine, program, words)
+    _start(machine)
+    if machine.wait(_LIMIT) >= _LIMIT:
+        return "The program does not end"
+    status = machine.read_register("STATUS")
+    if status:
+        return f"The program ends with STATUS {status:#x}"
+    if machine.report().signatures != wanted.signatures:
+        return "Signatures differ"
+    if machine.read_memory(program.result_addr, program.result_bytes) != wanted.stored:
+        return "External memory differs"
+    return ""
+
+
+def _next(machine: VerilatorMachine, program: RandomProgram) -> str:
+    """Run the program without random words, and return how its results differ."""
+    refusal, wanted = _golden(program, program.words, machine.config)
+    mismatch = refusal if wanted is None else _differs(machine, program, program.words, wanted)
+    return mismatch and f"After a program with random words: {mismatch}"

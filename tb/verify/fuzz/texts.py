@@ -1,0 +1,98 @@
+"""Random decoders compiled for random machines."""
+
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.isa import RING_SLOTS
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.lower.text_program import TextProgram
+from celosia.generators.quantize.options import INT8, MIXED, Quantization
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.models.text_session import TextSession
+from celosia.tb.verify.fuzz.machines import circuit, random_format, random_text_machine, simulated
+from celosia.tb.verify.random_models import random_text_model
+
+_STEPS = 2  # tokens behind a prompt
+_LENGTH = 12  # tokens of a text at most
+
+
+def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
+    """Return the outcome of a decoder; raise :class:`InputError` where the pair is refused.
+
+    The golden machine's logits are those of the integer reference. On the circuit each tensor is
+    the golden machine's.
+    """
+    config, model = random_text_machine(rng), random_text_model(rng)
+    # Most of what would be refused only when the model is calibrated.
+    while rng.random() < 0.9 and (
+        config.operand_width != OPERAND_BITS
+        or (model.position == "rotary") > config.rotary
+        or (config.row_factors > 0) > (model.norm == "rmsnorm" and not model.source_layers)
+    ):
+        config, model = random_text_machine(rng), random_text_model(rng)
+    config = simulated(config) if on_circuit else config
+    resident = config.weight_depth > RING_SLOTS
+    options = _options(rng, config, model, resident=resident)
+    decoder = untrained(model, options, int(rng.integers(1 << 30)))
+    context = int(rng.integers(_STEPS + 1, min(_LENGTH, decoder.places) + 1))
+    sparse = bool(config.sparse_lanes) and not resident
+    program = compile_text(decoder, config, context=context, sparse=sparse)
+    numbers = rng.integers(0, model.vocabulary, 2 * _LENGTH).tolist()
+    found = {"mismatch": "", "words": len(program.words)}
+    session = TextSession(program, "golden")
+    wrong = _text(session, context, numbers)
+    if wrong or not on_circuit:
+        return found | {"mismatch": f"{wrong} differ from the reference" if wrong else ""}
+    with circuit(rng, program.config, program.memory_bytes) as (machine, timing):
+        session = TextSession(program, machine, timing)
+        wrong = _text(session, context, numbers)
+    if wrong:
+        found["mismatch"] = f"{wrong} of the circuit differ"
+    counted = session.turns[-1].cycles
+    if config.throttle:
+        return found  # it may be hot, which no prediction knows
+    return found | {"cycles": counted, "predicted": _predicted(program, context, timing)}
+
+
+def _options(
+    rng: np.random.Generator, config: Config, model: TextDescription, *, resident: bool
+) -> Quantization:
+    given = {
+        **random_format(rng, config),
+        "wide_functions": config.wide_functions and bool(rng.integers(2)),
+    }
+    if config.packed_cache and resident:
+        given["kv_bits"] = 4
+        given["whole"] = config.low_rows
+        if config.block_exponents:
+            given["block"] = 2 * min(config.cols, model.head_dim)
+    elif config.wide_operands and rng.random() < 0.5:
+        given["activations"] = MIXED
+    if config.row_factors and given.get("weights", INT8) == INT8:
+        given |= {"folded": True, "deferred": True}
+    return Quantization(texts=2, length=min(_LENGTH, model.positions), **given)
+
+
+def _text(session: TextSession, context: int, numbers: list[int]) -> str:
+    """Run a prompt and some steps, and return the names of what differs."""
+    if session.program.source_positions:
+        session.encode(numbers[: session.program.source_positions])
+    else:
+        session.begin()
+    session.take(numbers[: context - _STEPS])
+    for number in numbers[-_STEPS:]:
+        session.choose()
+        session.step(number)
+    session.logits()
+    return ", ".join(name for turn in session.turns for name in turn.wrong)
+
+
+def _predicted(program: TextProgram, context: int, timing: MemoryTiming) -> int:
+    """Return the cycles that are expected of the last step."""
+    source = program.source_positions
+    return program.predict(context - 1, timing.latency, timing.interval, source=source).cycles

@@ -1,0 +1,71 @@
+"""Cases of mutation: some mutants of a unit, each run by the unit's bench."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from celosia.arch.presets import load
+from celosia.generators.campaign.case import Case
+from celosia.tb.benches.catalog import BENCHES, Bench
+from celosia.tb.benches.simulate import simulate
+from celosia.tb.verify.mutation.devices import DEVICE_BENCHES, DeviceBench
+from celosia.tb.verify.mutation.equivalence import equivalent
+from celosia.tb.verify.mutation.forks import ended
+from celosia.tb.verify.mutation.links import LINK_BENCHES, LinkBench
+from celosia.tb.verify.mutation.netlist import Mutant, mutate
+
+GROUP = 100
+"""Mutants of a case: one simulation forks for them."""
+
+MUTATED: dict[str, Bench | DeviceBench | LinkBench] = {
+    **BENCHES,
+    **DEVICE_BENCHES,
+    **LINK_BENCHES,
+}
+"""Benches of all units and circuits that mutants are run by."""
+
+_TIMEOUT = 3600.0  # seconds of all mutants of a case
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Run ``GROUP`` mutants of the ``count`` of a unit by its bench.
+
+    ``killed`` counts those that the bench notices: a test fails, or does not end. Of the others
+    ``equivalent`` counts those that are proven, in about ``prove`` seconds each, to change nothing;
+    ``survivors`` names the rest.
+    """
+    config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
+    bench = MUTATED[case.choice("unit", MUTATED)]
+    component, parameters = bench.make(config)
+    found = mutate(component, case.number("count"), case.seed, bench.inner)
+    group = found.mutants[case.index * GROUP :][:GROUP]
+    with tempfile.TemporaryDirectory(prefix="celosia.") as place:
+        folder = Path(place)
+        numbers = json.dumps([one.number for one in group])
+        (folder / "mutants.json").write_text(numbers, encoding="utf-8")
+        # Without a mutation the bench passes, or this raises.
+        simulate(
+            component,
+            bench=bench.module,
+            testcase=bench.tests,
+            simulator="verilator",
+            seed=case.seed,
+            parameters={**parameters, **bench.mutants},
+            verilog=found.verilog,
+            mutants=folder,
+            timeout=_TIMEOUT,
+        )
+        left = [one for one in group if _passed(folder, one)]
+    same = equivalent(found, left, case.number("prove"))
+    return {
+        "mutants": len(group),
+        "killed": len(group) - len(left),
+        "equivalent": len(same),
+        "survivors": [str(one) for one in left if one.number not in same],
+    }
+
+
+def _passed(folder: Path, mutant: Mutant) -> bool:
+    text = ended(folder / str(mutant.number) / "results.xml")
+    return "<testcase" in text and "<failure" not in text and "<error" not in text

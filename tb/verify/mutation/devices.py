@@ -1,0 +1,118 @@
+"""Circuits at the pins of devices, which no configuration has alone, with benches for mutants.
+
+Chips are small and start soon, with the times of their data sheets else, so that a bench reaches
+rows, refreshes and every step of a start.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from amaranth.lib.wiring import Component
+
+from celosia.arch.config import Config
+from celosia.arch.ddr3 import CHIPS as DDR3_CHIPS
+from celosia.arch.ddr3 import start_of
+from celosia.arch.flash import CHIPS as FLASH_CHIPS
+from celosia.arch.psram import CHIPS as PSRAM_CHIPS
+from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
+from celosia.hdl.flash.power_on import PowerOn
+from celosia.hdl.flash.reader import FlashReader
+from celosia.hdl.memory.ddr3.starter import Starter
+from celosia.hdl.memory.psram.controller import PsramController
+from celosia.hdl.memory.sdram.controller import SdramController
+from celosia.tb.devices import data_sheets
+from celosia.tb.devices.data_sheets import Time
+from celosia.tb.devices.ddr3 import REGISTERS, SEQUENCE
+from celosia.tb.devices.linked_host import ADDR, IDENTITY
+
+CLOCK = 143e6
+"""Clock of the SDRAM and of the flash (Hz)."""
+
+PSRAM_CLOCK = 40e6
+"""Clock of the machine with the PSRAM (Hz)."""
+
+SDRAM = replace(
+    SDRAM_CHIPS["IS42S16160G-7"],
+    row_bits=11, col_bits=5, init_us=1.0, refreshes=2048, refresh_ms=2.0, rc=75.0, rrd=40.0,
+)  # fmt: skip
+SDRAM_SHEET = replace(
+    data_sheets.SDRAM["IS42S16160G-7"],
+    rows=2048, columns=32, power=1.0, refreshes=2048, ref=2.0, rc=Time(75.0), rrd=Time(40.0),
+)  # fmt: skip
+
+PSRAM = replace(PSRAM_CHIPS["W955D8MBYA"], row_bits=9, col_bits=4, vcs_us=1.0)
+PSRAM_SHEET = replace(data_sheets.PSRAM["W955D8MBYA"], rows=512, columns=16, vcs=1.0)
+
+FLASH = replace(FLASH_CHIPS["IS25LP128F"], power_us=1.0, wake_us=0.5, reset_us=1.0)
+FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.0)
+
+
+def memory_config(config: Config) -> Config:
+    """Return a configuration whose words are two columns of the SDRAM's or the PSRAM's."""
+    return config.replace(mem_width=32, mem_addr_width=13)
+
+
+SIZE = 0x4000
+"""Bytes of the flash with an image."""
+
+LONGEST = 4
+"""Longest wait of a step of a DDR3's start (cycles)."""
+
+
+def _starter() -> Starter:
+    start = start_of(DDR3_CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
+    quick = tuple(replace(step, wait=min(step.wait, LONGEST)) for step in start.wake)
+    return Starter(replace(start, wake=quick))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceBench:
+    """A circuit's bench, in the place of a :class:`celosia.tb.benches.catalog.Bench`."""
+
+    name: str
+    module: str
+    component: Callable[[Config], Component]
+    given: dict[str, Any] = field(default_factory=dict)
+    tests: tuple[str, ...] | None = None
+    mutants: dict[str, Any] = field(default_factory=dict)
+    inner: tuple[str, ...] = ()
+
+    def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
+        """Return the circuit and its bench's parameters."""
+        return self.component(config), {**self.given, "config": memory_config(config).fields()}
+
+
+DEVICE_BENCHES = {
+    one.name: one
+    for one in (
+        DeviceBench(
+            name="sdram_controller",
+            module="celosia.tb.benches.bench_memory_chip",
+            component=lambda config: SdramController(memory_config(config), SDRAM, CLOCK),
+            given={"device": "sdram"},
+        ),
+        DeviceBench(
+            name="psram_controller",
+            module="celosia.tb.benches.bench_memory_chip",
+            component=lambda config: PsramController(memory_config(config), PSRAM, PSRAM_CLOCK),
+            given={"device": "psram"},
+        ),
+        DeviceBench(
+            name="ddr3_starter",
+            module="celosia.tb.benches.bench_ddr3_starter",
+            component=lambda _config: _starter(),
+        ),
+        DeviceBench(
+            name="flash_reader",
+            module="celosia.tb.benches.bench_flash_reader",
+            component=lambda _config: FlashReader(FLASH, CLOCK, 4),
+        ),
+        DeviceBench(
+            name="power_on",
+            module="celosia.tb.benches.bench_power_on",
+            component=lambda _config: PowerOn(IDENTITY.configuration, ADDR, SIZE),
+        ),
+    )
+}
+"""Every bench of a circuit at a device, by its name."""

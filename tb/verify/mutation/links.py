@@ -1,0 +1,92 @@
+"""Circuits of the host's links and between commands, which no configuration has alone."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from amaranth.lib.wiring import Component
+
+from celosia.arch.config import Config
+from celosia.arch.link import VERSION, Identity
+from celosia.hdl.link.link import Link
+from celosia.hdl.link.spi import CYCLES, SpiPeripheral
+from celosia.hdl.link.uart import UartReceiver, UartTransmitter
+from celosia.hdl.vector.kept_factors import KeptFactors
+from celosia.hdl.vector.overlap import Overlap
+from celosia.tb.benches.common import PERIOD_NS
+
+_DIVISOR = 9
+_TIMEOUT = 60
+_IDENTITY = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
+_FACTORS = {"row_factors": 8, "multiplier_width": 16, "norm": True, "softmax": True}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkBench:
+    """A circuit's bench, in the place of a :class:`celosia.tb.benches.catalog.Bench`."""
+
+    module: str
+    component: Callable[[Config], Component]
+    given: dict[str, Any] = field(default_factory=dict)
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Fields of the configuration that the circuit needs."""
+    tests: Sequence[str] | None = None
+    """The module's tests that are the circuit's; all without."""
+    mutants: Mapping[str, Any] = field(default_factory=dict)
+    inner: Sequence[str] = ()
+
+    def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
+        """Return the circuit and its bench's parameters."""
+        own = config.replace(**self.changes)
+        return self.component(own), {**self.given, "config": own.fields()}
+
+
+LINK_BENCHES = {
+    "uart_receiver": LinkBench(
+        module="celosia.tb.benches.bench_uart",
+        component=lambda _config: UartReceiver(_DIVISOR),
+        given={"divisor": _DIVISOR, "count": 20},
+        tests=(
+            "bytes_are_received",
+            "bytes_of_another_clock_are_received",
+            "short_start_bits_and_breaks_bring_no_bytes",
+        ),
+    ),
+    "uart_transmitter": LinkBench(
+        module="celosia.tb.benches.bench_uart",
+        component=lambda _config: UartTransmitter(_DIVISOR),
+        given={"divisor": _DIVISOR, "count": 20},
+        tests=("bytes_are_sent", "bytes_are_heard_by_another_clock"),
+    ),
+    "spi": LinkBench(
+        module="celosia.tb.benches.bench_spi",
+        component=lambda _config: SpiPeripheral(),
+        given={
+            **{"transfers": 60, "stall": 0.9, "half_ns": CYCLES // 2 * PERIOD_NS},
+            **{"wire_ns": 9, "setup_ns": 11},
+        },
+        tests=("bytes_pass_both_ways",),
+    ),
+    "link": LinkBench(
+        module="celosia.tb.benches.bench_link",
+        component=lambda config: Link(config, _IDENTITY, _TIMEOUT),
+        changes={"program_depth": 100},
+        given={
+            **{"identity": asdict(_IDENTITY), "timeout": _TIMEOUT, "requests": 120},
+            **{"stall": 0.3, "latency": 10},
+        },
+    ),
+    "kept_factors": LinkBench(
+        module="celosia.tb.benches.bench_kept_factors",
+        component=KeptFactors,
+        changes=_FACTORS,
+        given={"commands": 200},
+    ),
+    "overlap": LinkBench(
+        module="celosia.tb.benches.bench_overlap",
+        component=Overlap,
+        changes={"fused": True},
+        given={"commands": 300},
+    ),
+}
+"""Every such bench, by its circuit's name."""

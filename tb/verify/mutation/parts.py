@@ -1,0 +1,41 @@
+"""The submodules of a unit's netlist as circuits of their own, each with the mutations within."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from celosia.tb.verify.formal.prover import run_yosys
+from celosia.tb.verify.mutation.netlist import Mutant, Mutants
+
+_PART = "celosia_part"
+
+
+def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
+    """Return mutants by the unit's submodule that their cell is of, without those of none."""
+    parts: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        path = re.sub(r"^\$flatten|\\", "", mutant.cell)
+        part, *inner = path.split(".")
+        # The last is the cell's port.
+        if len(inner) > 1:
+            parts.setdefault(part, []).append(mutant)
+    return parts
+
+
+def write_part(found: Mutants, part: str, mutants: Sequence[Mutant], folder: Path) -> None:
+    """Write ``both.il`` of one submodule: the number of a mutation is an input.
+
+    What other cells of the unit read of it are its outputs, and what it reads of them its inputs.
+    """
+    for name in ("flat.il", "list.ys"):
+        text = (found.folder / name).read_text(encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
+    lines = (folder / "list.ys").read_text(encoding="utf-8").splitlines()
+    chosen = [
+        lines[one.number - 1].replace(" -module top ", f" -module {_PART} ") for one in mutants
+    ]
+    (folder / "list.ys").write_text("\n".join([*chosen, ""]), encoding="utf-8")
+    script = ["read_rtlil flat.il"]
+    script += [f"submod -name {_PART} top/c:$flatten\\{part}.* top/c:{part}.*"]
+    script += ["delete top", "script list.ys", f"rename {_PART} top", "write_rtlil both.il"]
+    run_yosys(script, folder, f"Cutting out {part}")

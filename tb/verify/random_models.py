@@ -1,0 +1,104 @@
+"""Random models: shapes, weights and inputs of encoders and decoders."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.description import ModelDescription
+from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.frontend.weights import Weights, check_weights
+
+
+def random_model(rng: np.random.Generator) -> ModelDescription:
+    """Return a small model, any of the kinds that there are."""
+    while True:
+        kv_heads, head_dim = int(rng.integers(1, 4)), int(rng.integers(1, 9))
+        heads = kv_heads * int(rng.integers(1, 4))
+        width = heads * head_dim
+        fields = {
+            name: str(rng.choice(choices)) for name, choices in ModelDescription.CHOICES.items()
+        }
+        flags = ("class_token", "final_norm", "bias", "skip", "parallel", "shaped")
+        flags = (*flags, "embedding_norm", "variable", "unit")
+        linear, words = (fields["embedding"] == name for name in ("linear", "tokens"))
+        fields |= {name: bool(rng.integers(2)) for name in (*flags, "values", "output")}
+        try:
+            return ModelDescription(
+                name="random",
+                tokens=int(rng.integers(1, 20)),
+                features=int(rng.integers(1, 9)) * linear,
+                vocabulary=int(rng.integers(1, 30)) * words,
+                types=int(rng.integers(0, 3)) * words,
+                dim=width if rng.random() < 0.5 else int(rng.integers(1, 40)),
+                layers=int(rng.integers(1, 4)),
+                heads=heads,
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                ffn=int(rng.integers(1, 50)),
+                classes=int(rng.integers(0, 12)),
+                head_hidden=int(rng.integers(1, 20)) * int(rng.integers(2)),
+                **fields,
+            )
+        except InputError:
+            continue
+
+
+def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights:
+    """Return weights with which activations keep their size from layer to layer."""
+    weights = {}
+    for name, shape in model.shapes().items():
+        if len(shape) == 2:
+            weights[name] = rng.normal(0, shape[1] ** -0.5, shape)
+        elif name.endswith("norm.weight") or name.rpartition(".")[2] in ("alpha", "beta", "gamma"):
+            weights[name] = rng.uniform(0.5, 1.5, shape)
+        else:
+            weights[name] = rng.normal(0, 0.3, shape)
+    return weights
+
+
+def random_inputs(
+    rng: np.random.Generator, model: ModelDescription, count: int = 4
+) -> list[NDArray[Any]]:
+    """Return inputs, of any lengths where the model takes them."""
+    least = 1 if model.variable else model.tokens
+    rows = [int(rng.integers(least, model.tokens + 1)) for _ in range(count)]
+    if model.embedding == "tokens":
+        return [rng.integers(0, model.vocabulary, n) for n in rows]
+    return [rng.normal(0, 1, (n, model.features)) for n in rows]
+
+
+def random_text_model(rng: np.random.Generator) -> TextDescription:
+    """Return a small decoder, any of the kinds that there are, at times with a source."""
+    while True:
+        fields: dict[str, Any] = {
+            name: str(rng.choice(choices)) for name, choices in TextDescription.CHOICES.items()
+        }
+        fields |= {name: bool(rng.integers(2)) for name in ("gated", "bias", "tied")}
+        kv_heads, head_dim = int(rng.integers(1, 4)), int(rng.integers(1, 9))
+        source = int(rng.random() < 0.2)
+        try:
+            return TextDescription(
+                name="random",
+                vocabulary=int(rng.integers(2, 40)),
+                positions=int(rng.integers(4, 24)),
+                dim=int(rng.integers(2, 40)),
+                layers=int(rng.integers(1, 3)),
+                heads=kv_heads * int(rng.integers(1, 4)),
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                ffn=int(rng.integers(1, 50)),
+                source_layers=source,
+                source_positions=source * int(rng.integers(2, 12)),
+                **fields,
+            )
+        except InputError:
+            continue
+
+
+def random_text_weights(model: TextDescription) -> Weights:
+    """Return weights of a decoder, all of one spread, and the same every time."""
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.normal(0, 0.5, shape) for name, shape in model.shapes().items()}
+    return check_weights(tensors, model)

@@ -1,0 +1,224 @@
+"""Random programs: every instruction that a configuration has, with random shapes and places."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import ProgramError
+from celosia.arch.instruction import Instruction, Operand, pack, wrap
+from celosia.arch.isa import LOOP_LEVELS, REGISTERS, RING_SLOTS, Opcode
+from celosia.generators.program.layout import param_words, rows_image
+from celosia.generators.program.tokens import insert_tokens
+from celosia.sim.admission import check_step
+from celosia.sim.flow import run
+from celosia.sim.regions import Region, regions
+from celosia.tb.verify.instruction_maker import IMAGE_ROWS, InstructionMaker
+
+CLEARED_ROW = 256
+"""Bytes of zeros that are copied over the scratchpad, and of a row as it is stored."""
+
+
+def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
+    """Return what clears all but accumulators, which a machine clears after a reset.
+
+    That is the scratchpad, parameters, tables and weight slots. A scratchpad row of
+    zeros lies in external memory at the address ``zeros``.
+    """
+    row = min(CLEARED_ROW, config.bank_bytes)
+    rows = config.bank_bytes // row
+    program = [
+        Instruction(
+            Opcode.LOAD,
+            {
+                "dram_addr": zeros,
+                "sp_addr": bank * config.bank_bytes,
+                "sp_stride": row,
+                "m": rows,
+                "row_bytes": row,
+            },
+        )
+        for bank in range(config.scratchpad_banks)
+    ]
+    words = config.bank_bytes // (config.param_lines * config.line_bytes)
+    for first, count in _pieces(config.param_depth, words):
+        program.append(Instruction(Opcode.PARAMS, {"params": first, "n": count}))
+    if config.activation:
+        slots = range(config.table_slots)
+        program += [Instruction(Opcode.TABLE, {"table": slot}) for slot in slots]
+    if config.weight_depth > RING_SLOTS:
+        for slot in range(RING_SLOTS, config.weight_depth):
+            operands = {"k": config.rows, "n": config.cols, "b_stride": config.cols, "slot": slot}
+            program.append(Instruction(Opcode.PRELOAD, operands))
+    return program
+
+
+def clearing_sums(config: Config) -> list[Instruction]:
+    """Return what clears accumulators, after :func:`clearing`."""
+    program = []
+    for first, count in _pieces(config.acc_depth, config.bank_bytes // config.cols):
+        operands = {"acc_addr": first, "o_stride": config.cols, "m": count, "n": config.cols}
+        program.append(Instruction(Opcode.DRAIN, operands, frozenset({"per_tensor"})))
+    return program
+
+
+def _pieces(total: int, most: int) -> list[tuple[int, int]]:
+    """Cut a range into pieces, each its first place and its length."""
+    return [(first, min(most, total - first)) for first in range(0, total, most)]
+
+
+@dataclass(frozen=True)
+class RandomProgram:
+    """Words, the external memory they start from, and the bytes of it that they may change."""
+
+    words: list[int]
+    image: bytes
+    result_addr: int
+    result_bytes: int
+
+
+def _in_place(written: Region, read: Region) -> bool:
+    """Return whether elements go to where they were read, or before, where they become narrower."""
+    return (
+        (written.addr, written.stride, written.m) == (read.addr, read.stride, read.m)
+        and written.count <= read.count
+        and abs(written.stride) >= read.count
+    )
+
+
+def _fits(instruction: Instruction, config: Config) -> bool:
+    """Tell whether a step is admissible and has one meaning in whatever order it runs."""
+    words = pack([instruction, Instruction(Opcode.HALT)])
+    for step in run(words):
+        try:
+            check_step(step, config)
+        except ProgramError:
+            return False
+        reads, writes = regions(step, config)
+        read = [region for region in reads if region.memory == "sp"]
+        written = [region for region in writes if region.memory == "sp"]
+        for index, region in enumerate(written):
+            cells = region.cells().ravel()
+            if np.unique(cells).size < cells.size:
+                return False
+            others = [other for other in read if not _in_place(region, other)]
+            others += written[index + 1 :]
+            if any(np.intersect1d(cells, other.cells()).size for other in others):
+                return False
+    return True
+
+
+def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Instruction], bytes]:
+    """Return the loading of random parameters that lie at an external address."""
+    room = config.bank_bytes // (config.param_lines * config.line_bytes)
+    columns = min(config.param_depth, room, 64) * config.lanes
+    shifts = rng.integers(-20, 3, columns)
+    params = param_words(
+        rng.integers(-(1 << 20), 1 << 20, columns),
+        rng.integers(1 << 29, 1 << 31, columns),
+        shifts,
+        config,
+        by_tile=False,
+    )
+    data, stride = rows_image(params, config)
+    load = {"dram_addr": addr, "dram_stride": stride, "sp_stride": params.shape[1]}
+    load |= {"m": len(params), "row_bytes": params.shape[1]}
+    return [
+        Instruction(Opcode.LOAD, load),
+        Instruction(Opcode.PARAMS, {"n": len(params)}),
+    ], data
+
+
+def _split(instruction: Instruction, rng: np.random.Generator) -> list[Instruction]:
+    """Return an instruction, or sometimes one of sums as several, each begun early."""
+    rows = instruction.operand("m").immediate if "m" in instruction.operands else 1
+    splits = instruction.opcode == Opcode.SOFTMAX and "drain" in instruction.flags
+    splits |= instruction.opcode == Opcode.DRAIN
+    splits &= not instruction.flags & {"diagonal", "argmax", "per_row"}
+    if not splits or rows < 2 or rng.random() < 0.3:
+        return [instruction]
+    first = int(rng.integers(1, rows))
+    behind = {name: instruction.operand(name).immediate for name in instruction.operands}
+    for name, step in (
+        ("i_addr", 1),
+        ("acc_addr", 1),
+        ("r_addr", behind.get("r_stride", 0)),
+        ("o_addr", behind["o_stride"]),
+        ("start", behind.get("start_step", 0)),
+        ("limit", behind.get("limit_step", 0)),
+        ("m", -1),
+    ):
+        if name in behind:
+            behind[name] += first * step
+    operands = {**instruction.operands, "m": first}
+    return [
+        replace(instruction, operands=operands, flags=instruction.flags | {"followed"}),
+        *_split(replace(instruction, operands=behind), rng),
+    ]
+
+
+def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[Instruction]:
+    """Let registers bring parts of operands, and run instructions without tokens several times."""
+    values = [0, *(int(rng.integers(-(1 << 20), 1 << 20)) for _ in range(1, REGISTERS))]
+    controlled = [
+        Instruction(Opcode.SET, {"register": register, "value": values[register]})
+        for register in range(1, REGISTERS)
+    ]
+    for instruction in program:
+        operands = dict(instruction.operands)
+        for name, value in instruction.operands.items():
+            register = int(rng.integers(REGISTERS))
+            if isinstance(value, int) and rng.random() < 0.3:
+                operands[name] = Operand(wrap(value - values[register]), register)
+        levels = 0
+        alone = instruction.definition.engine is not None
+        # A DRAIN that follows itself may read what it writes.
+        alone &= instruction.opcode != Opcode.DRAIN or "followed" not in instruction.flags
+        if alone and not instruction.pop | instruction.push and rng.random() < 0.2:
+            levels = int(rng.integers(1, LOOP_LEVELS + 1))
+        for _ in range(levels):
+            count = 1 + int(rng.random() < 0.3)
+            controlled.append(Instruction(Opcode.LOOP, {"count": count}))
+        controlled.append(replace(instruction, operands=operands))
+        controlled += [Instruction(Opcode.ENDLOOP)] * levels
+    return controlled
+
+
+def random_program(
+    config: Config, rng: np.random.Generator, steps: int, *, alone: bool = False
+) -> RandomProgram:
+    """Return a program of ``steps`` random instructions between its loading and its drains.
+
+    The external memory and, from it, parts of the scratchpad are random, a fifth of it zeros.
+    Registers and loops take part, so that some instructions run more than once. What it reads and
+    did not write is expected to be zero; with ``alone`` it first makes zero all that a machine
+    does not clear itself after a reset.
+    """
+    row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
+    data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)
+    data[rng.random(data.shape) < 0.2] = 0
+    program, params = _head(config, rng, data.size)
+    image = data.tobytes() + params
+    opening = []
+    if alone:
+        image += bytes(-len(image) % config.mem_bytes)
+        opening = clearing(config, len(image))
+        image += bytes(CLEARED_ROW)
+    maker = InstructionMaker(config, rng, row_bytes, len(image))
+    while len(program) < 14 + steps:
+        filled = dict(maker.filled)
+        instruction = maker.mover(Opcode.LOAD) if len(program) < 14 else maker.any()
+        if _fits(instruction, config):
+            program += _split(instruction, rng) if config.fused else [instruction]
+        else:
+            maker.filled = filled
+    while maker.filled:
+        filled = dict(maker.filled)
+        instruction = maker.drain()
+        if _fits(instruction, config):
+            program.append(instruction)
+        else:
+            maker.filled = filled
+    program = _controlled(insert_tokens(opening + program, config), rng)
+    words = pack([*program, Instruction(Opcode.HALT)])
+    return RandomProgram(words, image, maker.result_addr, IMAGE_ROWS * row_bytes)
