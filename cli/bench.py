@@ -13,7 +13,6 @@ from celosia.cli.bench_pins import bench_pins
 from celosia.cli.format_options import Formats, format_options
 from celosia.cli.options import (
     config_options,
-    equipped,
     json_option,
     memory_options,
     seed_option,
@@ -24,6 +23,7 @@ from celosia.cli.options import (
 from celosia.cli.output import cycles_table, progress, report
 from celosia.cli.paths import MODEL
 from celosia.cli.tracing import RunTrace, trace_option
+from celosia.generators.lower.equipment import equipped
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.studies.gemm_bench import bench_gemm, bench_shapes
 from celosia.generators.studies.gemm_shapes import shapes_named

@@ -14,8 +14,9 @@ import click
 
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.support.cache import ROOT
+from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.options import json_option
-from celosia.cli.output import check_folder, progress, report, text, write_files
+from celosia.cli.output import progress, report, text
 from celosia.cli.paths import FILE
 from celosia.tb.machine.toolchain import environment
 

@@ -13,11 +13,12 @@ import click
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.link import fingerprint
 from celosia.arch.support.cache import ROOT
+from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.board_cases import CASES, Case, older_sources, read
 from celosia.cli.board_tables import PAGES, TODAY, refresh, row
 from celosia.cli.build import REPORT
 from celosia.cli.options import json_option
-from celosia.cli.output import check_folder, progress, report, warn, write_files
+from celosia.cli.output import progress, report, warn
 from celosia.cli.paths import FILE
 from celosia.cli.rates import rates, renewed
 from celosia.fpga.boards import get_board

@@ -13,7 +13,7 @@ from celosia.cli.board import opened
 from celosia.cli.board_options import board_options, checked_clock
 from celosia.cli.format_options import Formats, format_options
 from celosia.cli.model_options import searched
-from celosia.cli.options import equipped, given_options, json_option, seed_option
+from celosia.cli.options import given_options, json_option, seed_option
 from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE
 from celosia.fpga.boards import Board
@@ -21,6 +21,7 @@ from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_shapes import SHAPES, untrained
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
 from celosia.tb.machine.memory_timing import ONCHIP

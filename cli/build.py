@@ -11,9 +11,10 @@ import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.board_options import board_options, checked_clock, flash_option, flashed
 from celosia.cli.options import check_unit, json_option
-from celosia.cli.output import check_folder, report, write_files
+from celosia.cli.output import report
 from celosia.cli.paths import FILE
 from celosia.cli.rates import MODEL, SPEEDS, rates, renewed
 from celosia.fpga.boards import Board

@@ -11,11 +11,12 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.micro.config import MicroConfig
+from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
 from celosia.cli.format_options import Formats, format_options
 from celosia.cli.model_options import ModelOptions, model_options, searched
-from celosia.cli.options import config_choice, equipped, given_options, json_option, memory_options
-from celosia.cli.output import check_folder, progress, report, say, warn, write_files
+from celosia.cli.options import config_choice, given_options, json_option, memory_options
+from celosia.cli.output import progress, report, say, warn
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.text_options import DecoderOptions, decoder_options
@@ -27,6 +28,7 @@ from celosia.generators.export.text_package import text_package
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import is_text
 from celosia.generators.lower.encoder_compiler import compile_model
+from celosia.generators.lower.equipment import equipped
 from celosia.generators.verilog.manifest import manifest
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.tb.machine.memory_timing import FAR, MemoryTiming

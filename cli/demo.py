@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from celosia.arch.presets import PRESETS
-from celosia.cli.output import check_folder, progress, report
+from celosia.arch.support.writing import check_folder
+from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE, check_ending
 from celosia.generators.frontend import digits
 from celosia.tb.machine.toolchain import missing_tools

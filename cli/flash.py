@@ -8,10 +8,11 @@ import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.support.writing import write_files
 from celosia.cli.board_options import board_options, flashed
 from celosia.cli.model_options import searched
 from celosia.cli.options import json_option, seed_option
-from celosia.cli.output import report, write_files
+from celosia.cli.output import report
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompt_option
 from celosia.cli.text_options import TextOptions, text_options

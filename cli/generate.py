@@ -7,9 +7,10 @@ from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known
+from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
 from celosia.cli.options import check_unit, config_options, seed_option
-from celosia.cli.output import check_folder, say, write_files
+from celosia.cli.output import say
 from celosia.cli.paths import FILE
 from celosia.fpga.part import PARTS, get_part
 from celosia.fpga.part_fit import family_needs, fit_part

@@ -10,15 +10,9 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.support.writing import check_folder
 from celosia.cli.options import Command, added
-from celosia.cli.output import (
-    check_folder,
-    cycles_table,
-    predictions_table,
-    report,
-    warn,
-    write_array,
-)
+from celosia.cli.output import cycles_table, predictions_table, report, warn, write_array
 from celosia.cli.paths import FILE
 from celosia.generators.lower.encoder_compiler import Options
 from celosia.generators.runtime.interface import Machine

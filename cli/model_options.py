@@ -6,9 +6,10 @@ import click
 
 from celosia.arch.config import Config
 from celosia.cli.format_options import Formats
-from celosia.cli.options import equipped, grouped
+from celosia.cli.options import grouped
 from celosia.cli.output import progress, say
 from celosia.generators.lower.encoder_compiler import Options
+from celosia.generators.lower.equipment import equipped
 from celosia.generators.quantize.options import ENCODER_BALANCE
 from celosia.generators.studies.mixtures import mix_digits
 

@@ -10,12 +10,7 @@ from click.core import ParameterSource
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.formats import NESTED, PLANES
-from celosia.arch.isa import RING_SLOTS
 from celosia.arch.presets import PRESETS, load, stated
-from celosia.arch.rules import WIDE_SUMS
-from celosia.generators.graph.quantized import Decoder
-from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.toolchain import MACHINES
 
@@ -180,40 +175,6 @@ def check_unit(unit: str, config: Config) -> None:
     asked = stated(given["source"], list(given["overrides"]))
     if field in asked and not getattr(config, str(field)):
         raise InputError(f"Unit {unit} is left out: {field} is false")
-
-
-def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
-    """Return a configuration that has what options ask for.
-
-    That are INT16 rows of products, with the operands and sums that these need, polynomials of
-    functions, the factors of so many ``rows``, and, if it had no weight formats, those.
-    """
-    if options.deferred:
-        rows = max(rows, config.row_factors)
-        config = config.replace(multiplier_width=16, row_factors=rows)
-    if options.wide_functions:
-        config = config.replace(wide_functions=True)
-    if options.activations == MIXED:
-        config = config.replace(wide_operands=True, zero_points=True, acc_width=WIDE_SUMS)
-    if config.formats:
-        return config
-    asked = dict.fromkeys((options.weights, *options.chosen.values()))
-    asked.pop(INT8, None)
-    if NESTED in asked:
-        asked.pop(NESTED)
-        asked |= dict.fromkeys(PLANES.values())
-    if not asked:
-        return config
-    return config.replace(weight_formats=",".join(asked), weight_group=options.group)
-
-
-def paired(config: Config, decoder: Decoder) -> Config:
-    """Return a configuration whose slots hold a decoder's keys and values in pairs, if it may."""
-    resident = config.weight_depth > RING_SLOTS
-    if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:
-        return config
-    low_rows = decoder.whole if decoder.key_bits < NARROW_BITS else 0
-    return config.replace(packed_cache=True, low_rows=low_rows, block_exponents=decoder.block > 0)
 
 
 KV_OPTIONS = (

@@ -2,12 +2,10 @@
 
 import io
 import json
-import os
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from celosia.arch.errors import InputError
+from celosia.arch.support.writing import write_files
 from celosia.sim.report import CAUSES
 
 Update = Callable[[int, int], None]
@@ -249,45 +247,3 @@ def write_array(path: Path, values: Sequence[NDArray[np.floating]]) -> None:
     content = io.BytesIO()
     np.save(content, np.stack(filled))
     write_files(path.parent, {path.name: content.getvalue()})
-
-
-def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
-    """Raise :class:`InputError` where files of some names cannot be written into a folder.
-
-    The folder need not exist, and is not made.
-    """
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not place.is_dir():
-        what = "it" if place == folder else place
-        raise InputError(f"Cannot write to {folder}: {what} is not a folder")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise InputError(f"Cannot write to {folder}: permission denied")
-    for name in names:
-        if (folder / name).is_dir():
-            raise InputError(f"Cannot write {folder / name}: it is a folder")
-
-
-def write_files(
-    folder: Path, files: Mapping[str, str | bytes], outdated: Sequence[Path] = ()
-) -> None:
-    """Write files into a folder, which is made where it does not exist: all of them, or none.
-
-    They are written to a folder inside it first and then moved, one by one; those that are
-    ``outdated`` are removed then. Raises
-    :class:`InputError` where that cannot be done.
-    """
-    check_folder(folder, files)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".celosia.", dir=folder) as inside:
-            for name, content in files.items():
-                data = content.encode() if isinstance(content, str) else content
-                (Path(inside) / name).write_bytes(data)
-            for name in files:
-                os.replace(Path(inside) / name, folder / name)
-        for path in outdated:
-            path.unlink()
-    except OSError as error:
-        raise InputError(f"Cannot write to {folder}: {error.strerror}") from error

@@ -8,15 +8,10 @@ from celosia.arch.config import Config
 from celosia.cli.format_options import Formats, format_options
 from celosia.cli.input_options import InputOptions, input_options, report_model
 from celosia.cli.model_options import ModelOptions, model_options, searched
-from celosia.cli.options import (
-    config_options,
-    equipped,
-    json_option,
-    memory_options,
-    simulator_option,
-)
+from celosia.cli.options import config_options, json_option, memory_options, simulator_option
 from celosia.cli.output import progress
 from celosia.cli.paths import MODEL
+from celosia.generators.lower.equipment import equipped
 from celosia.tb.machine.memory_timing import FAR, MemoryTiming
 
 

@@ -6,8 +6,9 @@ import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
+from celosia.arch.support.writing import check_folder
 from celosia.cli.options import check_unit, config_options, json_option, seed_option
-from celosia.cli.output import check_folder, progress, report, say, text
+from celosia.cli.output import progress, report, say, text
 from celosia.cli.paths import FILE
 from celosia.tb.benches.catalog import BENCHES
 from celosia.tb.benches.simulate import simulate

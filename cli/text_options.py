@@ -11,15 +11,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
 from celosia.cli.format_options import Formats, format_options
-from celosia.cli.options import (
-    KV_OPTIONS,
-    NORM_OPTIONS,
-    Command,
-    added,
-    equipped,
-    given_options,
-    paired,
-)
+from celosia.cli.options import KV_OPTIONS, NORM_OPTIONS, Command, added, given_options
 from celosia.cli.output import cycles_table, progress, report, say, warn
 from celosia.cli.paths import FILE
 from celosia.generators.export.text_folder import is_compiled_text, load_compiled_text
@@ -28,6 +20,7 @@ from celosia.generators.graph.fewer_planes import check_bits
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.checks import check_described
 from celosia.generators.lower.early import check_layers, check_memory
+from celosia.generators.lower.equipment import equipped, paired
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.lower.text_program import TextProgram
 from celosia.generators.quantize.options import DECODER_BALANCE, Quantization
@@ -35,13 +28,13 @@ from celosia.generators.quantize.parting import Parting
 from celosia.generators.reference.sampling import Sampling
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.text_lengths import check_length
 from celosia.generators.studies.mixtures import mix_text
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
 from celosia.tb.models.run_answers import run_answers
 from celosia.tb.models.run_text import run_text
 from celosia.tb.models.run_texts import run_texts
-from celosia.tb.models.text_lengths import check_length
 
 KEEP, RECOMPUTE = "keep", "recompute"
 """Choices of what is there of earlier tokens: keys and values, or what these are made of."""

@@ -7,8 +7,9 @@ import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.options import config_options, json_option, memory_options, simulator_option
-from celosia.cli.output import check_folder, cycles_table, progress, report, say, write_files
+from celosia.cli.output import cycles_table, progress, report, say
 from celosia.cli.paths import FILE, MODEL
 from celosia.tb.machine.memory_timing import FAR, MemoryTiming
 from celosia.tb.models.run_inputs import Files

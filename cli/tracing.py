@@ -8,8 +8,8 @@ import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.options import grouped
-from celosia.cli.output import check_folder, write_files
 from celosia.cli.paths import FILE
 from celosia.generators.runtime.interface import Machine
 from celosia.tb.machine.simulated import SimulatedMachine

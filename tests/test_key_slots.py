@@ -9,10 +9,10 @@ import pytest
 from celosia.arch.errors import InputError
 from celosia.arch.instruction import unpack
 from celosia.arch.isa import Opcode
-from celosia.cli.options import equipped
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.graph.tensors import Rescale
 from celosia.generators.lower.accumulators import Accumulators
+from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.key_slots import (
     even_runs,
     most_key_heads,

@@ -11,9 +11,9 @@ from celosia.arch.errors import ProgramError
 from celosia.arch.instruction import Instruction, pack
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
-from celosia.cli.options import paired
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.equipment import paired
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_decoder

@@ -10,9 +10,9 @@ from celosia.arch.errors import InputError
 from celosia.arch.instruction import Instruction, pack, unpack
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
-from celosia.cli.options import paired
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.equipment import paired
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.program.predict import predict
 from celosia.generators.quantize.options import Quantization

@@ -7,8 +7,8 @@ from celosia.arch.errors import InputError
 from celosia.arch.instruction import unpack
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
-from celosia.cli.options import equipped
 from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.studies.closeness import closeness

@@ -7,10 +7,10 @@ from celosia.arch.errors import InputError
 from celosia.arch.instruction import unpack
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
-from celosia.cli.options import equipped
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization

@@ -10,9 +10,9 @@ from celosia.generators.quantize.calibrate import Progress
 from celosia.generators.reference.float_text import FloatText
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.text_lengths import check_length
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
-from celosia.tb.models.text_lengths import check_length
 from celosia.tb.models.text_session import TextSession, Turn
 
 

@@ -14,11 +14,11 @@ from celosia.generators.frontend.text_sources import TokenizerLike
 from celosia.generators.reference.sampling import Sampling, draw
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.text_lengths import check_length
 from celosia.sim.report import engine_cycles, where
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
 from celosia.tb.models.run_answers import source_tokens
-from celosia.tb.models.text_lengths import check_length
 from celosia.tb.models.text_session import TextSession, Turn
 
 

@@ -1,0 +1,50 @@
+"""Files that a user asks for: written all, or none."""
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from celosia.arch.errors import InputError
+
+
+def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
+    """Raise :class:`InputError` where files of some names cannot be written into a folder.
+
+    The folder need not exist, and is not made.
+    """
+    place = folder
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        what = "it" if place == folder else place
+        raise InputError(f"Cannot write to {folder}: {what} is not a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise InputError(f"Cannot write to {folder}: permission denied")
+    for name in names:
+        if (folder / name).is_dir():
+            raise InputError(f"Cannot write {folder / name}: it is a folder")
+
+
+def write_files(
+    folder: Path, files: Mapping[str, str | bytes], outdated: Sequence[Path] = ()
+) -> None:
+    """Write files into a folder, which is made where it does not exist: all of them, or none.
+
+    They are written to a folder inside it first and then moved, one by one; those that are
+    ``outdated`` are removed then. Raises
+    :class:`InputError` where that cannot be done.
+    """
+    check_folder(folder, files)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".celosia.", dir=folder) as inside:
+            for name, content in files.items():
+                data = content.encode() if isinstance(content, str) else content
+                (Path(inside) / name).write_bytes(data)
+            for name in files:
+                os.replace(Path(inside) / name, folder / name)
+        for path in outdated:
+            path.unlink()
+    except OSError as error:
+        raise InputError(f"Cannot write to {folder}: {error.strerror}") from error
