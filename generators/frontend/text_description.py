@@ -17,7 +17,9 @@ class TextDescription(Description):
     """A Transformer decoder: token numbers in, a score for each possible next token out.
 
     ``x = words[token]``, plus ``positions[place]`` where positions are learned; then in each layer
-    ``x + attention(norm(x))`` and ``x + mlp(norm(x))``; then ``head(norm(x))``. Attention is
+    ``x + attention(norm(x))`` and ``x + mlp(norm(x))``, or, with ``placement = "post"``,
+    ``norm(x + attention(x))`` and ``norm(x + mlp(x))``; then ``head(norm(x))``, or ``head(x)``
+    without ``final_norm``. Attention is
     causal; each group of ``heads / kv_heads`` query heads has one key head. With rotary positions
     each pair of neighbouring columns (2j, 2j + 1) of a query's or key's head is rotated by the
     angle ``place * rotary_base ** (-2j / head_dim)`` (Su et al. 2021). The MLP is
@@ -62,6 +64,10 @@ class TextDescription(Description):
     """The head's weights are the vocabulary's vectors."""
     head_bias: bool = False
     """The head adds a bias to each score."""
+    placement: str = "pre"
+    """Position of the norms: the input of attention and MLP, or the sum behind them."""
+    final_norm: bool = True
+    """The last layer's output is normalized."""
     source_layers: int = 0
     """Blocks of the encoder; 0 for a decoder alone."""
     source_positions: int = 0
@@ -69,7 +75,6 @@ class TextDescription(Description):
     start: int = 0
     """The token that an answer to a source begins with."""
 
-    placement: ClassVar[str] = "pre"
     skip: ClassVar[bool] = True
     parallel: ClassVar[bool] = False
     shaped: ClassVar[bool] = False
@@ -84,6 +89,7 @@ class TextDescription(Description):
     CHOICES: ClassVar = {
         "norm": ("layernorm", "rmsnorm"),
         "position": ("rotary", "learned"),
+        "placement": ("pre", "post"),
         "activation": ACTIVATIONS,
     }
 
@@ -113,6 +119,11 @@ class TextDescription(Description):
             raise InputError(
                 f"Model field position must be learned where source_layers is "
                 f"{self.source_layers}, not {self.position}"
+            )
+        if self.source_layers and (self.placement != "pre" or not self.final_norm):
+            raise InputError(
+                f"Model fields placement and final_norm must be pre and true where source_layers "
+                f"is {self.source_layers}, not {self.placement} and {str(self.final_norm).lower()}"
             )
         if self.start >= (self.vocabulary if self.source_layers else 1):
             most = "less than vocabulary" if self.source_layers else "0 without a source"
@@ -167,7 +178,8 @@ class TextDescription(Description):
 
         for layer in range(self.layers):
             block(f"layers.{layer}")
-        norm("final_norm")
+        if self.final_norm:
+            norm("final_norm")
         if not self.tied:
             found["head.weight"] = (self.vocabulary, self.dim)
         if self.head_bias:

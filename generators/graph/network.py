@@ -374,7 +374,10 @@ class _Builder:
         model = self.model
         if isinstance(model, TextDescription):
             final = Value(f"{self.start}final", model.dim)
-            self._norm(f"{self.start}final_norm", stream, final)
+            if model.final_norm:
+                self._norm(f"{self.start}final_norm", stream, final)
+            else:
+                self.nodes.append(Convert(stream, final))
             if self.start:
                 self._keep(final)
                 return final

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from celosia.arch.isa import Opcode
-from celosia.generators.graph.operations import Attention, Linear, Norm, Op
+from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Op
 from celosia.generators.lower.accumulators import BANKS
 from celosia.generators.lower.attend import attend, keep_source
 from celosia.generators.lower.cached import Cached
@@ -119,8 +119,10 @@ class Layers(Instructions):
         waiting: list[Product] = []
         for step in steps(ops):
             match step.op:
-                case Norm():
-                    self.norm(step.op)
+                case Norm() | Convert():
+                    for op in (step.op, *step.behind):
+                        assert isinstance(op, Norm | Convert), "no stream has others"
+                        self.norm(op)
                 case Attention():
                     attend(self, step.op, waiting)
                     waiting = []

@@ -11,7 +11,8 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.isa import REGISTERS
-from celosia.generators.graph.operations import Attention, Linear
+from celosia.generators.graph.network import Home
+from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Op
 from celosia.generators.graph.quantized import Decoder, TextGraph
 from celosia.generators.graph.stored import stored_rows
 from celosia.generators.graph.tensors import Rescale, Tensor
@@ -366,6 +367,11 @@ class Plan:
 def kind(tensor: Tensor) -> str:
     """Return a tensor's name without its layer."""
     return tensor.name.rpartition(".")[2]
+
+
+def makes_input(op: Op) -> bool:
+    """Return whether an operation makes what a layer's products take, and not the stream."""
+    return isinstance(op, Norm | Convert) and op.target.home is not Home.STREAM
 
 
 def context_of(op: Attention) -> Rescale:

@@ -10,14 +10,23 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.isa import RING_SLOTS
 from celosia.generators.graph.network import Home
-from celosia.generators.graph.operations import Attention, Embedding, Linear, Norm, Op
+from celosia.generators.graph.operations import Attention, Convert, Embedding, Linear, Norm, Op
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.graph.tensors import rescale_of
 from celosia.generators.lower.checks import check_decoder
 from celosia.generators.lower.instructions import table_bytes
 from celosia.generators.lower.matrices import keep_matrix
 from celosia.generators.lower.moves import load
-from celosia.generators.lower.plan import INPUTS, PAIRS, Plan, Table, context_of, part, runs
+from celosia.generators.lower.plan import (
+    INPUTS,
+    PAIRS,
+    Plan,
+    Table,
+    context_of,
+    makes_input,
+    part,
+    runs,
+)
 from celosia.generators.lower.residence import Cache, Kept, Memory, Register, Words
 from celosia.generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
 from celosia.generators.program.allocate import across, half_bytes
@@ -81,12 +90,14 @@ def _stream_buffers(found: Plan) -> int:
     rows = max(rows, found.source_rows, found.texts)
     sizes = {
         "x": 2 * rows * model.dim,
-        "h": rows * max(op.target.stride for op in decoder.ops if isinstance(op, Norm)),
+        "h": rows * max(op.target.stride for op in decoder.ops if makes_input(op)),
         "query": rows * found.query_stride(decoder.attentions[0]),
         "probabilities": probabilities,
         "context": rows * decoder.attentions[0].target.stride,
         "hidden": rows * model.ffn,
     }
+    if model.placement == "post":
+        sizes["normed"] = sizes["x"]
     keys = rows * model.kv_heads * decoder.key_dim
     if found.resident:
         sizes |= {"keys": keys, "values": rows * model.kv_width}
@@ -257,7 +268,7 @@ def _keep_tables(found: Plan) -> None:
 def _keep(found: Plan, op: Op) -> None:
     """Keep what an operation needs."""
     match op:
-        case Embedding() | Norm():
+        case Embedding() | Norm() | Convert():
             found.words[op.target.name] = found.keep(op.rescale)
         case Linear():
             if found.passing and op.table is not None:

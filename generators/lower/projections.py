@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from celosia.arch.formats import PLANES
 from celosia.arch.isa import FACTOR_SHIFT, Opcode
-from celosia.generators.graph.operations import Gate, Linear, Norm, Rotary
+from celosia.generators.graph.network import Home
+from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Rotary
 from celosia.generators.graph.quantized import TextGraph
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.accumulators import BANKS, Accumulators
@@ -263,28 +264,39 @@ class Instructions:
         most = (rows - self.rows) * table.stride
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
-    def norm(self, op: Norm) -> None:
-        """Add the norm of all rows of the residual stream."""
+    def norm(self, op: Norm | Convert) -> None:
+        """Add the norm of all rows of the residual stream, or their conversion."""
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
         for text in self.apart:
             self.stage.add(self._norm(op, words, text))
 
-    def _norm(self, op: Norm, words: int, text: int | None) -> Draft:
+    def _norm(self, op: Norm | Convert, words: int, text: int | None) -> Draft:
         dim, written = self.model.dim, Written(op.target.name)
-        target = self._rows(View(Ref("h"), op.target.stride), text)
-        m = self.m if text is None else 1
+        target = self._rows(self._normed(op.target), text)
+        m, source = self.m if text is None else 1, self._rows(self.stream(op.source), text)
+        if isinstance(op, Convert):
+            on = {"wide_in": True, "wide_out": op.target.wide}
+            on |= {"per_tensor": op.rescale.per_tensor}
+            flags = (name for name, given in on.items() if given)
+            work = Work(source, target, m, dim, words, written)
+            return work.requantize(Opcode.MAP, *flags)
         words = factored(words, text or 0) if op.deferred else words
-        return Work(self._rows(self.stream, text), target, m, dim, words, written).norm(op)
+        return Work(source, target, m, dim, words, written).norm(op)
+
+    def _normed(self, tensor: Tensor) -> View:
+        """Return the rows of what a norm or a conversion makes: of the stream, or a layer's."""
+        if tensor.home is Home.STREAM:
+            return self.stream(tensor)
+        return View(Ref("h"), tensor.stride)
 
     def _rows(self, view: View, text: int | None) -> View:
         """Return all rows of a view, or the one of a text."""
         assert not isinstance(view.place, int)
         return View(place_behind(view.place, (text or 0) * view.stride), view.stride)
 
-    @property
-    def stream(self) -> View:
-        """The residual stream."""
-        return View(Ref("x"), 2 * self.model.dim)
+    def stream(self, tensor: Tensor) -> View:
+        """Return the rows of the residual stream, which has two buffers where norms are of sums."""
+        return View(Ref("x" if tensor.buffer == "stream" else "normed"), 2 * self.model.dim)
 
     def multiply_ready(self, tensor: Tensor, columns: int, text: int | None = None) -> None:
         """Add the partial products of a tensor's reader whose operands are there: so many columns.
@@ -301,12 +313,22 @@ class Instructions:
             self._ready[name, text] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add what is left of a product, its sum to the residual stream, and the norm behind it."""
-        (step,) = behind
-        assert isinstance(step, Norm), "no decoder has others"
+        """Add what is left of a product, its sum to the residual stream, and what is behind it.
+
+        That is the norm of the next layer's input, or norms and conversions one by one.
+        """
+        step, *others = behind
+        assert isinstance(step, Norm | Convert), "no decoder has others"
+        self._sum(op, step)
+        for one in others:
+            assert isinstance(one, Norm | Convert), "no decoder has others"
+            self.norm(one)
+
+    def _sum(self, op: Linear, step: Norm | Convert) -> None:
+        """Add a product's sum to the residual stream, and the first step behind it."""
         for text in self.apart:
             self.multiply_ready(op.source, op.source.columns, text)
-        matrix, x = self.plan.matrices[op.target.name], self.stream
+        matrix, x = self.plan.matrices[op.target.name], self.stream(op.target)
         both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
         fits = sum(one.count for one, _, _ in both) <= self.config.param_depth
         if not self.config.fused or (self.plan.passing and not fits):
@@ -322,7 +344,8 @@ class Instructions:
             sums = View(self.sums(op) + (text or 0), self.stride(op))
             work = Work(sums, own, m, op.target.columns, pre, written)
             added = work.requantize(Opcode.DRAIN, "wide_out", "add", beside=own)
-            self.stage.add(*flatten(fused([added, self._norm(step, words, text)], keep=True)))
+            keep = self.model.placement == "pre"
+            self.stage.add(*flatten(fused([added, self._norm(step, words, text)], keep=keep)))
 
 
 def factored(words: int, first: int) -> int:

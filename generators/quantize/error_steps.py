@@ -41,6 +41,8 @@ INT8_MIN, INT8_MAX = -128, 127
 SAMPLES = 4096
 """Rows of a tensor that weights are chosen by, about."""
 _POSITIONS = ("positions", "source.positions")
+_STREAM = "_sum", "_norm"
+"""Ends of the names of what the residual stream holds behind the embedding."""
 _ATTENTION = (".attention_input", ".query", ".context")
 """Ends of the names of tensors that are INT16 where activations are mixed."""
 
@@ -65,7 +67,7 @@ class ErrorSteps:
         self.model, self.weights, self.options = model, weights, options
         self.balance = DECODER_BALANCE if options.balance is None else options.balance
         self.samples, self.values = samples, samples.tensors
-        sums = [size for name, size in samples.largest.items() if name.endswith("_sum")]
+        sums = [size for name, size in samples.largest.items() if name.endswith(_STREAM)]
         places = [np.abs(weights[name]).max() for name in _POSITIONS if name in weights]
         largest = max(*sums, np.abs(weights["words"]).max() + max(places, default=0.0))
         self.stream_scale = HEADROOM * float(largest) / INT16_MAX
@@ -130,8 +132,9 @@ class ErrorSteps:
         return replace(found, scale=HEADROOM * largest / INT16_MAX, width=WIDE)
 
     def _normed(self, target: Tensor) -> Tensor:
-        """Return what a norm gives, in steps of its own gains where these are folded."""
-        if not (self.options.folded and self.model.norm == "rmsnorm"):
+        """Return what a layer takes, in steps of its own norm's gains where these are folded."""
+        normed = self.model.placement == "pre" and self.model.final_norm
+        if not (normed and self.options.folded and self.model.norm == "rmsnorm"):
             return replace(target, gains=self._balanced(target.name))
         norm = target.name.replace("_input", "_norm").replace("final", "final_norm")
         gamma = self.weights[f"{norm}.weight"]

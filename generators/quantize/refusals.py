@@ -64,6 +64,11 @@ def check_deferred(model: TextDescription, options: Quantization) -> None:
             f"Deferred norms need norm rmsnorm and source_layers 0, but model {model.name} has "
             f"norm {model.norm} and source_layers {model.source_layers}"
         )
+    if model.placement != "pre" or not model.final_norm:
+        raise InputError(
+            f"Deferred norms need placement pre and final_norm true, but model {model.name} has "
+            f"placement {model.placement} and final_norm {str(model.final_norm).lower()}"
+        )
     needs = {
         "folded": True,
         "kv_bits": NARROW_BITS,

@@ -12,7 +12,7 @@ from celosia.arch.packages import library
 from celosia.generators.frontend.host_steps import Array
 from celosia.generators.frontend.hugging_face_folder import Folder
 from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES
-from celosia.generators.frontend.onnx.importer import read_graph
+from celosia.generators.frontend.onnx.reading import read_graph
 from celosia.generators.frontend.text_families import TEXT_FAMILIES
 
 _OUTPUTS = (

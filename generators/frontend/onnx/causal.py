@@ -17,11 +17,9 @@ def unlike_gpt2(encoder: Encoder) -> str:
     words = len(given.get("words", np.zeros(0)))
     wrong = {
         "an embedding that is not a table of token vectors": encoder.embedding != "tokens",
-        "norms behind its blocks": encoder.blocks[0].placement != "pre",
-        "no norm before its head": "final_norm.weight" not in given,
+        "no norms": encoder.norm == "none",
         "a norm of the embedding": "embedding_norm.weight" in given,
         "a class token": "class_token" in given,
-        "no positions that are learned": "positions" not in given,
         "a hidden layer in its head": "head_hidden.weight" in given,
         "no score for each word behind each token": encoder.pooling != "none"
         or not encoder.classes

@@ -51,6 +51,10 @@ def _reads(node: Any) -> set[str]:
     return found - {""}
 
 
+class OpenLengthError(InputError):
+    """A graph does not fix its number of tokens, and none is given."""
+
+
 class Graph:
     """An ONNX graph with a batch of 1, and what its nodes compute."""
 
@@ -67,7 +71,7 @@ class Graph:
         self.known: dict[str, Any] = {
             tensor.name: self._numpy.to_array(tensor) for tensor in graph.initializer
         }
-        self.output = graph.output[0].name
+        self.output = graph.output[self._answer()].name
         self.made = Made()
         self.opset = max(
             (one.version for one in self.model.opset_import if one.domain in ("", "ai.onnx")),
@@ -86,8 +90,18 @@ class Graph:
     def unused(self) -> tuple[str, ...]:
         """Tensors and outputs of the file that the output does not depend on."""
         used = self.read
-        others = [f"output {value.name}" for value in self.model.graph.output[1:]]
+        names = [value.name for value in self.model.graph.output]
+        others = [f"output {name}" for name in names if name != self.output]
         return (*(name for name in self.known if name not in used), *others)
+
+    def _answer(self) -> int:
+        """Return the number of the first output that is not an input handed on."""
+        given = {place.name for place in self.places}
+        for node in self.model.graph.node:
+            if node.op_type in ("Identity", "Cast") and node.input[0] in given:
+                given |= set(node.output)
+        outputs = enumerate(self.model.graph.output)
+        return next((number for number, one in outputs if one.name not in given), 0)
 
     def _check_sizes(self) -> None:
         for name, (_, shape) in self._inferred.items():
@@ -137,6 +151,8 @@ class Graph:
         dtype = self._helper_dtype(kind)
         rank, what = len(shape), f"Input {name} in {self.path}"
         meaning = self._kind(name, shape, integer, first)
+        if meaning == "past":
+            return Place(name, (shape[0] or 1, *shape[1:]), meaning, dtype)
         if meaning == "other":
             return Place(name, tuple(size or tokens or 1 for size in shape), meaning, dtype)
         transposed = self.batched and rank in (2, 3) and shape[0] > 1 and shape[1] == 1
@@ -154,7 +170,9 @@ class Graph:
             raise InputError(f"{what} has no fixed size; export the model with one")
         if rank < 4 and not shape[axis] and not tokens:
             more = "".join(f"; and {thing}" for thing in held(self.model))
-            raise InputError(f"{what} has no fixed number of tokens; give it with --tokens{more}")
+            raise OpenLengthError(
+                f"{what} has no fixed number of tokens; give it with --tokens{more}"
+            )
         if rank < 4 and shape[axis] and tokens and shape[axis] != tokens:
             raise InputError(f"{what} has {shape[axis]} tokens, not {tokens}")
         shape[axis] = shape[axis] or tokens
@@ -168,6 +186,8 @@ class Graph:
         if first:
             return "tokens" if integer else "data"
         lower = name.lower()
+        if "past" in lower and not integer and not all(shape[1:]):
+            return "past"
         if len(shape) != 1 + self.batched or "decoder" in lower:
             return "other"
         for word, kind in (("type", "types"), ("segment", "types"), ("position", "places")):
@@ -177,6 +197,14 @@ class Graph:
         if "mask" not in lower and (others != 2 or not integer):
             return "other"
         return "padding" if "pad" in lower else "mask"
+
+    def constants(self) -> list[Array]:
+        """Return the values of the nodes that are constants."""
+        return [
+            self._numpy.to_array(node.attribute[0].t)
+            for node in self.model.graph.node
+            if node.op_type == "Constant" and node.attribute[0].name == "value"
+        ]
 
     @property
     def read(self) -> set[str]:
@@ -377,5 +405,5 @@ class Graph:
         if self._whole is None:
             self._whole = self._runner(self.whole)
         found = self.run_part(self._whole, feeds)
-        first = np.asarray(found[0], np.float64)
+        first = np.asarray(found[self._answer()], np.float64)
         return first[:1] if self.batch > 1 else first

@@ -7,24 +7,23 @@ implementation. The result is run beside the graph before it is given out.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
-from celosia.arch.files import reading
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.host_steps import Array, HostStep, cut
 from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from celosia.generators.frontend.onnx.explain import explain
-from celosia.generators.frontend.onnx.file import read_model
-from celosia.generators.frontend.onnx.graph import Graph
+from celosia.generators.frontend.onnx.graph import Graph, OpenLengthError
+from celosia.generators.frontend.onnx.length import FEW, few, made_for
 from celosia.generators.frontend.onnx.match import Encoder, match
+from celosia.generators.frontend.onnx.reading import read_graph
 from celosia.generators.frontend.onnx.values import (
     Context,
     Patches,
@@ -39,7 +38,6 @@ from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
 from celosia.generators.frontend.weights import check_weights
 from celosia.generators.reference.floats import FUNCTION_NAMES
 
-Used = TypeVar("Used")
 ONNX_SUFFIX = ".onnx"
 _MANY_SCORES = 1 << 25
 """Scores of all attention of an input, of which a comparison with the graph takes seconds."""
@@ -61,23 +59,26 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     Raises :class:`InputError` where the package ``onnx`` is not installed, the file cannot be read
     or holds what a description cannot say: then the error names that, and a remedy.
     """
-    return read_graph(path, tokens, lambda graph: _load(graph, quick=quick))
+    fixed = made_for(path) if tokens else 0
+    if fixed not in (0, tokens):
+        raise InputError(
+            f"Model {path} is made for {fixed} tokens, not {tokens}; give it with --tokens {fixed}"
+        )
+    try:
+        return read_graph(path, tokens, lambda graph: _load(graph, quick=quick))
+    except OpenLengthError as error:
+        try:
+            encoder = read_graph(path, FEW, lambda graph: read_encoder(graph)[0])
+        except InputError:
+            raise error from None
+        _refuse_causal(path, encoder)
+        raise
 
 
 def _load(graph: Graph, *, quick: bool) -> Source:
     path = graph.path
     encoder, values = read_encoder(graph)
-    if encoder.blocks[0].causal:
-        wrong = unlike_gpt2(encoder)
-        if wrong:
-            raise InputError(
-                f"Model {path} is not run: its mask is causal, but as a language model it has "
-                f"{wrong}; {LIKE}"
-            )
-        raise InputError(
-            f"Model {path} is a language model, as its mask is causal; run it with: "
-            f"celosia text {path}"
-        )
+    _refuse_causal(path, encoder)
     for place in graph.places:
         if place.masks and place.name in graph.read and not encoder.blocks[0].variable:
             raise InputError(
@@ -92,37 +93,26 @@ def _load(graph: Graph, *, quick: bool) -> Source:
     return source
 
 
-def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
-    """Return the use of the graph in a file, whose inputs may or may not begin with a batch.
-
-    Raises :class:`InputError` where the file cannot be read, or ``use`` raises it.
-    """
-    with reading(path, "ONNX file"):
-        stat = path.stat()
-    stamp = stat.st_mtime_ns, stat.st_size
-    try:
-        return use(_graph(path, tokens, True, stamp))
-    except InputError as error:
-        first = read_model(path).graph.input[:1]
-        sizes = [one.dim_value for value in first for one in value.type.tensor_type.shape.dim]
-        if len(sizes) != 1 and (not sizes or sizes[0] < 2):
-            raise
-        try:
-            return use(_graph(path, tokens, False, stamp))
-        except InputError:
-            raise error from None
-
-
-@lru_cache(maxsize=2)
-def _graph(path: Path, tokens: int, batched: bool, _stamp: tuple[int, int]) -> Graph:
-    """Return the graph in a file; ``_stamp`` is another one where the file was written again."""
-    return Graph(path, read_model(path), tokens, batched=batched)
+def _refuse_causal(path: Path, encoder: Encoder) -> None:
+    """Raise :class:`InputError` where a graph is that of a language model."""
+    if not encoder.blocks[0].causal:
+        return
+    wrong = unlike_gpt2(encoder)
+    if wrong:
+        raise InputError(
+            f"Model {path} is not run: its mask is causal, but as a language model it has "
+            f"{wrong}; {LIKE}"
+        )
+    raise InputError(
+        f"Model {path} is a language model, as its mask is causal; run it with: celosia text {path}"
+    )
 
 
 def is_causal(path: Path) -> bool:
     """Return whether an ONNX file is that of a language model; False where it is not read."""
     try:
-        return read_graph(path, 0, lambda graph: read_encoder(graph)[0].blocks[0].causal)
+        tokens = made_for(path) or few(path)
+        return read_graph(path, tokens, lambda graph: read_encoder(graph)[0].blocks[0].causal)
     except InputError:
         return False
 

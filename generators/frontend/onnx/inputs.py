@@ -17,7 +17,8 @@ class Place:
     """With a batch of 1."""
     kind: str
     """``data``, ``tokens``, ``mask``, ``padding`` (its contrary), ``types`` (all 0), ``places``
-    (0, 1, 2, ...) or ``other``."""
+    (0, 1, 2, ...), ``past`` (keys and values of earlier tokens, of which there are none) or
+    ``other``."""
     dtype: Any
     """NumPy's name of the elements."""
 
@@ -33,7 +34,7 @@ class Place:
 
     def given(self, length: int) -> Array:
         """Return what this input is where the first ``length`` tokens are there."""
-        if self.kind == "other":
+        if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
         numbers = np.zeros(self.count, np.int64)
         if self.kind == "mask":

@@ -201,8 +201,11 @@ def _lookup(node: Node) -> View:
 
 
 def _concat(node: Node) -> View:
-    first, second = (*node.inputs, None)[:2]
-    if len(node.inputs) != 2 or not isinstance(first, np.ndarray) or not isinstance(second, View):
+    given = [one for one in node.inputs if not isinstance(one, np.ndarray) or one.size]
+    if len(given) == 1 and isinstance(given[0], View):
+        return given[0]
+    first, second = (*given, None)[:2]
+    if len(given) != 2 or not isinstance(first, np.ndarray) or not isinstance(second, View):
         raise UnsupportedError("it joins something else than a constant row and the tokens")
     second = node.made.settled(second)
     source = second.tensor

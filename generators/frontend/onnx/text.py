@@ -7,7 +7,9 @@ import numpy as np
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from celosia.generators.frontend.onnx.graph import Graph
-from celosia.generators.frontend.onnx.importer import NAMES, TOLERANCE, read_encoder, read_graph
+from celosia.generators.frontend.onnx.importer import NAMES, TOLERANCE, read_encoder
+from celosia.generators.frontend.onnx.length import few, longest, made_for
+from celosia.generators.frontend.onnx.reading import read_graph
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights, check_weights
 from celosia.generators.reference.floats import forward
@@ -17,12 +19,31 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a decoder in an ONNX file.
 
     It takes token numbers [batch, tokens] and gives scores [batch, tokens, vocabulary]; its
-    positions are learned, and as many as it has tokens, a number that the graph fixes.
+    positions are learned, and as many as the graph fixes, or as it has a table of.
 
     Raises :class:`InputError` as :func:`celosia.generators.frontend.onnx.importer.load_onnx`, and
     where the graph is that of an encoder.
     """
-    return read_graph(path, 0, _load)
+    return read_graph(path, text_length(path), _load)
+
+
+def text_length(path: Path) -> int:
+    """Return the most tokens of a text that an ONNX file takes; 0 where its input fixes them.
+
+    Raises :class:`InputError` where there is no longest text.
+    """
+    if not few(path) or made_for(path):
+        return made_for(path)
+    graph = read_graph(path, few(path), lambda graph: graph)
+    encoder, _ = read_encoder(graph)
+    start = graph.names.get(id(encoder.blocks[0].source), graph.output)
+    found = longest(path, graph, start)
+    if not found:
+        raise InputError(
+            f"Input {graph.places[0].name} in {path} has no fixed number of tokens, and no table "
+            "of positions ends; export the model with a fixed number of tokens"
+        )
+    return found
 
 
 def _load(graph: Graph) -> tuple[TextDescription, Weights]:
@@ -49,13 +70,15 @@ def _load(graph: Graph) -> tuple[TextDescription, Weights]:
         norm=encoder.norm,
         epsilon=encoder.epsilon,
         position="learned",
+        placement=first.placement,
+        final_norm="final_norm.weight" in given,
         gated=False,
         activation=NAMES[first.activation],
         bias=True,
         tied=tied,
         head_bias=biased,
     )
-    weights: dict[str, Floats] = dict(given)
+    weights: dict[str, Floats] = {"positions": np.zeros((encoder.rows, encoder.dim)), **given}
     if not biased:
         del weights["head.bias"]
     if tied:

@@ -1,0 +1,92 @@
+"""Numbers of tokens that a graph takes where its input does not fix them."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.onnx.explain import held
+from celosia.generators.frontend.onnx.graph import Graph, OpenLengthError
+from celosia.generators.frontend.onnx.reading import read_graph, stamp
+
+FEW = 3
+"""Tokens with which a graph shows its parts: with fewer, masks of all kinds look alike."""
+_MOST = 1 << 16
+"""Tokens of the longest text that is tried."""
+_TRIED = 64
+"""Lengths that are tried at most."""
+
+
+def few(path: Path) -> int:
+    """Return a few tokens for a graph that does not fix their number, 0 for others."""
+    try:
+        read_graph(path, 0, lambda graph: graph)
+    except OpenLengthError:
+        return FEW
+    except InputError:
+        return 0
+    return 0
+
+
+def made_for(path: Path) -> int:
+    """Return the only number of tokens that a graph's nodes run with, while its input is open.
+
+    It is 0 where the input fixes it, nodes run with any, or some of them are refused.
+    """
+    return _made_for(path, stamp(path))
+
+
+@lru_cache(maxsize=8)
+def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
+    if not few(path) or _runs(path, FEW):
+        return 0
+    try:
+        graph = read_graph(path, FEW, lambda graph: graph)
+    except InputError:
+        return 0
+    if held(graph.model):
+        return 0
+    return next((size for size in _sizes(graph) if _runs(path, size)), 0)
+
+
+def longest(path: Path, graph: Graph, start: str) -> int:
+    """Return the most tokens with which a graph computes its value ``start``, 0 where none are.
+
+    They are as many as one of its constants has rows. ``graph`` is that of a few tokens.
+    """
+    for size in reversed([*_sizes(graph)]):
+        if _runs(path, size, start) and not _runs(path, size + 1, start):
+            return size
+    return 0
+
+
+def _runs(path: Path, tokens: int, value: str = "") -> bool:
+    """Return whether a graph runs with some tokens, to its output or to another value."""
+
+    def run(graph: Graph) -> None:
+        inputs = graph.random()
+        if value:
+            graph.run_part(graph.part([value], []), graph.feeds(inputs, tokens))
+        else:
+            graph.run(inputs, tokens)
+
+    try:
+        read_graph(path, tokens, run)
+    except InputError:
+        return False
+    return True
+
+
+def _sizes(graph: Graph) -> list[int]:
+    """Return the numbers that a graph's constants name, or have of rows, from the least on."""
+    found = {*_numbers(graph.known.values()), *_numbers(graph.constants())}
+    return sorted(one for one in found if FEW < one <= _MOST)[:_TRIED]
+
+
+def _numbers(constants: Iterable[Any]) -> Iterable[int]:
+    for one in constants:
+        if one.ndim > 1:
+            yield from one.shape
+        elif one.dtype.kind == "i" and one.size < _TRIED:
+            yield from one.ravel().tolist()

@@ -1,0 +1,46 @@
+"""Graphs in files: their inputs may or may not begin with a batch."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from celosia.arch.errors import InputError
+from celosia.arch.files import reading
+from celosia.generators.frontend.onnx.file import read_model
+from celosia.generators.frontend.onnx.graph import Graph
+
+Used = TypeVar("Used")
+
+
+def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
+    """Return the use of the graph in a file, whose inputs may or may not begin with a batch.
+
+    Raises :class:`InputError` where the file cannot be read, or ``use`` raises it; it is an
+    ``OpenLengthError`` where ``tokens`` is 0 and the graph does not fix their number.
+    """
+    known = stamp(path)
+    try:
+        return use(_graph(path, tokens, True, known))
+    except InputError as error:
+        first = read_model(path).graph.input[:1]
+        sizes = [one.dim_value for value in first for one in value.type.tensor_type.shape.dim]
+        if len(sizes) != 1 and (not sizes or sizes[0] < 2):
+            raise
+        try:
+            return use(_graph(path, tokens, False, known))
+        except InputError:
+            raise error from None
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Return numbers that change where a file is written again."""
+    with reading(path, "ONNX file"):
+        stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
+
+
+@lru_cache(maxsize=2)
+def _graph(path: Path, tokens: int, batched: bool, _stamp: tuple[int, int]) -> Graph:
+    """Return the graph in a file; ``_stamp`` is another one where the file was written again."""
+    return Graph(path, read_model(path), tokens, batched=batched)
