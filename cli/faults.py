@@ -8,9 +8,10 @@ from celosia.arch.errors import RunError
 from celosia.cli.campaign_options import Runner, campaign_options
 from celosia.cli.options import json_option, override_option, seed_option, source_option
 from celosia.cli.output import report
+from celosia.hdl.machine import machine_component
 from celosia.tb.machine.fast_build import accelerator_verilog
 from celosia.tb.verify.faults.campaign import CASES, CLASSES, KIND, UNITS, fault_config, run, table
-from celosia.tb.verify.faults.faulty_machine import check_units
+from celosia.tb.verify.faults.faulty_machine import check_names, check_units
 from celosia.tb.verify.faults.problems import open_problem
 from celosia.tb.verify.faults.sites import find_sites
 
@@ -57,6 +58,7 @@ def faults(
     fields |= {UNITS: ";".join(units)} if units else {}
     config = fault_config(source, fields["set"])
     if units:  # before the model is calibrated and the machine built
+        check_names(units, machine_component(config))
         check_units(units, find_sites(accelerator_verilog(config)))
     problem = open_problem(model, config)  # what cannot be is refused here, and the machine built
     problem.infer(0)

@@ -136,6 +136,35 @@ def test_a_program_that_is_too_long_is_refused_by_its_first_layers(monkeypatch) 
     assert seen == [(2, 1)]
 
 
+@pytest.mark.parametrize(
+    ("model", "changes", "units"),
+    [
+        (ENCODER, {"softmax": False}, "softmax"),
+        (ENCODER, {"norm": False, "b_transpose": False}, "b_transpose and norm"),
+        (ENCODER.replace(activation="relu", head_hidden=8), {"activation": False}, "activation"),
+        (ENCODER.replace(activation="relu", norm="none", final_norm=False), {"norm": False}, ""),
+    ],
+)
+def test_units_are_looked_for_before_any_calibration(monkeypatch, model, changes, units) -> None:
+    monkeypatch.setattr(early, "MANY", 0)
+    seen = _quantized(monkeypatch)
+    rng = np.random.default_rng(1)
+    weights, inputs = random_weights(rng, model), rng.normal(0, 1, (6, 4, 8))
+    config = PRESETS["tiny"].replace(**changes)
+    if not units:
+        compile_model(model, weights, inputs, config, Options(search=False))
+        return
+    several = "s" * (" and " in units)
+    fields = " and ".join(f"{unit}=true" for unit in units.split(" and "))
+    with pytest.raises(
+        InputError,
+        match=rf"^Model deep needs the unit{several} {units}, which configuration tiny leaves out; "
+        rf"set {fields}$",
+    ):
+        compile_model(model, weights, inputs, config)
+    assert seen == []
+
+
 def test_models_of_few_weights_are_compiled_at_once(monkeypatch) -> None:
     seen = _quantized(monkeypatch)
     rng = np.random.default_rng(1)

@@ -4,7 +4,11 @@ import sys
 
 import pytest
 
+from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.text_sources import TextSource
+from celosia.hdl.machine import machine_component
+from celosia.tb.machine.fast_build import accelerator_verilog
+from celosia.tb.verify.faults.sites import MEMORIES, find_sites, unit_names
 from tests.test_cli_doors import check_refusal
 
 TEXT = ("text", "tales", "--sim", "golden", "--prompt", "the fox")
@@ -88,8 +92,32 @@ def test_units_of_faults_are_looked_at_first(celosia, monkeypatch) -> None:
         sys.modules["celosia.cli.faults"], "accelerator_verilog", lambda _config: ""
     )
     monkeypatch.setattr(sys.modules["celosia.cli.faults"], "find_sites", lambda _verilog: [])
-    found = celosia("faults", "tales", "--config", "tiny", "--unit", "nope")
+    found = celosia("faults", "tales", "--config", "tiny", "--unit", "guard memories")
     check_refusal(found, "Unit must be one of all registers, ")
+
+
+def test_a_unit_that_no_machine_has_needs_no_verilog(celosia, monkeypatch) -> None:
+    celosia("faults", "--help")
+
+    def accelerator_verilog(_config):
+        raise AssertionError("generated")
+
+    module = sys.modules["celosia.cli.faults"]
+    monkeypatch.setattr(module, "accelerator_verilog", accelerator_verilog)
+    found = celosia("faults", "tales", "--config", "tiny", "--unit", "nope")
+    check_refusal(
+        found,
+        "Unit must be one of all registers, account, accumulators, dispatch, guard, load, matrix, "
+        "recovery, registers, scratchpad, sequencer, span, store, top, vector, watchdog, or a "
+        "unit's memories as in 'scratchpad memories', not 'nope'",
+    )
+
+
+def test_names_of_units_are_those_of_the_verilog() -> None:
+    config = PRESETS["tiny"]
+    names = unit_names(machine_component(config))
+    found = {site.unit for site in find_sites(accelerator_verilog(config))}
+    assert {name.removesuffix(MEMORIES) for name in found} <= set(names)
 
 
 def test_a_prompt_that_is_no_utf_8(celosia) -> None:

@@ -155,13 +155,17 @@ def check_described(
     Raises :class:`InputError` with the fields to set. Units that only the integers tell are looked
     for when these are there.
     """
+    functions = {model.activation} - {"relu"}
+    if isinstance(model, ModelDescription) and model.head_hidden:
+        functions |= {model.head_activation} - {"relu"}
     needs = {
         "softmax": True,
+        "b_transpose": True,
         "norm": model.norm != "none",
-        "activation": model.activation != "relu" and not wide_functions,
+        "activation": bool(functions) and not wide_functions,
         "rotary": isinstance(model, TextDescription)
         and (model.gated or model.position == "rotary"),
-        "wide_functions": model.activation != "relu" and wide_functions,
+        "wide_functions": bool(functions) and wide_functions,
     }
     missing = [unit for unit, needed in needs.items() if needed and not getattr(config, unit, True)]
     if missing:

@@ -13,6 +13,7 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph import network
 from celosia.generators.graph.network import Description
+from celosia.generators.lower.checks import check_described
 from celosia.generators.lower.fitting import FitError, remedy
 from celosia.generators.lower.weights import tiles_used
 from celosia.generators.quantize.options import INT8, Quantization
@@ -74,6 +75,17 @@ def check_memory(
         f"{room}{'' if memory_bytes or config.mem_addr_width < widest else ', the most there is'}; "
         f"{advice}"
     )
+
+
+def check_units(
+    model: Description, weights: Weights, config: Config, options: Quantization
+) -> None:
+    """Refuse a model of many weights that needs units which a configuration leaves out.
+
+    Raises :class:`InputError` with the fields to set.
+    """
+    if sum(weights[name].size for name in _linear_weights(model)) >= MANY:
+        check_described(model, config, wide_functions=options.wide_functions)
 
 
 def check_layers(model: D, weights: Weights, compile: Callable[[D], object]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from amaranth.lib.wiring import Component
 
 from celosia.arch.errors import InputError
 from celosia.arch.registers import CONTROL_START
@@ -16,7 +17,7 @@ from celosia.sim.report import Report
 from celosia.tb.machine.fast_build import build_verilator
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulated import VerilatorMachine
-from celosia.tb.verify.faults.sites import Site
+from celosia.tb.verify.faults.sites import MEMORIES, Site, unit_names
 
 REGISTERS = "all registers"
 """Name of the registers of all units, to draw from."""
@@ -52,6 +53,17 @@ class Ran:
     """Cycles that were simulated."""
     status: int
     corrected: int
+
+
+def check_names(units: Collection[str], component: Component) -> None:
+    """Raise :class:`InputError` if none of a machine's units has one of the names, in a moment."""
+    names = (REGISTERS, *unit_names(component))
+    for unit in units:
+        if unit.removesuffix(MEMORIES) not in names:
+            raise InputError(
+                f"Unit must be one of {', '.join(names)}, or a unit's memories as in "
+                f"'scratchpad{MEMORIES}', not {unit!r}"
+            )
 
 
 def check_units(units: Collection[str], sites: Iterable[Site]) -> None:

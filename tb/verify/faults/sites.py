@@ -1,9 +1,12 @@
 """The registers and memories of a circuit's Verilog, as its compiled simulation holds them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from amaranth.hdl import Elaboratable, Fragment, Module
+from amaranth.lib.wiring import Component
 
 _HEADER = Path(__file__).parents[2] / "machine" / "harness" / "sites.h.in"
 PUBLIC_PORTS = ("write_en", "write_addr", "read_en", "read_addr")
@@ -22,6 +25,8 @@ _COPY = re.compile(r"^  \(\* keep \*\)\n  always @\(posedge \w+\)\n    (\w+) <= 
 _PUBLIC = r"\1 /*verilator public_flat_rd*/"
 _PUBLIC_COPY = r"\1 /*verilator public_flat_rw*/"
 _COUNTS = re.compile(r"registers\.counters\.(?!turn|own|first|settling|place)")
+
+_TOP = "top"  # the unit of what is in no other one
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,8 @@ class Site:
     def unit(self) -> str:
         """The engine or memory that it is part of, and whether it is one's memory."""
         top = self.path.split(".")
-        name = top[0] if len(top) > 1 else "top"
-        return f"{name} memories" if self.depth > 1 else name
+        name = top[0] if len(top) > 1 else _TOP
+        return f"{name}{MEMORIES}" if self.depth > 1 else name
 
     @property
     def counts(self) -> bool:
@@ -76,6 +81,26 @@ def noting(verilog: str) -> str:
         return _PORT.sub(_PUBLIC, text) if holds_words else text
 
     return _MODULE.sub(keep, verilog)
+
+
+MEMORIES = " memories"
+"""End of the name of a unit's memories."""
+
+
+class _Shallow:
+    """A platform (:class:`celosia.hdl.component.Placer`) that elaborates one component alone."""
+
+    def __init__(self, component: Component):
+        self._component = component
+
+    def place(self, component: Component, elaborate: Callable[..., Elaboratable]) -> Elaboratable:
+        return elaborate(component, self) if component is self._component else Module()
+
+
+def unit_names(component: Component) -> list[str]:
+    """Return the names that units may have, without their memories, in a moment."""
+    parts = Fragment.get(component, _Shallow(component)).subfragments
+    return sorted([_TOP, *(name for _, name, _ in parts if name)])
 
 
 def find_sites(verilog: str) -> list[Site]:
