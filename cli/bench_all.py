@@ -91,7 +91,7 @@ def measure(case: Case) -> dict[str, Any]:
     main = "from celosia.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", main, *shlex.split(case.words), "--json"],
-        cwd=ROOT.parent,
+        cwd=ROOT,
         env=environment(),
         capture_output=True,
         encoding="utf-8",

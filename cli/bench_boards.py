@@ -30,7 +30,7 @@ from celosia.tb.machine.toolchain import environment
     "--out",
     "folder",
     type=FILE,
-    default=ROOT.parent / "docs" / "reports",
+    default=ROOT / "docs" / "reports",
     help="Folder of the reports; without it docs/reports.",
 )
 @click.option("--only", metavar="TEXT", default="", help="Only builds with this in their names.")
@@ -104,7 +104,7 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
         main = "from celosia.cli.main import main; main()"
         done = subprocess.run(
             [sys.executable, "-c", main, "build", *case.words, "--out", work, "--json"],
-            cwd=ROOT.parent,
+            cwd=ROOT,
             env=environment(),
             capture_output=True,
             encoding="utf-8",

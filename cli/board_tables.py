@@ -92,7 +92,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {' | '.join(text(value) for value in one.values())} |"
 
 
-PAGES = (ROOT.parent / "docs" / "boards.md", ROOT.parent / "README.md")
+PAGES = (ROOT / "docs" / "boards.md", ROOT / "README.md")
 """The pages that have tables."""
 
 TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table}

@@ -11,7 +11,7 @@ import pytest
 from celosia.arch.errors import RunError
 from celosia.arch.presets import PRESETS
 from celosia.arch.support import cache
-from celosia.arch.support.cache import ROOT
+from celosia.arch.support.cache import PACKAGE, ROOT
 from celosia.tb.machine import fast_build, toolchain
 from celosia.tb.machine.circuit_sources import circuit_files
 from celosia.tb.speed import port_bench
@@ -218,10 +218,10 @@ def test_verilog_depends_on_what_machines_import() -> None:
     own = {"arch", "hdl", "generators"}
     below = {name.partition("celosia.")[2] for name in loaded.split()}
     modules = {name for name in below if name.partition(".")[0] in own}
-    files = {str(path.relative_to(ROOT)) for path in circuit_files()}
+    files = {str(path.relative_to(PACKAGE)) for path in circuit_files()}
     found = {file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in files}
     packages = {
-        name for name in modules if (ROOT.joinpath(*name.split(".")) / "__init__.py").is_file()
+        name for name in modules if (PACKAGE.joinpath(*name.split(".")) / "__init__.py").is_file()
     }
     assert modules - packages <= found
     assert found <= modules

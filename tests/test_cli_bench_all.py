@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-import celosia.cli.bench_all
 from celosia.cli.bench_all import Case, bench_all, markdown, measure, read_cases, sections, table
 
 TINY = Case(
@@ -34,7 +33,7 @@ def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:
         for share in (0.9, 0.8)
     ]
     done = type("Done", (), {"returncode": 0, "stdout": json.dumps({"shapes": shapes})})
-    monkeypatch.setattr(celosia.cli.bench_all.subprocess, "run", lambda *_given, **_named: done)
+    monkeypatch.setattr("celosia.cli.bench_all.subprocess.run", lambda *_given, **_named: done)
     row = measure(Case("bench shapes"))
     assert (row["value"], row["cycles"], row["mismatches"]) == (0.8, 20, 2)
 
@@ -49,7 +48,7 @@ def test_formats_are_a_table_beside_those_that_a_page_has(celosia, monkeypatch, 
     assert row["rows"][0]["bytes"] < row["rows"][1]["bytes"]
     page = tmp_path / "page.md"
     page.write_text("\n".join(markdown({"Zeros": "| old |", "Formats": "| older |"})))
-    monkeypatch.setattr(celosia.cli.bench_all, "measure", lambda _case: row)
+    monkeypatch.setattr("celosia.cli.bench_all.measure", lambda _case: row)
     code, _, _ = celosia("bench", "all", "--only", "formats", "--out", page, "--json")
     found = sections(page.read_text())
     assert code == 0
@@ -70,7 +69,7 @@ def test_headings_and_formats_that_are_not_there_are_refused(celosia) -> None:
 
 def test_mismatches_end_with_code_1_after_the_page(celosia, monkeypatch, tmp_path) -> None:
     row = {"command": "x", "figure": "cycles", "value": 3, "mismatches": 1}
-    monkeypatch.setattr(celosia.cli.bench_all, "measure", lambda _case: row)
+    monkeypatch.setattr("celosia.cli.bench_all.measure", lambda _case: row)
     code, output, _ = celosia("bench", "all", "--out", tmp_path / "page.md", "--json")
     assert code == 1
     assert json.loads(output)["mismatches"] == sum(map(len, read_cases("full").values()))
@@ -79,7 +78,7 @@ def test_mismatches_end_with_code_1_after_the_page(celosia, monkeypatch, tmp_pat
 
 
 def test_no_work_where_the_page_cannot_be_written(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(celosia.cli.bench_all, "measure", None)
+    monkeypatch.setattr("celosia.cli.bench_all.measure", None)
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="is not a folder"):
         bench_all.main(["--out", str(tmp_path / "file" / "page.md")], standalone_mode=False)

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import celosia.cli.bench_boards
 from celosia.arch.link import fingerprint
 from celosia.arch.support.cache import ROOT
 from celosia.cli.bench_boards import bench_boards, measure
@@ -44,7 +43,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         found = BUILT | {"design": CASE.design()}
         return subprocess.CompletedProcess(command, 0, json.dumps(found), "")
 
-    monkeypatch.setattr(celosia.cli.bench_boards, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr("celosia.cli.bench_boards.subprocess", SimpleNamespace(run=run))
     return called
 
 
@@ -97,7 +96,7 @@ def test_what_does_not_fit_is_told_in_its_report(
     said = "Synthesis\ncelosia: Board ulx3s_25f has 56 block RAMs, but the design needs 57\n"
     done = subprocess.CompletedProcess([], 2, "", said)
     monkeypatch.setattr(
-        celosia.cli.bench_boards, "subprocess", SimpleNamespace(run=lambda *_, **__: done)
+        "celosia.cli.bench_boards.subprocess", SimpleNamespace(run=lambda *_, **__: done)
     )
     measure(Case("ulx3s_25f"), tmp_path)
     found = read(tmp_path)
@@ -135,7 +134,7 @@ def test_a_case_tries_its_seeds() -> None:
 def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done = subprocess.CompletedProcess([], 1, "", "celosia: Synthesis failed\n")
     monkeypatch.setattr(
-        celosia.cli.bench_boards, "subprocess", SimpleNamespace(run=lambda *_, **__: done)
+        "celosia.cli.bench_boards.subprocess", SimpleNamespace(run=lambda *_, **__: done)
     )
     with pytest.raises(RuntimeError, match=r"^celosia build --board .* failed: celosia: Synthesis"):
         measure(CASE, tmp_path)
@@ -172,7 +171,7 @@ def test_cycles_are_counted_anew_where_the_machine_is_todays(
     counted = {"cycles_per_inference": 7.0, "configuration": machine}
     asked = []
     monkeypatch.setattr(
-        celosia.cli.bench_boards, "rates", lambda *what: asked.append(what) or counted
+        "celosia.cli.bench_boards.rates", lambda *what: asked.append(what) or counted
     )
     file, page = tmp_path / case.file, tmp_path / "page.md"
     page.write_text(PAGE)

