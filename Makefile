@@ -40,8 +40,8 @@ docs: setup
 
 # Every property of docs/proofs.md, and the broken circuits that each proof must refuse.
 prove: setup
-	$(BIN)/celosia prove
-	$(BIN)/celosia prove --broken
+	$(BIN)/celosia verify prove
+	$(BIN)/celosia verify prove --broken
 
 lint: setup
 	$(BIN)/ruff format --check .

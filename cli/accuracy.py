@@ -1,4 +1,4 @@
-"""celosia accuracy: nonlinear units and formats against float64."""
+"""celosia verify accuracy: nonlinear units and formats against float64."""
 
 from pathlib import Path
 
@@ -9,13 +9,14 @@ from celosia.arch.presets import PRESETS
 from celosia.cli.options import json_option, seed_option
 from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE, MODEL
+from celosia.cli.tree import Command
 from celosia.generators.studies.accuracy import accuracy_report
 from celosia.generators.studies.closeness import closeness
 
 _MOST_ROWS = 100_000_000
 
 
-@click.command()
+@click.command(cls=Command, example="--rows 2000")
 @click.option("--rows", default=100_000, show_default=True, help="Random rows of row units.")
 @click.option(
     "--model",

@@ -23,6 +23,7 @@ from celosia.cli.options import (
 from celosia.cli.output import cycles_table, progress, report
 from celosia.cli.paths import MODEL
 from celosia.cli.tracing import RunTrace, trace_option
+from celosia.cli.tree import Tree
 from celosia.generators.lower.equipment import equipped
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.studies.gemm_bench import bench_gemm, bench_shapes
@@ -38,7 +39,7 @@ from celosia.tb.speed.harness_bench import bench_harness
 from celosia.tb.speed.toggle_bench import bench_toggles
 
 
-@click.group()
+@click.group(cls=Tree)
 def bench() -> None:
     """Measure the machine in cycles."""
 
@@ -49,7 +50,7 @@ bench.add_command(bench_formats)
 bench.add_command(bench_pins)
 
 
-@bench.command()
+@bench.command(example="--m 64 --k 64 --n 64")
 @config_options("small")
 @size_options()
 @trace_option
@@ -84,7 +85,7 @@ def gemm(
     cycles_table(result, as_json)
 
 
-@bench.command()
+@bench.command(example="--only minilm")
 @config_options("medium")
 @click.option(
     "--only", multiple=True, metavar="TEXT", help="Only shapes with this text in their names."
@@ -127,7 +128,7 @@ def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": result["name"], "size": times(result)} | figures
 
 
-@bench.command()
+@bench.command(example="--seq 128 --head-dim 64 --heads 4")
 @config_options("medium")
 @click.option("--seq", type=int, required=True, help="Queries, and keys.")
 @click.option("--head-dim", type=int, required=True, help="Elements of a head's queries.")
@@ -159,7 +160,7 @@ def attention(
     report(f"Attention {heads} x {seq} x {head_dim}", [result], as_json, result)
 
 
-@bench.command()
+@bench.command(example="--set sparse_lanes=16 --k 256 --n 64 --sparsity 0.9")
 @config_options("small")
 @size_options(rows=1)
 @click.option("--sparsity", type=float, required=True, help="Share of zero weights.")
@@ -186,7 +187,7 @@ def sparse(
     report(f"Sparse {times(sizes)}", [result], as_json, result)
 
 
-@bench.command()
+@bench.command(example="--dim 288 --ffn 768")
 @config_options("medium")
 @click.option("--dim", type=int, default=288, show_default=True, help="Width of the residual.")
 @click.option("--ffn", type=int, default=768, show_default=True, help="Width of the MLP.")
@@ -237,7 +238,7 @@ def decode(
     cycles_table(result, as_json)
 
 
-@bench.command("compile")
+@bench.command("compile", example="minilm")
 @click.argument("model", type=MODEL, default="minilm")
 @config_options("medium")
 @memory_options(FAR)
@@ -254,7 +255,7 @@ def compile_command(
     report(f"{model} on {config.name}", [result], as_json, result)
 
 
-@bench.command()
+@bench.command(example="")
 @config_options("tiny")
 @seed_option
 @json_option
@@ -265,7 +266,7 @@ def harness(config: Config, seed: int, as_json: bool) -> None:
     report("Cycles per second", [result], as_json, result)
 
 
-@bench.command()
+@bench.command(example="--m 64 --k 64 --n 64")
 @config_options("small")
 @size_options()
 @seed_option

@@ -18,6 +18,7 @@ from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.options import json_option
 from celosia.cli.output import progress, report, text
 from celosia.cli.paths import FILE
+from celosia.cli.tree import Command
 from celosia.tb.machine.toolchain import environment
 
 
@@ -45,7 +46,7 @@ def read_cases(kind: str) -> dict[str, list[Case]]:
     return {heading: [Case(**one) for one in cases] for heading, cases in found.items()}
 
 
-@click.command("all")
+@click.command("all", cls=Command, example="--quick")
 @click.option("--quick", is_flag=True, help="Small cases on the smallest machine.")
 @click.option("--only", metavar="TEXT", default="", help="Only headings with this in them.")
 @click.option(

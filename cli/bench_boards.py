@@ -21,11 +21,12 @@ from celosia.cli.options import json_option
 from celosia.cli.output import progress, report, warn
 from celosia.cli.paths import FILE
 from celosia.cli.rates import rates, renewed
+from celosia.cli.tree import Command
 from celosia.fpga.boards import get_board
 from celosia.tb.machine.toolchain import environment
 
 
-@click.command("boards")
+@click.command("boards", cls=Command, example="--kept")
 @click.option(
     "--out",
     "folder",

@@ -16,6 +16,7 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.presets import PRESETS
 from celosia.cli.options import json_option, memory_options, seed_option, simulator_option
 from celosia.cli.output import progress, report
+from celosia.cli.tree import Command
 from celosia.fpga.boards import get_board
 from celosia.fpga.synthesis import count, synthesize
 from celosia.generators.quantize.options import Quantization
@@ -58,7 +59,7 @@ def read_formats() -> Iterator[Format]:
             yield Format(place=place, config=config, layers=group["layers"], **case)
 
 
-@click.command("formats")
+@click.command("formats", cls=Command, example="--only int4")
 @click.option("--dim", type=int, default=96, show_default=True, help="Width of the residual.")
 @click.option("--ffn", type=int, default=256, show_default=True, help="Width of the MLP.")
 @click.option("--positions", type=int, default=64, show_default=True, help="Tokens before.")

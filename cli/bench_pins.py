@@ -16,6 +16,7 @@ from celosia.cli.model_options import searched
 from celosia.cli.options import given_options, json_option, seed_option
 from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE
+from celosia.cli.tree import Command
 from celosia.fpga.boards import Board
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_shapes import SHAPES, untrained
@@ -36,7 +37,7 @@ TOKEN = 1
 _OF_SHAPES = ("shape", "layers", "context", "position", "seed")
 
 
-@click.command("pins")
+@click.command("pins", cls=Command, example="--board ulx3s_85f --memory sdram --layers 1")
 @board_options
 @click.option(
     "--shape", type=click.Choice([*SHAPES]), default="stories15M", help="Shape of the model."

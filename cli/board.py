@@ -12,6 +12,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
 from celosia.cli.board_options import board_options, flash_option, flashed
 from celosia.cli.paths import FILE, read_bytes
+from celosia.cli.tree import Command
 from celosia.fpga.boards import Board
 from celosia.fpga.ddr3.around import modelled
 from celosia.fpga.ddr3.core import Core, make_core
@@ -92,7 +93,7 @@ def opened(
             device.close()
 
 
-@click.command()
+@click.command(cls=Command, example="--board ulx3s_85f")
 @board_options
 @click.option("--contents", type=FILE, help="A file that the SDRAM or PSRAM holds from the start.")
 @flash_option

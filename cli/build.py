@@ -17,6 +17,7 @@ from celosia.cli.options import check_unit, json_option
 from celosia.cli.output import report
 from celosia.cli.paths import FILE
 from celosia.cli.rates import MODEL, SPEEDS, rates, renewed
+from celosia.cli.tree import Command
 from celosia.fpga.boards import Board
 from celosia.fpga.build import Build, board_design, build_board, build_unit, unit_design
 from celosia.fpga.devices import RESOURCES
@@ -26,7 +27,7 @@ REPORT = "report.json"
 """Name of the report's file."""
 
 
-@click.command()
+@click.command(cls=Command, example="--board ulx3s_85f --out build/ulx3s")
 @board_options
 @flash_option
 @click.option(

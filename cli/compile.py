@@ -20,6 +20,7 @@ from celosia.cli.output import progress, report, say, warn
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.text_options import DecoderOptions, decoder_options
+from celosia.cli.tree import Command
 from celosia.generators.export.c_model import c_files
 from celosia.generators.export.c_text import text_c_files
 from celosia.generators.export.folder import outdated, with_digests
@@ -51,7 +52,7 @@ DECODER_ONLY = (
 """Parameters of the command that one kind of model does not take."""
 
 
-@click.command("compile")
+@click.command("compile", cls=Command, example="digits --config small --out build/digits")
 @click.argument("model", type=MODEL)
 @config_choice("small; story for a language model")
 @click.option(

@@ -10,11 +10,12 @@ from celosia.arch.presets import PRESETS
 from celosia.cli.board_options import resolve_board
 from celosia.cli.options import json_option
 from celosia.cli.output import report
+from celosia.cli.tree import Command
 
 _SHOWN = ("rows", "cols", "lanes", "scratchpad_bytes", "acc_depth", "mem_width")
 
 
-@click.command()
+@click.command(cls=Command, example="--board ulx3s_85f")
 @click.option("--board", "name", metavar="BOARD", help="Write this board's own machine as TOML.")
 @click.option("--memory", metavar="sdram", help="External memory of that board, as celosia build.")
 @json_option

@@ -1,4 +1,4 @@
-"""celosia coverage: what of the circuits and of the instruction set tests reach."""
+"""celosia verify coverage: what of the circuits and of the instruction set tests reach."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +10,7 @@ from celosia.arch.errors import InputError, check_known
 from celosia.cli.campaign_options import Runner, campaign_options
 from celosia.cli.options import json_option, seed_option
 from celosia.cli.output import report, say
+from celosia.cli.tree import Command
 from celosia.generators.campaign.case import Outcome
 from celosia.tb.machine.toolchain import check_simulator
 from celosia.tb.verify.coverage import goal_programs as programs
@@ -27,7 +28,7 @@ class Found:
     failures: list[Outcome] = field(default_factory=list)
 
 
-@click.command()
+@click.command(cls=Command, example="--unit softmax")
 @click.option("--unit", "units", multiple=True, metavar="UNIT", help="Only this unit; repeatable.")
 @click.option(
     "--config",
@@ -69,7 +70,7 @@ def coverage(
     if not units:
         _functional(configs, seed, runner, found)
     for one in found.failures:
-        say(f"celosia replay {one.case}  # {one.message}", err=True)
+        say(f"celosia verify replay {one.case}  # {one.message}", err=True)
     result = {
         **{kind: _share(*pair) for kind, pair in found.points.items()},
         "points": {

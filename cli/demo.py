@@ -10,6 +10,7 @@ from celosia.arch.presets import PRESETS
 from celosia.arch.support.writing import check_folder
 from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE, check_ending
+from celosia.cli.tree import Command
 from celosia.generators.frontend import digits
 from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.models.picture import chosen, draw
@@ -20,7 +21,7 @@ MODELS = ("digits", "digits-simplified")
 SMALLER_COUNT = 3
 
 
-@click.command()
+@click.command(cls=Command, example="")
 @click.option(
     "--out",
     "picture",

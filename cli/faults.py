@@ -1,4 +1,4 @@
-"""celosia faults: a bit flips in an inference, many times."""
+"""celosia verify faults: a bit flips in an inference, many times."""
 
 from collections import Counter
 
@@ -8,6 +8,7 @@ from celosia.arch.errors import RunError
 from celosia.cli.campaign_options import Runner, campaign_options
 from celosia.cli.options import json_option, override_option, seed_option, source_option
 from celosia.cli.output import report
+from celosia.cli.tree import Command
 from celosia.hdl.machine import machine_component
 from celosia.tb.machine.fast_build import accelerator_verilog
 from celosia.tb.verify.faults.campaign import CASES, CLASSES, KIND, UNITS, fault_config, run, table
@@ -16,17 +17,12 @@ from celosia.tb.verify.faults.problems import open_problem
 from celosia.tb.verify.faults.sites import find_sites
 
 
-@click.command()
+@click.command(cls=Command, example="digits --count 100")
 @click.argument("model")
 @source_option("small")
 @override_option
 @click.option(
     "--count", type=click.IntRange(min=1), default=1000, show_default=True, help="Faults."
-)
-@click.option(
-    "--protect",
-    metavar="LEVEL",
-    help="The configuration's field of that name: none, detect, correct, or by unit.",
 )
 @click.option(
     "--unit",
@@ -41,7 +37,6 @@ def faults(
     model: str,
     source: str,
     overrides: tuple[str, ...],
-    protect: str | None,
     units: tuple[str, ...],
     count: int,
     seed: int,
@@ -53,8 +48,7 @@ def faults(
     Every bit of every register and memory is as likely, and every cycle. MODEL is one that
     `celosia run` or `celosia text` takes. A row is an engine or memory of the machine.
     """
-    changes = overrides if protect is None else (*overrides, f"protect={protect}")
-    fields = {"model": model, "config": source, "set": ";".join(changes)}
+    fields = {"model": model, "config": source, "set": ";".join(overrides)}
     fields |= {UNITS: ";".join(units)} if units else {}
     config = fault_config(source, fields["set"])
     if units:  # before the model is calibrated and the machine built

@@ -16,6 +16,7 @@ from celosia.cli.output import report
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompt_option
 from celosia.cli.text_options import TextOptions, text_options
+from celosia.cli.tree import Command
 from celosia.fpga.boards import FLASHES, IMAGE_ADDR, Board
 from celosia.fpga.flash import (
     check_image,
@@ -30,7 +31,7 @@ from celosia.tb.models.flash_image import flash_image, text_flash_image
 from celosia.tb.models.run_inputs import Files
 
 
-@click.command()
+@click.command(cls=Command, example="--board ulx3s_85f --from build/ulx3s")
 @board_options
 @click.option("--from", "folder", type=FILE, help="Folder that celosia build wrote to.")
 @click.option("--model", type=MODEL, help="Model that the board begins with at power-on.")

@@ -1,4 +1,4 @@
-"""celosia fuzz: random configurations, models, graphs, programs, bytes and buses."""
+"""celosia verify fuzz: random configurations, models, graphs, programs, bytes and buses."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from celosia.cli import file_cases
 from celosia.cli.campaign_options import Runner, campaign_options
 from celosia.cli.options import json_option, seed_option
 from celosia.cli.output import report, say
+from celosia.cli.tree import Command
 from celosia.generators.campaign.case import Job
 from celosia.tb.verify.fuzz import graphs, lines, models, programs, traces
 from celosia.tb.verify.fuzz.file_seeds import FORMATS
@@ -28,7 +29,7 @@ _SHOWN = 20  # failures
 _MOST = 100_000_000
 
 
-@click.command()
+@click.command(cls=Command, example="--kind program --count 20")
 @click.option(
     "--kind",
     "kinds",
@@ -59,7 +60,7 @@ def fuzz(
 ) -> None:
     r"""Try random cases: all must be exact, or be refused in a sentence.
 
-    A case that fails is reported by a name that `celosia replay` runs again.
+    A case that fails is reported by a name that `celosia verify replay` runs again.
 
     \b
     model    a random model on a random machine: integer reference, golden machine, some circuits
@@ -101,7 +102,7 @@ def fuzz(
     result = {"kinds": rows, "failures": failures, "failed": len(failures), "seed": seed}
     report(f"Cases of seed {seed}", rows, as_json, result)
     for failure in failures[:_SHOWN]:
-        say("celosia replay {case}  # {message}".format(**failure), err=True)
+        say("celosia verify replay {case}  # {message}".format(**failure), err=True)
 
 
 def _turns(fields: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from celosia.cli.bus_options import attached, attachment_options, check_modules,
 from celosia.cli.options import check_unit, config_options, seed_option
 from celosia.cli.output import say
 from celosia.cli.paths import FILE
+from celosia.cli.tree import Command
 from celosia.fpga.part import PARTS, get_part
 from celosia.fpga.part_fit import family_needs, fit_part
 from celosia.fpga.synthesis import EXPORTED, exported
@@ -23,7 +24,7 @@ from celosia.generators.verilog.verilog import to_verilog
 from celosia.tb.models.plain_testbench import Attachment, testbench
 
 
-@click.command()
+@click.command(cls=Command, example="--config small --out build/verilog")
 @config_options("small")
 @click.option(
     "--unit",

@@ -18,12 +18,13 @@ from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE, MODEL, read_bytes
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.text_options import TextOptions, report_text, text_options
+from celosia.cli.tree import Tree
 from celosia.fpga.device import Device
 from celosia.fpga.top import BAUD
 from celosia.tb.machine.selftest import selftest as run_selftest
 
 
-@click.group()
+@click.group(cls=Tree)
 @click.option(
     "--port",
     metavar="PORT",
@@ -80,7 +81,7 @@ def info(connect, as_json: bool) -> None:
     report(f"The machine on {device.name}", [found], as_json, found)
 
 
-@host.command()
+@host.command(example="digits --count 4")
 @click.argument("model", type=MODEL)
 @input_options("--length")
 @prompts_option("What a text begins with; MODEL is as celosia text takes it.")
@@ -149,7 +150,7 @@ def run(
         report_text(title, result, as_json)
 
 
-@host.command()
+@host.command(example="--programs 1")
 @click.option(
     "--programs",
     type=click.IntRange(min=1),

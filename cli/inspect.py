@@ -10,6 +10,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
 from celosia.cli.options import json_option, override_option, resolve
 from celosia.cli.output import announced, progress, report, say
+from celosia.cli.tree import Command
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import is_text, load_text
 from celosia.generators.studies.comparison import NEAR, compare
@@ -17,7 +18,7 @@ from celosia.generators.studies.inspection import fit
 from celosia.generators.studies.inspection import inspect as look
 
 
-@click.command()
+@click.command(cls=Command, example="minilm --config medium")
 @click.argument("model")
 @click.option("--tokens", type=int, default=0, help="Longest input; 0 for the model's own.")
 @click.option(

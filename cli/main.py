@@ -1,6 +1,5 @@
 """The command ``celosia``."""
 
-import importlib
 import sys
 import traceback
 import warnings
@@ -11,44 +10,40 @@ import click
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.support.cache import is_full
 from celosia.arch.support.process import end_processes, starting
+from celosia.cli.former import refuse_former
 from celosia.cli.interrupts import answered, interrupted
 from celosia.cli.output import exit_code, progress, say
+from celosia.cli.tree import GENERAL, Tree
 from celosia.generators.lower.fitting import FitError, remedy
 
-COMMANDS = (
-    *("configs", "generate", "compile", "inspect", "run", "trace", "board", "host", "bench"),
-    *("accuracy", "perplexity", "demo", "text", "test", "prove", "faults", "fuzz", "mutate"),
-    *("coverage", "replay", "build", "flash"),
-)
+HEADINGS = {
+    "Models": ("inspect", "run", "text", "perplexity", "compile"),
+    "Circuits": ("configs", "generate", "build", "flash", "board", "host"),
+    "Figures": ("bench", "trace"),
+    "Checks": ("test", "verify"),
+    "First": ("demo",),
+}
 """Every command; its module in this folder is loaded only where the command is used."""
 
-FUNCTIONS = {"compile": "compile_command"}
-"""The function of a command in its module, where it is not the command's name."""
+COMMANDS = tuple(name for names in HEADINGS.values() for name in names)
 
 
-class Commands(click.Group):
-    """Loads a command's module, and with it its extras, when the command is asked for."""
+class _Root(Tree):
+    """Shows what the general options mean."""
 
-    def list_commands(self, _context: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        return list(COMMANDS)
-
-    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        """Return a command; raise :class:`InputError` where it needs what is not installed."""
-        if name not in COMMANDS:
-            return None
-        try:
-            module = importlib.import_module(f"celosia.cli.{name}")
-        except ModuleNotFoundError as error:
-            raise InputError(
-                f"Command {name} needs the package {error.name}; install "
-                "celosia[simulate,digits,plot,boards]"
-            ) from error
-        command: click.Command = getattr(module, FUNCTIONS.get(name, name))
-        return command
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of every command, and the commands."""
+        with formatter.section("General options, after a command"):
+            formatter.write_dl(list(GENERAL.items()))
+        super().format_options(ctx, formatter)
 
 
-@click.group(cls=Commands, result_callback=lambda *_, **__: exit_code())
+@click.group(
+    cls=_Root,
+    headings=HEADINGS,
+    functions={"compile": "compile_command"},
+    result_callback=lambda *_, **__: exit_code(),
+)
 @click.version_option(package_name="celosia")
 def celosia() -> None:
     """Open Transformer accelerators, generated from parameters and proven bit for bit."""
@@ -100,6 +95,7 @@ def _code() -> int:
 
 def _run() -> Any:
     """Run the command; where a model does not fit, find out what would help."""
+    refuse_former(celosia, sys.argv[1:])
     try:
         return celosia(standalone_mode=False)
     except FitError as error:

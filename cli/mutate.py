@@ -1,4 +1,4 @@
-"""celosia mutate: how many mutants of a unit's netlist its bench notices."""
+"""celosia verify mutate: how many mutants of a unit's netlist its bench notices."""
 
 import math
 from typing import Any
@@ -16,6 +16,7 @@ from celosia.cli.options import (
     source_option,
 )
 from celosia.cli.output import report, say
+from celosia.cli.tree import Command
 from celosia.generators.campaign.case import Outcome
 from celosia.tb.machine.toolchain import check_simulator
 from celosia.tb.verify.formal.prover import missing_tools
@@ -26,7 +27,7 @@ _MOST = (1 << 16) - 1
 _LONGEST = 86_400
 
 
-@click.command()
+@click.command(cls=Command, example="--unit requantizer --count 50")
 @click.option("--unit", "units", multiple=True, required=True, help="The unit; repeatable.")
 @source_option("tiny")
 @override_option
@@ -82,7 +83,7 @@ def mutate(
         ]
         for one in outcomes:
             if one.failed:
-                say(f"celosia replay {one.case}  # {one.message}", err=True)
+                say(f"celosia verify replay {one.case}  # {one.message}", err=True)
     result = {**_total(rows), "units": rows, "survivors": survivors, "seed": seed}
     report(f"Mutants on {config.name}", rows, as_json, result)
     if not as_json:

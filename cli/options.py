@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS, load, stated
+from celosia.cli.tree import GENERAL
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.toolchain import MACHINES
 
@@ -43,9 +44,7 @@ def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
     return decorate
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
-)
+json_option = click.option("--json", "as_json", is_flag=True, hidden=True, help=GENERAL["--json"])
 simulator_option = click.option(
     "--sim",
     "simulator",
@@ -58,13 +57,13 @@ seed_option = click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=1,
-    show_default=True,
-    help="Seed of random data.",
+    hidden=True,
+    help=GENERAL["--seed"],
 )
 
 
 override_option = click.option(
-    "--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field."
+    "--set", "overrides", multiple=True, hidden=True, help=GENERAL["--set"]
 )
 
 

@@ -12,6 +12,7 @@ from celosia.cli.options import config_options, json_option, kv_options, norm_op
 from celosia.cli.output import progress, report, warn
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.text_options import searched_text
+from celosia.cli.tree import Command
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.graph.fewer_planes import coarser, is_nested
 from celosia.generators.lower.residence import Cache
@@ -22,7 +23,7 @@ from celosia.generators.quantize.options import Quantization
 from celosia.generators.studies.perplexity import measure, read_texts
 
 
-@click.command()
+@click.command(cls=Command, example="tales --text README.md")
 @click.argument("checkpoint", type=MODEL)
 @click.option("--tokenizer", type=FILE, help="The tokenizer's file; a folder's own without it.")
 @click.option("--text", "path", type=FILE, required=True, help="Texts, <|endoftext|> in between.")

@@ -1,4 +1,4 @@
-"""celosia prove: the circuits' properties, by induction."""
+"""celosia verify prove: the circuits' properties, by induction."""
 
 import os
 
@@ -6,10 +6,11 @@ import click
 
 from celosia.cli.options import json_option
 from celosia.cli.output import progress, report
+from celosia.cli.tree import Command
 from celosia.tb.verify.formal.catalog import choose, results
 
 
-@click.command()
+@click.command(cls=Command, example="--property skid")
 @click.option(
     "--property", "names", multiple=True, metavar="NAME", help="Only this property; repeatable."
 )

@@ -1,4 +1,4 @@
-"""celosia replay: one case of a campaign, alone."""
+"""celosia verify replay: one case of a campaign, alone."""
 
 import importlib
 
@@ -7,6 +7,7 @@ import click
 from celosia.arch.errors import check_known
 from celosia.cli.options import json_option
 from celosia.cli.output import progress, report
+from celosia.cli.tree import Command
 from celosia.generators.campaign.case import Case
 
 KINDS = {
@@ -24,7 +25,7 @@ KINDS = {
 """The module of each kind of case; its function ``run`` is the job."""
 
 
-@click.command()
+@click.command(cls=Command, example="program:1:0:config=tiny")
 @click.argument("text", metavar="CASE")
 @json_option
 def replay(text: str, as_json: bool) -> None:

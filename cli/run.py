@@ -11,11 +11,12 @@ from celosia.cli.model_options import ModelOptions, model_options, searched
 from celosia.cli.options import config_options, json_option, memory_options, simulator_option
 from celosia.cli.output import progress
 from celosia.cli.paths import MODEL
+from celosia.cli.tree import Command
 from celosia.generators.lower.equipment import equipped
 from celosia.tb.machine.memory_timing import FAR, MemoryTiming
 
 
-@click.command()
+@click.command(cls=Command, example="digits --config small --sim golden --count 10")
 @click.argument("model", type=MODEL)
 @config_options("small")
 @simulator_option

@@ -10,12 +10,13 @@ from celosia.arch.support.writing import check_folder
 from celosia.cli.options import check_unit, config_options, json_option, seed_option
 from celosia.cli.output import progress, report, say, text
 from celosia.cli.paths import FILE
+from celosia.cli.tree import Command
 from celosia.tb.benches.catalog import BENCHES
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.machine.toolchain import SIMULATORS, check_simulator
 
 
-@click.command()
+@click.command(cls=Command, example="--unit softmax --config tiny")
 @config_options("tiny")
 @click.option("--unit", "units", multiple=True, metavar="UNIT", help="Only this unit; repeatable.")
 @click.option(

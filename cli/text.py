@@ -20,6 +20,7 @@ from celosia.cli.output import report
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.text_options import TextOptions, report_text, text_options
+from celosia.cli.tree import Command
 from celosia.generators.export.text_folder import is_compiled_text
 from celosia.generators.frontend.sample_files import read_answers
 from celosia.generators.frontend.text_sources import is_text
@@ -28,7 +29,7 @@ from celosia.tb.machine.simulators import check_simulator
 from celosia.tb.models.run_inputs import Files, run_files
 
 
-@click.command()
+@click.command(cls=Command, example='tales --prompt "one day a fox"')
 @click.argument("checkpoint", type=MODEL)
 @prompts_option("What the text begins with.")
 @text_options

@@ -11,6 +11,7 @@ from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.options import config_options, json_option, memory_options, simulator_option
 from celosia.cli.output import cycles_table, progress, report, say
 from celosia.cli.paths import FILE, MODEL
+from celosia.cli.tree import Command
 from celosia.tb.machine.memory_timing import FAR, MemoryTiming
 from celosia.tb.models.run_inputs import Files
 from celosia.tb.models.timeline import timeline
@@ -18,7 +19,7 @@ from celosia.tb.models.trace_model import trace_model
 from celosia.tb.models.trace_picture import png, roofline, utilization
 
 
-@click.command()
+@click.command(cls=Command, example="digits --config small")
 @click.argument("model", type=MODEL)
 @config_options("small")
 @click.option(

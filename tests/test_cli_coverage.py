@@ -153,7 +153,7 @@ def test_a_weaker_bench_reaches_fewer_points(monkeypatch, whole) -> None:
 
 
 def test_the_command_tells_shares_by_unit(celosia, whole) -> None:
-    words = ("coverage", "--unit", "rotary", "--config", "tiny", "--jobs", "1", "--json")
+    words = ("verify", "coverage", "--unit", "rotary", "--config", "tiny", "--jobs", "1", "--json")
     code, out, _ = celosia(*words)
     found = json.loads(out.splitlines()[-1])
     assert (code, found["failed"], found["line"], found["holes"]) == (0, 0, 1.0, [])
@@ -174,6 +174,6 @@ def test_the_command_tells_shares_by_unit(celosia, whole) -> None:
     ],
 )
 def test_wrong_words_are_refused(celosia, words, message) -> None:
-    code, out, err = celosia("coverage", *words)
+    code, out, err = celosia("verify", "coverage", *words)
     assert (code, out) == (2, "")
     assert err.startswith(f"celosia: {message}")

@@ -60,7 +60,7 @@ def huge() -> bytes:
         ((*GEMM, "--memory-interval", "1000000000"), "must be from 1 to 100000"),
         ((*GEMM, "--set", "max_k=3"), "max_k is 3"),
         ((*GEMM, "--set", "rows=4\nnorm=false"), "must look like FIELD=VALUE"),
-        (("accuracy", "--rows", "1000000000000"), "Rows must be at most"),
+        (("verify", "accuracy", "--rows", "1000000000000"), "Rows must be at most"),
         (
             ("bench", "attention", "--seq", "100000000", "--head-dim", "8"),
             "must be from 1 to 16384",

@@ -57,7 +57,7 @@ def test_a_wrong_element_is_exit_code_1(celosia, monkeypatch, words) -> None:
 def test_an_error_over_its_bound_is_exit_code_1(celosia, monkeypatch) -> None:
     found = {"gelu_erf": {"max_lsb": 0.9, "bound_lsb": 0.5}}
     monkeypatch.setattr("celosia.cli.accuracy.accuracy_report", lambda *_given: found)
-    assert celosia("accuracy", "--rows", "10", "--json")[0] == 1
+    assert celosia("verify", "accuracy", "--rows", "10", "--json")[0] == 1
 
 
 def test_a_line_of_all_benchmarks_carries_its_mismatches(monkeypatch) -> None:

@@ -12,7 +12,7 @@ from celosia.tb.verify.fuzz import graphs, lines, models, programs, traces
 
 
 def fuzz(celosia, *words):
-    code, out, err = celosia("fuzz", "--json", "--jobs", "2", *words)
+    code, out, err = celosia("verify", "fuzz", "--json", "--jobs", "2", *words)
     return code, json.loads(out), err
 
 
@@ -39,8 +39,8 @@ def test_machines_of_programs_and_traces_can_be_chosen(celosia, monkeypatch) -> 
 
     monkeypatch.setattr(Runner, "run", run)
     words = ("--config", "small", "--config", "tiny", "--count", "1", "--jobs", "1")
-    assert celosia("fuzz", *words, "--kind", "trace", "--kind", "line")[0] == 0
-    assert celosia("fuzz", "--count", "1", "--jobs", "1", "--kind", "program")[0] == 0
+    assert celosia("verify", "fuzz", *words, "--kind", "trace", "--kind", "line")[0] == 0
+    assert celosia("verify", "fuzz", "--count", "1", "--jobs", "1", "--kind", "program")[0] == 0
     assert found == [
         *(("trace", {"config": name}) for name in ("small", "tiny")),
         *(("line", {"line": name}) for name in ("link", "axi4", "wishbone")),
@@ -92,7 +92,7 @@ def test_a_failure_is_told_and_found_again(celosia, monkeypatch) -> None:
     found = [models.run(Case("model", 1, index))["mismatch"] for index in range(8)]
     assert any(re.fullmatch(r"Tensor output differs from the integer reference", m) for m in found)
     index = next(index for index, mismatch in enumerate(found) if mismatch)
-    code, out, _ = celosia("replay", f"model:1:{index}", "--json")
+    code, out, _ = celosia("verify", "replay", f"model:1:{index}", "--json")
     assert code == 1
     assert json.loads(out)["mismatch"] == found[index]
 
@@ -143,7 +143,7 @@ def test_programs_are_broken_in_many_ways() -> None:
     ],
 )
 def test_wrong_words_are_refused(celosia, words, message) -> None:
-    assert celosia("fuzz", *words) == (2, "", f"celosia: {message}\n")
+    assert celosia("verify", "fuzz", *words) == (2, "", f"celosia: {message}\n")
 
 
 def test_a_line_that_is_unknown_or_missing() -> None:

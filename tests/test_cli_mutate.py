@@ -235,7 +235,9 @@ def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
     assert blind["equivalent"] == result["equivalent"], "a mutant is proven that was noticed"
     assert (blind["killed"], len(blind["survivors"])) == (0, 12 - blind["equivalent"])
     assert all(re.search(r" at \S+ of hdl/\w+/\w+\.py:\d+", each) for each in blind["survivors"])
-    code, out, _ = celosia("mutate", "--unit", "argmax", "--count", "12", "--json", "--jobs", "1")
+    code, out, _ = celosia(
+        "verify", "mutate", "--unit", "argmax", "--count", "12", "--json", "--jobs", "1"
+    )
     assert code == 0
     found = json.loads(out.splitlines()[-1])
     assert found["score"] == round(result["killed"] / (12 - result["equivalent"]), 4)
@@ -256,6 +258,6 @@ def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
     ],
 )
 def test_wrong_words_are_refused(celosia, words, message) -> None:
-    code, out, err = celosia("mutate", *words)
+    code, out, err = celosia("verify", "mutate", *words)
     assert (code, out) == (2, "")
     assert err.startswith(f"celosia: {message}")

@@ -12,6 +12,7 @@ from celosia.tb.verify.faults.sites import MEMORIES, find_sites, unit_names
 from tests.test_cli_doors import check_refusal
 
 TEXT = ("text", "tales", "--sim", "golden", "--prompt", "the fox")
+REPLAY = ("verify", "replay")
 LONG = " ".join(["the"] * 400)
 
 
@@ -52,25 +53,40 @@ LONG = " ".join(["the"] * 400)
             ("perplexity", "tales", "--text", "README.md", "--slots", "9", "--sinks", "-1"),
             "Sinks must be from 0 to 8, which is less than the context, not -1",
         ),
-        (("replay", "model:1"), "A case is KIND:SEED:INDEX or"),
-        (("replay", f"model:1:{'9' * 6000}"), "A case is KIND:SEED:INDEX or"),
-        (("replay", "nothing:1:1"), "Unknown kind of case 'nothing'"),
-        (("replay", "program:1:1:config=nope"), "Unknown config 'nope'; known are tiny"),
-        (("replay", "program:1:1:config=micro"), "Unknown config 'micro'; known are tiny"),
-        (("replay", "trace:1:1:config=nope"), "Unknown config 'nope'; known are tiny"),
-        (("replay", "line:1:1:line=nope"), "Unknown line 'nope'; known are link, axi4, wishbone"),
-        (("replay", "line:1:1"), "Case line:1:1 lacks the field line"),
-        (("replay", "coverage:1:1:config=nope,units=x"), "Unknown configuration 'nope'"),
-        (("replay", "coverage:1:1:config=tiny,units=x"), "Unknown unit 'x'"),
-        (("replay", "coverage:1:1:config=tiny,units=softmax"), "has the units 0 to 0, not 1"),
-        (("replay", "functional:1:1:config=nope"), "Unknown configuration 'nope'"),
+        ((*REPLAY, "model:1"), "A case is KIND:SEED:INDEX or"),
+        ((*REPLAY, f"model:1:{'9' * 6000}"), "A case is KIND:SEED:INDEX or"),
+        ((*REPLAY, "nothing:1:1"), "Unknown kind of case 'nothing'"),
+        ((*REPLAY, "program:1:1:config=nope"), "Unknown config 'nope'; known are tiny"),
         (
-            ("replay", "mutant:1:1:config=tiny,set=,unit=nope,count=1,prove=0"),
+            (*REPLAY, "program:1:1:config=micro"),
+            "Unknown config 'micro'; known are tiny",
+        ),
+        ((*REPLAY, "trace:1:1:config=nope"), "Unknown config 'nope'; known are tiny"),
+        (
+            (*REPLAY, "line:1:1:line=nope"),
+            "Unknown line 'nope'; known are link, axi4, wishbone",
+        ),
+        ((*REPLAY, "line:1:1"), "Case line:1:1 lacks the field line"),
+        ((*REPLAY, "coverage:1:1:config=nope,units=x"), "Unknown configuration 'nope'"),
+        ((*REPLAY, "coverage:1:1:config=tiny,units=x"), "Unknown unit 'x'"),
+        (
+            (*REPLAY, "coverage:1:1:config=tiny,units=softmax"),
+            "has the units 0 to 0, not 1",
+        ),
+        ((*REPLAY, "functional:1:1:config=nope"), "Unknown configuration 'nope'"),
+        (
+            (*REPLAY, "mutant:1:1:config=tiny,set=,unit=nope,count=1,prove=0"),
             "Unknown unit 'nope'",
         ),
-        (("replay", "mutant:1:1:config=tiny,set=,unit=softmax,count=x,prove=0"), "be a number"),
-        (("replay", "mutant:1:1:config=nope,set=,unit=softmax"), "Unknown configuration 'nope'"),
-        (("replay", "fault:1:1:config=tiny,set=,model=nope"), "'nope'"),
+        (
+            (*REPLAY, "mutant:1:1:config=tiny,set=,unit=softmax,count=x,prove=0"),
+            "be a number",
+        ),
+        (
+            (*REPLAY, "mutant:1:1:config=nope,set=,unit=softmax"),
+            "Unknown configuration 'nope'",
+        ),
+        ((*REPLAY, "fault:1:1:config=tiny,set=,model=nope"), "'nope'"),
     ],
 )
 def test_words_are_refused_before_any_work(celosia, monkeypatch, words, part) -> None:
@@ -82,7 +98,7 @@ def test_words_are_refused_before_any_work(celosia, monkeypatch, words, part) ->
 
 
 def test_units_of_faults_are_looked_at_first(celosia, monkeypatch) -> None:
-    celosia("faults", "--help")
+    celosia("verify", "faults", "--help")
 
     def open_problem(*_given):
         raise AssertionError("calibrated")
@@ -92,7 +108,7 @@ def test_units_of_faults_are_looked_at_first(celosia, monkeypatch) -> None:
         sys.modules["celosia.cli.faults"], "accelerator_verilog", lambda _config: ""
     )
     monkeypatch.setattr(sys.modules["celosia.cli.faults"], "find_sites", lambda _verilog: [])
-    found = celosia("faults", "tales", "--config", "tiny", "--unit", "guard memories")
+    found = celosia("verify", "faults", "tales", "--config", "tiny", "--unit", "guard memories")
     check_refusal(found, "Unit must be one of all registers, ")
 
 

@@ -98,14 +98,14 @@ def test_a_case_has_a_name_and_numbers_of_its_own() -> None:
 
 @pytest.mark.parametrize("text", ["", "model", "model:1", "model:1:x", "model:-1:2", "a:1:2:b"])
 def test_no_case(text, celosia) -> None:
-    code, out, err = celosia("replay", text)
+    code, out, err = celosia("verify", "replay", text)
     form = "KIND:SEED:INDEX or KIND:SEED:INDEX:FIELD=VALUE,..."
     assert (code, out) == (2, "")
     assert err == f"celosia: A case is {form}, not {text!r}\n"
 
 
 def test_unknown_kinds_are_refused(celosia) -> None:
-    code, _, err = celosia("replay", "nothing:1:2")
+    code, _, err = celosia("verify", "replay", "nothing:1:2")
     assert code == 2
     assert err.startswith("celosia: Unknown kind of case 'nothing'; known are ")
 
@@ -297,7 +297,7 @@ def test_random_models_on_random_machines(celosia) -> None:
     outcomes = run_all(models.run, 8)
     assert [(str(one.case), one.message) for one in outcomes if one.failed] == []
     assert sum(one.result["words"] for one in outcomes) > 500
-    code, out, _ = celosia("replay", "model:1:2", "--json")
+    code, out, _ = celosia("verify", "replay", "model:1:2", "--json")
     assert code == 0
     assert json.loads(out) == {"case": "model:1:2", **models.run(Case("model", 1, 2))}
 
@@ -308,7 +308,7 @@ def test_what_a_replayed_case_prints_is_no_result(celosia, monkeypatch) -> None:
         return {"mismatch": ""}
 
     monkeypatch.setattr("celosia.tb.verify.fuzz.models.run", run)
-    code, out, err = celosia("replay", "model:1:2", "--json")
+    code, out, err = celosia("verify", "replay", "model:1:2", "--json")
     assert (code, json.loads(out)) == (0, {"case": "model:1:2", "mismatch": ""})
     assert "seed 1" in err
 

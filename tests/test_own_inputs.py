@@ -148,7 +148,7 @@ def test_a_board_gives_what_the_golden_machine_gives(celosia, given, port) -> No
     found = figures(celosia, *host, model, *options, "--output", out[1])
     np.testing.assert_array_equal(np.load(out[1]), np.load(out[0]))
     same = ("predictions", "names", "host", "calibration", "cosine_worst", "lengths")
-    same += tuple(name for name in ("accuracy", "labels") if name in wanted)
+    same += tuple(name for name in ("verify", "accuracy", "labels") if name in wanted)
     assert {name: found[name] for name in same} == {name: wanted[name] for name in same}
     assert (found["mismatches"], found["tensors"], found["simulator"]) == (0, COUNT, "board")
 

@@ -28,7 +28,9 @@ def commands() -> list[str]:
         text = re.sub(TAIL, " ", page.read_text(encoding="utf-8"))
         for line in re.findall(r"^(?:    )?celosia (.+)$", text, re.MULTILINE):
             found[line.partition("  #")[0].rstrip(" &")] = None
-        for line in re.findall(r"`celosia ((?:run|bench|accuracy|generate) [^`]*-[^`]*)`", text):
+        for line in re.findall(
+            r"`celosia ((?:run|bench|verify|evaluate|generate) [^`]*-[^`]*)`", text
+        ):
             found[" ".join(line.split())] = None
     return [line for line in found if "..." not in line and "--help" not in line]
 

@@ -16,7 +16,7 @@ from celosia.tb.verify.faults.faulty_machine import REGISTERS, Flip
 from celosia.tb.verify.faults.problems import Problem, open_problem
 from celosia.tb.verify.faults.sites import Site, find_sites, noting
 
-DIGITS = ("faults", "digits", "--config", "tiny")
+DIGITS = ("verify", "faults", "digits", "--config", "tiny")
 
 
 @pytest.fixture(scope="module")
@@ -205,10 +205,10 @@ def test_a_step_of_a_language_model_ends_in_short_as_it_does_in_whole() -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("faults", "digits", "--config", "micro"), "Faults need engines, which micro"),
-        (("faults", "nothing"), "nothing"),
-        (("faults", "tales", "--config", "tiny"), "need argmax, which tiny lacks"),
-        (("faults", "numerals", "--config", "story"), "model numerals takes a source"),
+        (("verify", "faults", "digits", "--config", "micro"), "Faults need engines, which micro"),
+        (("verify", "faults", "nothing"), "nothing"),
+        (("verify", "faults", "tales", "--config", "tiny"), "need argmax, which tiny lacks"),
+        (("verify", "faults", "numerals", "--config", "story"), "model numerals takes a source"),
         ((*DIGITS, "--unit", "array"), "Unit must be one of all registers, account,"),
         ((*DIGITS, "--count", "0"), "--count"),
         ((*DIGITS, "--jobs", "0"), "--jobs must be from 1 to 256, not 0"),

@@ -29,12 +29,12 @@ def test_page_lists_every_property():
 
 @needs_tools
 def test_command_reports_proofs_and_broken_circuits(celosia):
-    code, out, _ = celosia("prove", "--property", "skid-order", "--json")
+    code, out, _ = celosia("verify", "prove", "--property", "skid-order", "--json")
     assert code == 0
     (row,) = json.loads(out)["properties"]
     assert row["holds"] == "for all"
     assert row["counterexample"] is None
-    code, out, _ = celosia("prove", "--property", "skid-order", "--broken", "--json")
+    code, out, _ = celosia("verify", "prove", "--property", "skid-order", "--broken", "--json")
     assert code == 0
     assert json.loads(out)["properties"][0]["counterexample"].startswith("harness.py:")
 
@@ -47,7 +47,7 @@ def test_command_reports_proofs_and_broken_circuits(celosia):
     ],
 )
 def test_wrong_words_are_refused(celosia, words, message):
-    code, out, err = celosia("prove", *words)
+    code, out, err = celosia("verify", "prove", *words)
     assert code == 2
     assert out == ""
     assert err.startswith(f"celosia: {message}")

@@ -1,0 +1,120 @@
+"""The tree of commands: groups with headings, examples, and the options of every command."""
+
+import importlib
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import click
+from click.exceptions import NoSuchCommand
+
+from celosia.arch.errors import InputError
+
+GENERAL = {
+    "--json": "Print one JSON object and nothing else.",
+    "--seed": "Seed of random data.  [default: 1]",
+    "--set": "FIELD=VALUE: change one field of the configuration; repeatable.",
+}
+"""Options that have one meaning everywhere: the help of `celosia` describes them."""
+
+
+class Command(click.Command):
+    """A command whose help begins with an example and ends with its general options."""
+
+    def __init__(self, *arguments: Any, example: str = "", **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.example = example
+        self.help = (self.help or "").replace("\\b", "\b")  # of docstrings, which are raw
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example and the text."""
+        with formatter.section("Example"):
+            formatter.write(f"  {ctx.command_path} {self.example}".rstrip() + "\n")
+        super().format_help_text(ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names of the general options that the command takes."""
+        options = {
+            name for each in self.params if getattr(each, "hidden", False) for name in each.opts
+        }
+        taken = [name for name in GENERAL if name in options]
+        if taken:
+            formatter.write(f"\nAlso {', '.join(taken)}: see celosia --help.\n")
+
+    def example_words(self) -> list[str]:
+        """Return the words of the example after the command's name."""
+        return shlex.split(self.example)
+
+
+class Tree(click.Group):
+    """Commands under headings; a module is loaded where its command is asked for."""
+
+    command_class = Command
+
+    def __init__(
+        self,
+        *arguments: Any,
+        headings: Mapping[str, Sequence[str]] | None = None,
+        functions: Mapping[str, str] | None = None,
+        **named: Any,
+    ) -> None:
+        super().__init__(*arguments, **named)
+        self.headings = headings or {}
+        self.functions = functions or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [
+            name for names in self.headings.values() for name in names
+        ] or super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; raise :class:`InputError` if it needs a package that is missing."""
+        if not self.headings:
+            return super().get_command(ctx, cmd_name)
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        try:
+            module = importlib.import_module(f"celosia.cli.{cmd_name}")
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"Command {cmd_name} needs the package {error.name}; install "
+                "celosia[simulate,digits,plot,boards]"
+            ) from error
+        command: click.Command = getattr(module, self.functions.get(cmd_name, cmd_name))
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command; an unknown name is refused with those that are close."""
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and get_close_matches(args[0], names):
+            raise NoSuchCommand(args[0], possibilities=names, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their headings."""
+        if not self.headings:
+            super().format_commands(ctx, formatter)
+        for heading, names in self.headings.items():
+            with formatter.section(heading):
+                rows = [(name, self._short(ctx, name)) for name in names]
+                formatter.write_dl(rows)
+
+    def _short(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return "" if command is None else command.get_short_help_str(60)
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands below a group that are no groups, with their words."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        words = (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, words)
+        elif command is not None:
+            yield " ".join(words), command

@@ -1,0 +1,122 @@
+"""The tree of commands: headings, examples, general options, and what old lines are answered."""
+
+import shlex
+
+import click
+import pytest
+
+from celosia.cli.former import TABLE, is_gone, spelling, today
+from celosia.cli.main import COMMANDS, celosia
+from celosia.cli.tree import GENERAL, Command, commands
+from tools.options_page import PAGE, page, record
+
+EVERY = dict(commands(celosia))
+OLD = record()
+HOST = celosia.get_command(click.Context(celosia), "host")
+KNOWN = {"host": HOST, **EVERY}
+
+
+def options(command: click.Command) -> dict[str, click.Option]:
+    """Return a command's options by their names."""
+    parameters = [each for each in command.params if isinstance(each, click.Option)]
+    return {name: each for each in parameters for name in (*each.opts, *each.secondary_opts)}
+
+
+def test_the_help_has_every_command_under_a_heading(celosia) -> None:
+    code, output, _ = celosia("--help")
+    assert code == 0
+    body = output.partition("Models:")[2].splitlines()
+    listed = [line.split()[0] for line in body if line.startswith("  ") and line[2] != " "]
+    assert sorted(listed) == sorted(COMMANDS)
+    assert all(name in output for name in GENERAL)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_help_begins_with_an_example_that_is_parsed(celosia, name: str) -> None:
+    command = EVERY[name]
+    assert isinstance(command, Command)
+    code, output, _ = celosia(*name.split(), "--help")
+    assert code == 0
+    assert output.split("\n")[2:4] == ["Example:", f"  celosia {name} {command.example}".rstrip()]
+    command.make_context(name, command.example_words())
+
+
+def test_few_options_are_left() -> None:
+    shown = [
+        option
+        for command in EVERY.values()
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+    ]
+    assert len(shown) <= MOST
+    hidden = {
+        name
+        for command in EVERY.values()
+        for option in command.params
+        if isinstance(option, click.Option) and option.hidden
+        for name in option.opts
+    }
+    assert hidden == set(GENERAL)
+
+
+MOST = 380
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_every_old_option_has_a_line_today(name: str) -> None:
+    """Its template gives options that the command has, or it is spelled as before."""
+    for option in (*OLD[name]["values"], *OLD[name]["flags"]):
+        check_option(name, option)
+
+
+def check_option(name: str, option: str) -> None:
+    template = spelling(name, option)
+    command = TABLE["names"].get(name, name)
+    if template is None:
+        assert option in options(KNOWN[command])
+        return
+    assert option not in options(KNOWN[command]) or "{" in template
+    if is_gone(template):
+        assert len(template.split()) > 4
+        return
+    other, _, words = template.rpartition("! ")
+    known = options(KNOWN[other or command])
+    assert all(word in known for word in words.split() if word.startswith("--"))
+
+
+def test_the_page_of_old_options_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m tools.options_page makes it anew"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("fuzz --kind line --count 2", "verify fuzz --kind line --count 2"),
+        ("replay model:1:2 --json", "verify replay model:1:2 --json"),
+        ("faults digits --protect=correct", "verify faults digits --set protect=correct"),
+    ],
+)
+def test_an_old_line_is_answered_with_the_line_of_today(celosia, old: str, new: str) -> None:
+    code, output, errors = celosia(*shlex.split(old))
+    assert (code, output) == (2, "")
+    assert errors == f"celosia: This is written in another way today: celosia {new}\n"
+
+
+@pytest.mark.parametrize("line", ["run digits --config small", "test --unit softmax", "--help", ""])
+def test_a_line_of_today_has_no_other(line: str) -> None:
+    assert today(celosia, line.split()) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "close"),
+    [
+        (("verfy", "fuzz"), "Did you mean 'verify'?"),
+        (("verify", "fuz"), "Did you mean 'fuzz'?"),
+        (("run", "digits", "--cuont", "3"), "'--count'"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_a_close_one(celosia, words, close) -> None:
+    code, output, errors = celosia(*words)
+    assert (code, output) == (2, "")
+    assert close in errors
+    assert errors.count("\n") == 1

@@ -1,0 +1,63 @@
+"""Make docs/options.md: every option of earlier versions, and its spelling today.
+
+python -m tools.options_page
+"""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from celosia.cli.former import TABLE, is_gone, spelling
+from celosia.cli.tree import GENERAL
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "options.md"
+RECORD = ROOT / "tests" / "data" / "old_options.toml"
+HEAD = """# Options of earlier versions
+
+Each table has the options that a command had before the commands were put into a tree, and the
+spelling of today. An old line is refused with the line to write today. `celosia --help` describes
+the general options {general}, which every command takes that uses them.
+Names in capitals stand for the values of the old options of that name.
+"""
+
+
+def record() -> dict[str, dict[str, list[str]]]:
+    """Return the old options of each command."""
+    return tomllib.loads(RECORD.read_text(encoding="utf-8"))
+
+
+def lines() -> Iterator[str]:
+    """Yield the lines of the page."""
+    yield HEAD.format(general=", ".join(f"`{name}`" for name in GENERAL))
+    for command, options in record().items():
+        name = TABLE["names"].get(command, command)
+        yield f"## celosia {command}\n"
+        if name != command:
+            yield f"Today `celosia {name}`.\n"
+        yield "| option | today |\n|---|---|"
+        for option in [*options["values"], *options["flags"]]:
+            yield f"| `{option}` | {today(command, option)} |"
+        yield ""
+
+
+def today(command: str, option: str) -> str:
+    """Return the spelling of today of an old option, as Markdown."""
+    template = spelling(command, option)
+    if template is None:
+        return "the same, a general option" if option in GENERAL else "the same"
+    if is_gone(template):
+        return template
+    other, _, words = template.rpartition("! ")
+    value = option.strip("-").replace("-", "_").upper()
+    shown = words.replace("{}", value).replace("{", "").replace("}", "")
+    return f"`celosia {other} ... {shown}`" if other else f"`{shown}`"
+
+
+def page() -> str:
+    """Return the page."""
+    return "\n".join(lines())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
