@@ -34,8 +34,8 @@ class Case:
 
     def __str__(self) -> str:
         """Return the text that :meth:`parse` reads."""
-        given = ",".join(f"{name}={quote(value, safe='')}" for name, value in self.fields)
-        return f"{self.kind}:{self.seed}:{self.index}" + (f":{given}" if given else "")
+        fields_text = ",".join(f"{name}={quote(value, safe='')}" for name, value in self.fields)
+        return f"{self.kind}:{self.seed}:{self.index}" + (f":{fields_text}" if fields_text else "")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -47,8 +47,8 @@ class Case:
             raise InputError(f"A case is {_FORM}, not {text!r}")
         if not all(name and sign for name, sign, _ in fields):
             raise InputError(f"A case is {_FORM}, not {text!r}")
-        given = tuple(sorted((name, unquote(value)) for name, _, value in fields))
-        return cls(kind, int(numbers[0]), int(numbers[1]), given)
+        pairs = tuple(sorted((name, unquote(value)) for name, _, value in fields))
+        return cls(kind, int(numbers[0]), int(numbers[1]), pairs)
 
     def __getitem__(self, field: str) -> str:
         """Return a field; raise :class:`InputError` where the case lacks it."""
@@ -72,8 +72,8 @@ class Case:
 
     def rng(self) -> np.random.Generator:
         """Return the case's own random numbers: the same in any order and on any machine."""
-        given = repr((self.kind, self.fields)).encode()
-        return np.random.default_rng([self.seed, self.index, zlib.crc32(given)])
+        identity = repr((self.kind, self.fields)).encode()
+        return np.random.default_rng([self.seed, self.index, zlib.crc32(identity)])
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,14 @@ class Store:
     def keep(self, campaign: Campaign, outcomes: Iterable[Outcome]) -> None:
         """Write outcomes, all or none of them."""
         rows = [
-            (campaign.key, one.case.index, json.dumps(one.result), one.error, one.seconds)
-            for one in outcomes
+            (
+                campaign.key,
+                outcome.case.index,
+                json.dumps(outcome.result),
+                outcome.error,
+                outcome.seconds,
+            )
+            for outcome in outcomes
         ]
         try:
             with self._database:

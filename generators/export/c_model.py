@@ -71,19 +71,19 @@ def _model(compiled: CompiledModel, name: str, names: Sequence[str], bits: int) 
     """Return the source of a model."""
     image = compiled.image.tobytes()
     words = np.frombuffer(image + bytes(-len(image) % 4), "<u4")
-    found = requests(compiled)
+    by_rows = requests(compiled)
     rows = [
-        f"    {{{one.rows}, {len(one.registers)}, {len(one.writes)}, "
-        f"{_reference('settings', one, bool(one.registers))}, "
-        f"{_reference('pieces', one, bool(one.writes))}}},"
-        for one in found
+        f"    {{{request.rows}, {len(request.registers)}, {len(request.writes)}, "
+        f"{_reference('settings', request, bool(request.registers))}, "
+        f"{_reference('pieces', request, bool(request.writes))}}},"
+        for request in by_rows
     ]
     return "\n".join(
         [
             f'#include "{name}_model.h"\n',
             *array("static const uint32_t program", (f"0x{word:08x}" for word in compiled.words)),
             *array("static const uint32_t image", (f"0x{word:08x}" for word in words)),
-            *(line for one in found for line in _request(one)),
+            *(line for request in by_rows for line in _request(request)),
             *array("static const char *const labels", map(string, names), 4),
             "static const celosia_request_t requests[] = {",
             *rows,
@@ -100,30 +100,30 @@ def _model(compiled: CompiledModel, name: str, names: Sequence[str], bits: int) 
             f"    .input = {_tensor(compiled.input, compiled.input_addr)},",
             f"    .output = {_tensor(compiled.output, compiled.output_addr)},",
             "    .requests = requests,",
-            f"    .request_count = {len(found)},",
+            f"    .request_count = {len(by_rows)},",
             f"    .labels = {'labels' if names else 'NULL'},",
             "};\n",
         ]
     )
 
 
-def _request(one: RowsRequest) -> list[str]:
+def _request(request: RowsRequest) -> list[str]:
     """Return the arrays of what a number of rows needs."""
     lines = []
-    for index, (_, data) in enumerate(one.writes):
+    for index, (_, data) in enumerate(request.writes):
         values = (str(byte) for byte in data)
-        lines += array(f"static const uint8_t bytes_{one.rows}_{index}", values, 16)
-    settings = (f"{{{register_offset(key)}, {value}u}}" for key, value in one.registers.items())
-    lines += array(f"static const celosia_setting_t settings_{one.rows}", settings)
+        lines += array(f"static const uint8_t bytes_{request.rows}_{index}", values, 16)
+    settings = (f"{{{register_offset(key)}, {value}u}}" for key, value in request.registers.items())
+    lines += array(f"static const celosia_setting_t settings_{request.rows}", settings)
     pieces = (
-        f"{{{addr}, {len(data)}, bytes_{one.rows}_{index}}}"
-        for index, (addr, data) in enumerate(one.writes)
+        f"{{{addr}, {len(data)}, bytes_{request.rows}_{index}}}"
+        for index, (addr, data) in enumerate(request.writes)
     )
-    return lines + array(f"static const celosia_piece_t pieces_{one.rows}", pieces, 4)
+    return lines + array(f"static const celosia_piece_t pieces_{request.rows}", pieces, 4)
 
 
-def _reference(kind: str, one: RowsRequest, exists: bool) -> str:
-    return f"{kind}_{one.rows}" if exists else "NULL"
+def _reference(kind: str, request: RowsRequest, exists: bool) -> str:
+    return f"{kind}_{request.rows}" if exists else "NULL"
 
 
 def _samples(

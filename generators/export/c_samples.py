@@ -58,8 +58,11 @@ extern const uint32_t {name}_sample_given[{texts}], {name}_sample_counts[{texts}
             for line in array(f"static const uint32_t {which}", map(str, sample.tokens))
         ),
         _row(f"const uint32_t *const {name}_sample_tokens[{texts}]", own),
-        _row(f"const uint32_t {name}_sample_given[{texts}]", (one.given for one in samples)),
-        _row(f"const uint32_t {name}_sample_counts[{texts}]", (len(one.tokens) for one in samples)),
+        _row(f"const uint32_t {name}_sample_given[{texts}]", (sample.given for sample in samples)),
+        _row(
+            f"const uint32_t {name}_sample_counts[{texts}]",
+            (len(sample.tokens) for sample in samples),
+        ),
         "",
     ]
     return Samples(f"#define {texts} {len(samples)}\n", declared, defined)

@@ -40,14 +40,14 @@ def text_c_files(
     """
     name = identifier(program.name)
     if program.texts > 1:
-        parts, given = ["celosia_text", "celosia_texts"], several_samples(name, samples)
+        parts, sample_files = ["celosia_text", "celosia_texts"], several_samples(name, samples)
     else:
-        parts, given = ["celosia_text"], one_sample(name, *samples)
+        parts, sample_files = ["celosia_text"], one_sample(name, *samples)
     return {
         **driver(program.config, "celosia", *parts),
-        f"{name}_model.h": _header(program, name, parts[-1], given),
+        f"{name}_model.h": _header(program, name, parts[-1], sample_files),
         f"{name}_model.c": _model(program, tokenizer, name, parts[-1], bits),
-        f"{name}_samples.c": "\n".join([f'#include "{name}_model.h"\n', *given.defined]),
+        f"{name}_samples.c": "\n".join([f'#include "{name}_model.h"\n', *sample_files.defined]),
     }
 
 

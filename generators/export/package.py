@@ -36,13 +36,13 @@ def requests(compiled: CompiledModel) -> list[RowsRequest]:
     """Return what each number of rows needs; the last has the most rows."""
     source = compiled.input
     least = 1 if compiled.quantized.description.variable else source.rows
-    found = []
+    by_rows = []
     for rows in range(least, source.rows + 1):
         request = compiled.request(np.zeros((rows, source.columns)))
         registers = {f"R{number}": value for number, value in request.registers.items()}
         writes = tuple(write for write in request.writes if write[0] != compiled.input_addr)
-        found.append(RowsRequest(rows, registers, writes))
-    return found
+        by_rows.append(RowsRequest(rows, registers, writes))
+    return by_rows
 
 
 def register_offset(name: str) -> int:

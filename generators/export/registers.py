@@ -48,8 +48,8 @@ def pages() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         place = Path(folder) / "html"
         exporter.export(compiled(Path(folder)), str(place), title=_TITLE)
-        found = [path for path in sorted(place.rglob("*")) if path.is_file()]
-        return {path.relative_to(place).as_posix(): path.read_bytes() for path in found}
+        paths = [path for path in sorted(place.rglob("*")) if path.is_file()]
+        return {path.relative_to(place).as_posix(): path.read_bytes() for path in paths}
 
 
 def compiled(folder: Path, program_depth: int = MAX_PROGRAM_DEPTH) -> Any:

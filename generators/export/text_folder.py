@@ -46,9 +46,9 @@ def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str,
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         raise InputError(
-            f"Folder {folder} is not as celosia compile writes it ({what}); compile it again"
+            f"Folder {folder} is not as celosia compile writes it ({reason}); compile it again"
         ) from error
 
 
@@ -70,7 +70,7 @@ def _program(folder: Path, described: dict[str, Any]) -> TextHost:
         kv_block=int(cache["block"]),
         places=int(described["places"]),
         rows=int(described["rows"]),
-        setup=[_fill(folder, one) for one in described["setup"]],
+        setup=[_fill(folder, described_fill) for described_fill in described["setup"]],
         memory_bytes=int(described["memory_bytes"]),
         logits=Piece(logits["addr"], logits["rows"], logits["row_bytes"]),
         logits_step=float(logits["scale"]),
@@ -88,19 +88,19 @@ def _program(folder: Path, described: dict[str, Any]) -> TextHost:
     )
 
 
-def _value(found: dict[str, Any]) -> Value:
-    return Value(**{**found, "index": Index(found["index"])})
+def _value(described: dict[str, Any]) -> Value:
+    return Value(**{**described, "index": Index(described["index"])})
 
 
 def _written(names: list[str]) -> list[Written]:
     return [Written(name) for name in names]
 
 
-def _fill(folder: Path, found: dict[str, Any]) -> Fill:
+def _fill(folder: Path, described: dict[str, Any]) -> Fill:
     place = folder / MANIFEST
-    image = _read(inside(folder, found["image"], place), found["image_bytes"])
-    words = _words(inside(folder, found["program"], place), found["words"])
-    return Fill(image, words, _written(found["tensors"]))
+    image = _read(inside(folder, described["image"], place), described["image_bytes"])
+    words = _words(inside(folder, described["program"], place), described["words"])
+    return Fill(image, words, _written(described["tensors"]))
 
 
 def _words(path: Path, count: int) -> list[int]:

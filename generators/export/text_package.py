@@ -52,16 +52,16 @@ def text_package(
             **_reading(source.tokenizer),
         }
     }
-    found: dict[str, str | bytes] = {
+    files: dict[str, str | bytes] = {
         PROGRAM_HEX: "".join(f"{word:08x}\n" for word in program.words),
         PROGRAM: _bytes(program.words),
         CONFIG: program.config.replace(trace=False).to_toml(),
         MANIFEST: json.dumps(described, indent=2) + "\n",
     }
     for names, fill in zip(described["setup"], program.setup, strict=True):
-        found[names["image"]] = fill.image
-        found[names["program"]] = _bytes(fill.words)
-    return {**found, **tokenizer}
+        files[names["image"]] = fill.image
+        files[names["program"]] = _bytes(fill.words)
+    return {**files, **tokenizer}
 
 
 def _bytes(words: list[int]) -> bytes:
@@ -126,7 +126,7 @@ def text_manifest(
                 "image_bytes": len(fill.image),
                 "program": f"setup_{number}.bin",
                 "words": len(fill.words),
-                "tensors": [one.name for one in fill.written],
+                "tensors": [tensor.name for tensor in fill.written],
             }
             for number, fill in enumerate(program.setup)
         ],
@@ -158,7 +158,8 @@ def text_manifest(
         "slots": program.slots,
         "scratchpad_bytes": program.scratchpad_bytes,
         "tensors": {
-            name: [one.name for one in entry.written] for name, entry in program.entries.items()
+            name: [tensor.name for tensor in entry.written]
+            for name, entry in program.entries.items()
         },
         "made": dict(made),
         "host": [

@@ -30,11 +30,11 @@ def planes_of(bits: int) -> int:
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
     """Refuse bits that weights in a format are not read at."""
-    for one in bits:
-        if one not in BITS:
-            raise InputError(f"Bits must be {', '.join(map(str, BITS[:-1]))} or 2, not {one}")
-        if one != OPERAND_BITS and weights != NESTED:
-            raise InputError(f"Bits {one} need weights {NESTED}, but they are in {weights}")
+    for width in bits:
+        if width not in BITS:
+            raise InputError(f"Bits must be {', '.join(map(str, BITS[:-1]))} or 2, not {width}")
+        if width != OPERAND_BITS and weights != NESTED:
+            raise InputError(f"Bits {width} need weights {NESTED}, but they are in {weights}")
 
 
 def coarser(model: Graph, bits: int) -> Graph:

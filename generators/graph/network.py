@@ -180,10 +180,10 @@ class Network:
 @functools.cache
 def network(model: Description) -> Network:
     """Return the graph of a model."""
-    found = _Builder(model).run()
+    main_graph = _Builder(model).run()
     if isinstance(model, TextDescription) and model.source_layers:
-        return replace(found, source=_Builder(model, "source.").run())
-    return found
+        return replace(main_graph, source=_Builder(model, "source.").run())
+    return main_graph
 
 
 class _Builder:
@@ -195,7 +195,7 @@ class _Builder:
 
     def run(self) -> Network:
         model = self.model
-        given, x = self._before()
+        source, x = self._before()
         before = self._take()
         layers, count = [], model.layers
         if isinstance(model, TextDescription) and self.start:
@@ -204,11 +204,11 @@ class _Builder:
             x = self._block(f"{self.start}layers.{layer}", x)
             layers.append(self._take())
         output = self._after(x)
-        return Network(model, given, output, before, tuple(layers), self._take())
+        return Network(model, source, output, before, tuple(layers), self._take())
 
     def _take(self) -> tuple[Node, ...]:
-        found, self.nodes = tuple(self.nodes), []
-        return found
+        collected, self.nodes = tuple(self.nodes), []
+        return collected
 
     def _stream(self, name: str, place: str = "stream") -> Value:
         return Value(name, self.model.dim, home=Home.STREAM, place=place)
@@ -251,18 +251,18 @@ class _Builder:
         embedding = self._stream("embedding")
         if model.embedding_norm:
             embedding = Value("embedding", model.dim)
-        given = embedding
+        source = embedding
         if model.embedding == "linear":
-            given, start = Value("input", model.features, model.tokens), None
+            source, start = Value("input", model.features, model.tokens), None
             if model.class_token or model.positions == "learned":
                 start = Value("start", model.dim, home=embedding.home, place=embedding.buffer)
                 self.nodes.append(Start(start))
             row = int(model.class_token)
-            self._linear("embed", given, embedding, row=row, residual=start)
+            self._linear("embed", source, embedding, row=row, residual=start)
         if model.embedding_norm:
             self._norm("embedding_norm", embedding, self._stream("embedding_norm"))
-            return given, self._stream("embedding_norm")
-        return given, embedding
+            return source, self._stream("embedding_norm")
+        return source, embedding
 
     def _block(self, prefix: str, x: Value) -> Value:
         """Add the nodes of a layer, from the residual stream to the stream that is returned."""

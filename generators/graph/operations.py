@@ -63,13 +63,13 @@ class Linear:
         """Bytes of the weights as they are stored, those of a correction among them."""
         k, n = self.weight.shape
         forms = [plane.stored for plane in self.planes] if self.planes else [self.stored]
-        return int(sum(stored_rows(one, k) for one in forms) * n + self.size - k * n)
+        return int(sum(stored_rows(form, k) for form in forms) * n + self.size - k * n)
 
     @property
     def parts(self) -> list["Linear"]:
         """The products that make it: its own, or each plane's, between a correction's two."""
         low = self.low_rank
-        own = [replace(self, weight=one.values, stored=one.stored) for one in self.planes]
+        own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
         own = own or [self]
         if low is None:
             return own

@@ -17,10 +17,12 @@ def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
     ``change`` returns None for a part that stays, whose own parts are asked for then.
     """
     whole: Any = part
-    found: Any = change(part)
-    if found is None and isinstance(part, tuple):
-        found = tuple(rebuilt(one, change) for one in part)
-    elif found is None and isinstance(part, _WHOLE):
-        parts = {one.name: getattr(whole, one.name) for one in fields(whole)}
-        found = replace(whole, **{name: rebuilt(one, change) for name, one in parts.items()})
-    return part if found is None else found
+    changed: Any = change(part)
+    if changed is None and isinstance(part, tuple):
+        changed = tuple(rebuilt(member, change) for member in part)
+    elif changed is None and isinstance(part, _WHOLE):
+        parts = {field.name: getattr(whole, field.name) for field in fields(whole)}
+        changed = replace(
+            whole, **{name: rebuilt(member, change) for name, member in parts.items()}
+        )
+    return part if changed is None else changed

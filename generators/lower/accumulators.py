@@ -36,15 +36,15 @@ class Accumulators:
         """
         if name not in self._named:
             before = self._taken[later]
-            taken = before + rows + rows % BANKS
-            first = self.depth // BANKS * BANKS - taken if later else before
+            used = before + rows + rows % BANKS
+            first = self.depth // BANKS * BANKS - used if later else before
             if before + rows > self.depth or first < 0:
                 raise FitError(
                     f"Model {self.model} needs {before + rows} accumulator rows or more, but "
                     f"acc_depth is {self.depth}",
                     doubled(self.config, "acc_depth", before + rows),
                 )
-            self._named[name], self._taken[later] = first, taken
+            self._named[name], self._taken[later] = first, used
         return self._named[name]
 
     def height(self, m: int) -> int:

@@ -122,12 +122,12 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
     entries: dict[str, Entry] = {}
     for name, some in programs.items():
         program = lines(some, placed.addresses, config)
-        found = None if program is None else words(program, config)
-        if found is None:
+        assembled = None if program is None else words(program, config)
+        if assembled is None:
             text = f"The loops of model {placed.name} differ in more than the registers can hold"
             return Refusal(TOO_VARIED, 0, text, _longer(config))
         entries[name] = Entry(len(made), written(some))
-        made += found
+        made += assembled
     if len(made) > config.program_depth:
         return _too_long(placed.name, len(made), config)
     drafts = list(flatten(nodes))
@@ -142,19 +142,19 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
 
 def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[Node]]:
     """Return the instructions of every program by its entry, ``coarser`` ones only if asked."""
-    found, later = {ENCODE: [*nodes]}, again(nodes)
+    programs, later = {ENCODE: [*nodes]}, again(nodes)
     if later:
-        found[AGAIN] = later
+        programs[AGAIN] = later
     if coarser and any(draft.plane for draft in flatten(nodes)):
         for bits in BITS[1:]:
-            found[entry_at(ENCODE, bits)] = upper(nodes, planes_of(bits))
-    return found
+            programs[entry_at(ENCODE, bits)] = upper(nodes, planes_of(bits))
+    return programs
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
     """Return the instructions of later runs, none where they are those of the first."""
-    found = [node for node in nodes if isinstance(node, Repeat) or not node.once]
-    return found if len(found) < len(nodes) else []
+    repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
+    return repeated if len(repeated) < len(nodes) else []
 
 
 def kept_buffers(nodes: Sequence[Node]) -> set[str]:

@@ -17,8 +17,8 @@ from celosia.generators.program.draft import Ref
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
     """Add the keys and values of a source that a layer of the decoder attends to."""
     cached = Cached(make, make.plan.kept[key.target.name][0])
-    for one in (key, value):
-        make.linear(one, "h")
+    for projection in (key, value):
+        make.linear(projection, "h")
     make.drain(key, cached.target("keys"))
     cached.append_keys()
     make.drain(value, cached.target("values"))
@@ -33,13 +33,13 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     all tokens.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
-    made = {(one, *behind)[-1].target.name: (one, behind) for one, behind in waiting}
+    made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}
     own = op.key.name in made
-    for one in texts:
-        one.cached.recall()
+    for attended in texts:
+        attended.cached.recall()
     anew, own = own and texts[0].kept.made, own and not texts[0].kept.made
     # Keys and queries of one text are multiplied beside the norm of the next text's row.
-    keys, values = ([one.cached.target(name) for one in texts] for name in ("keys", "values"))
+    keys, values = ([text.cached.target(name) for text in texts] for name in ("keys", "values"))
     for text in make.apart:
         for tensor in (op.key, op.query) if own else (op.query,):
             linear, _ = made[tensor.name]
@@ -64,15 +64,15 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         if len(texts) > 1:
             # Ahead of what drains the queries the queues have no room for all of them.
             texts[0].cached.append_keys()
-        for one in texts:
-            one.cached.keep()
+        for attended in texts:
+            attended.cached.keep()
     if anew:
         texts[0].make_all("keys", *made[op.key.name])
         texts[0].cached.append_keys()
         texts[0].make_all("values", *made[op.value.name])
     steps = [
-        one.of_chunk() if one.rows > 1 else one.of_one(drain if one.ahead else None)
-        for one in texts
+        text.of_chunk() if text.rows > 1 else text.of_one(drain if text.ahead else None)
+        for text in texts
     ]
     # Of all texts the first steps, then the next ones.
     probabilities, *behind = ([*chain(*each)] for each in zip(*steps, strict=True))

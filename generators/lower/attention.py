@@ -21,10 +21,10 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
 
     ``contexts`` takes what ``probabilities`` of the same place, or one before it, makes.
     """
-    found: list[T] = [*probabilities[:1]]
+    order: list[T] = [*probabilities[:1]]
     for ahead, behind in zip_longest(probabilities[1:], contexts):
-        found += [step for step in (ahead, behind) if step is not None]
-    return found
+        order += [step for step in (ahead, behind) if step is not None]
+    return order
 
 
 def score(
@@ -34,14 +34,14 @@ def score(
     sums: View,
     m: Count,
     n: Count,
-    *given: str,
+    *names: str,
     above: int = 0,
 ) -> Draft:
     """Return the product of a head's queries and some keys: rows, or columns from a slot on.
 
     Queries begin with zeros for as many places of the slot as are ``above`` their keys.
     """
-    flags = given if isinstance(keys, int) else ("b_transpose", *given)
+    flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
     return product(query, keys, sums, m, above + op.key_dim, n, *flags, **zeros)
 

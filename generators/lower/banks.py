@@ -63,7 +63,7 @@ def conflicts(
 
     ``timeline`` has the span of every instruction.
     """
-    found: dict[Pair, float] = defaultdict(float)
+    costs: dict[Pair, float] = defaultdict(float)
     matrix: list[_Read] = []
     vector: list[_Read] = []
     for draft, (begin, end) in zip(drafts, timeline, strict=True):
@@ -76,13 +76,13 @@ def conflicts(
             share = min(1.0, min(config.rows, _size(draft, "k")) / _size(draft, "m"))
             tiles = -(-_size(draft, "k") // config.rows) * -(-_size(draft, "n") // config.cols)
             matrix.append(_Read(begin, end, buffers["b_addr"], share))
-            _note(found, buffers["a_addr"], buffers["b_addr"], tiles * share * _size(draft, "m"))
+            _note(costs, buffers["a_addr"], buffers["b_addr"], tiles * share * _size(draft, "m"))
         elif DEFINITIONS[draft.opcode].engine == Engine.VECTOR:
             reads = [buffers[name] for name in ("i_addr", "r_addr") if name in buffers]
             vector += [_Read(begin, end, buffer, 1.0) for buffer in reads]
-    for one, other, cycles in _together(matrix, vector):
-        _note(found, one.buffer, other.buffer, cycles * one.share)
-    return dict(found)
+    for read, other, cycles in _together(matrix, vector):
+        _note(costs, read.buffer, other.buffer, cycles * read.share)
+    return dict(costs)
 
 
 def _size(draft: Draft, name: str) -> int:
@@ -93,9 +93,9 @@ def _size(draft: Draft, name: str) -> int:
     return value
 
 
-def _note(found: dict[Pair, float], one: str, other: str, cycles: float) -> None:
-    if one != other:
-        found[min(one, other), max(one, other)] += cycles
+def _note(costs: dict[Pair, float], buffer: str, other: str, cycles: float) -> None:
+    if buffer != other:
+        costs[min(buffer, other), max(buffer, other)] += cycles
 
 
 def _together(
@@ -152,8 +152,8 @@ class Banks:
         self.bank = {name: addr // config.bank_bytes for name, addr in addresses.items()}
         self.offsets = {name: addr % config.bank_bytes for name, addr in addresses.items()}
         self.near: dict[str, dict[str, float]] = defaultdict(dict)
-        for (one, other), cycles in costs.items():
-            self.near[one][other] = self.near[other][one] = cycles
+        for (buffer, other), cycles in costs.items():
+            self.near[buffer][other] = self.near[other][buffer] = cycles
 
     def run(self) -> dict[str, int]:
         """Return the addresses behind the last exchange, the same ones where none helps."""
@@ -196,7 +196,7 @@ class Banks:
     def _assign(self, changes: Mapping[str, int]) -> bool:
         """Give buffers other banks if all have room there."""
         banks = self.bank | dict(changes)
-        found: dict[str, int] = {}
+        offsets: dict[str, int] = {}
         for bank in set(changes.values()):
             names = (name for name, place in banks.items() if place == bank)
             others = {name: self.sizes[name] for name in names if name not in self.held}
@@ -204,6 +204,6 @@ class Banks:
             placed = fit(self.used, others, self.config, fixed)
             if placed is None:
                 return False
-            found |= placed
-        self.bank, self.offsets = banks, self.offsets | found
+            offsets |= placed
+        self.bank, self.offsets = banks, self.offsets | offsets
         return True

@@ -37,5 +37,9 @@ def batched(model: QuantizedModel, count: int) -> QuantizedModel:
     def stacked(part: Any) -> Tensor | None:
         return replace(part, rows=count * part.rows) if isinstance(part, Tensor) else None
 
-    found = rebuilt(model, stacked)
-    return found if model.start is None else replace(found, start=np.tile(model.start, (count, 1)))
+    stacked_model = rebuilt(model, stacked)
+    return (
+        stacked_model
+        if model.start is None
+        else replace(stacked_model, start=np.tile(model.start, (count, 1)))
+    )

@@ -173,10 +173,10 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
     """Return the blocks of every buffer of a model, of at most so many bytes where possible."""
-    found: dict[str, _Buffer] = {}
+    buffers: dict[str, _Buffer] = {}
 
     def note(tensor: Tensor) -> _Buffer:
-        buffer = found.setdefault(tensor.buffer, _Buffer(tensor, head=config.scratchpad_align))
+        buffer = buffers.setdefault(tensor.buffer, _Buffer(tensor, head=config.scratchpad_align))
         if tensor.rows > buffer.tensor.rows:
             buffer.tensor = tensor
         return buffer
@@ -210,5 +210,5 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
         name: by_rows(buffer.tensor, most, config)
         if buffer.whole_rows or (buffer.crosses and not _by_columns(model, buffer, config))
         else by_columns(buffer.tensor, most, (math.lcm(buffer.head, buffer.tile), buffer.head))
-        for name, buffer in found.items()
+        for name, buffer in buffers.items()
     }

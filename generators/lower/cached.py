@@ -42,9 +42,9 @@ class Cached:
     def remember(self) -> None:
         """Keep the new tokens' inputs, of which keys and values are made."""
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
-        dim, given = self.model.dim, View(Ref("h"), self.model.dim)
+        dim, inputs = self.model.dim, View(Ref("h"), self.model.dim)
         target, written = self.target(INPUTS), Written(INPUTS)
-        work = Work(given, target, self.m, dim, word, written)
+        work = Work(inputs, target, self.m, dim, word, written)
         self.stage.add(work.requantize(Opcode.MAP, "per_tensor"))
         self.keep()
 

@@ -68,24 +68,24 @@ def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
 
 def _check_recomputed(decoder: Decoder) -> None:
     """Refuse keys and values made anew that are no larger than inputs, or others than before."""
-    model, what = decoder.description, "Keys and values that are made anew"
+    model, subject = decoder.description, "Keys and values that are made anew"
     model.refuse_source("Making keys and values anew")
     kept = model.kv_heads * decoder.key_dim + model.kv_width
     if model.dim >= kept:
         raise InputError(
-            f"{what} must be larger than what they are made of, but model {model.name} has inputs "
-            f"of {model.dim} columns and keys and values of {kept}"
+            f"{subject} must be larger than what they are made of, but model {model.name} has "
+            f"inputs of {model.dim} columns and keys and values of {kept}"
         )
     if decoder.kv_bits < NARROW_BITS:
-        raise InputError(f"{what} have {NARROW_BITS} bits, not {decoder.kv_bits}")
+        raise InputError(f"{subject} have {NARROW_BITS} bits, not {decoder.kv_bits}")
     if decoder.attentions[0].query.wide:
         raise InputError(
-            f"{what} have inputs of {NARROW_BITS} bits, but activations of model {model.name} are "
-            f"{MIXED}"
+            f"{subject} have inputs of {NARROW_BITS} bits, but activations of model {model.name} "
+            f"are {MIXED}"
         )
     if is_nested(decoder):
         raise InputError(
-            f"{what} are of one precision, but the weights of model {model.name} are nested"
+            f"{subject} are of one precision, but the weights of model {model.name} are nested"
         )
 
 
@@ -130,19 +130,19 @@ def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
 
     With ``row_factors`` it has those alone that leave their rows' factors to products.
     """
-    name, found = graph.description.name, config.row_factors
+    name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]
     rows = texts * (1 + graph.description.heads)
-    if any(op.deferred for op in ops) and found < rows:
+    if any(op.deferred for op in ops) and capacity < rows:
         raise FitError(
             f"Model {name} has deferred norms and softmaxes of {rows} rows, but row_factors is "
-            f"{found}",
+            f"{capacity}",
             {"row_factors": rows, "multiplier_width": 16},
         )
-    if found and not all(op.deferred for op in ops):
+    if capacity and not all(op.deferred for op in ops):
         raise FitError(
             f"Model {name} has norms or softmaxes that are not deferred, but row_factors is "
-            f"{found}",
+            f"{capacity}",
             {"row_factors": 0},
         )
 
@@ -213,8 +213,8 @@ def _check_rows(graphs: Sequence[IntegerGraph], config: Config) -> None:
         if text:
             tensors.remove(graph.output)
         else:
-            tensors = [one for one in (graph.input, *tensors) if one.rows > 1]
-        widths |= {one.name: one.stride for one in tensors}
+            tensors = [tensor for tensor in (graph.input, *tensors) if tensor.rows > 1]
+        widths |= {tensor.name: tensor.stride for tensor in tensors}
         for op in (op for op in graph.ops if isinstance(op, Attention)):
             widths[f"heads of {op.query.name}"] = op.key_dim
             widths[f"heads of {op.value.name}"] = op.head_dim

@@ -139,8 +139,8 @@ class CompiledModel(Executable):
 
     def registers(self, length: int) -> dict[int, int]:
         """Return the registers of an inference of some length."""
-        given = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
-        return given | row_counts(self.rows, length)
+        numbers = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
+        return numbers | row_counts(self.rows, length)
 
     def least_bytes(
         self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS
@@ -180,7 +180,9 @@ class CompiledModel(Executable):
     def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Return the inputs of each run: as many as a batch has, the last one again if need be."""
         groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
-        return [np.concatenate([*one, *[one[-1]] * (self.batch - len(one))]) for one in groups]
+        return [
+            np.concatenate([*group, *[group[-1]] * (self.batch - len(group))]) for group in groups
+        ]
 
     @property
     def input_addr(self) -> int:
@@ -220,8 +222,8 @@ class CompiledModel(Executable):
         writes = [(self.input_addr, self.quantized.quantize_input(data).tobytes())]
         if self.pool_piece is not None:
             ops = [op for op in self.quantized.after if isinstance(op, Pool)]
-            found = pool_bytes(ops[0], ops[0].source.rows, length, self.config)
-            writes.append((self.pool_piece.addr, found.tobytes()))
+            reciprocals = pool_bytes(ops[0], ops[0].source.rows, length, self.config)
+            writes.append((self.pool_piece.addr, reciprocals.tobytes()))
         return Request(tuple(writes), self.registers(length))
 
     def parting(self, weights: Weights, samples: Samples) -> Parting:
@@ -283,8 +285,8 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         return schedule(model, config, batch=options.batch, sparse=options.sparse, search=search)
 
     with again(config, scheduled):
-        found = scheduled(config, search=options.search)
-    lowered, program = found.placed.lowered, found.program
+        trial = scheduled(config, search=options.search)
+    lowered, program = trial.placed.lowered, trial.program
     return CompiledModel(
         config,
         program.words,
@@ -296,7 +298,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         lowered.pool,
         lowered.rows,
         program.loops,
-        found.plan,
+        trial.plan,
         program.spilled_bytes,
         options.batch,
         program.kept_bytes,

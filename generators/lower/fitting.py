@@ -65,9 +65,9 @@ def remedy(error: FitError, progress: Progress = lambda done, total: None) -> st
     assert attempt is not None, "whoever refuses says how to try again"
     tried = 0
     waiting: list[Changes] = list(error.remedies)
-    seen = [dict(one) for one in waiting]
+    seen = [dict(changes) for changes in waiting]
     while waiting:
-        found: list[Changes] = []
+        fitting: list[Changes] = []
         following: list[Changes] = []
         for changes in waiting:
             config = _changed(attempt.config, changes)
@@ -78,13 +78,19 @@ def remedy(error: FitError, progress: Progress = lambda done, total: None) -> st
             try:
                 attempt.compile(config)
             except FitError as further:
-                following += [_difference(attempt.config, config, one) for one in further.remedies]
+                following += [
+                    _difference(attempt.config, config, changes) for changes in further.remedies
+                ]
             except InputError:
                 continue
             else:
-                found.append(_difference(attempt.config, config, {}))
-        if found:
-            needed = [one for one in found if not any(_within(other, one) for other in found)]
+                fitting.append(_difference(attempt.config, config, {}))
+        if fitting:
+            needed = [
+                changes
+                for changes in fitting
+                if not any(_within(other, changes) for other in fitting)
+            ]
             return f"it fits with {', or with '.join(map(_text, needed))}"
         waiting = []
         for changes in following:
@@ -109,9 +115,9 @@ def _difference(first: Config, config: Config, further: Changes) -> Changes:
     return {name: value for name, value in fields.items() if value != before[name]}
 
 
-def _within(one: Changes, other: Changes) -> bool:
+def _within(changes: Changes, other: Changes) -> bool:
     """Return whether changes are some of other ones."""
-    return one.items() < other.items()
+    return changes.items() < other.items()
 
 
 def _text(changes: Changes) -> str:

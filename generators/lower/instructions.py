@@ -123,7 +123,7 @@ class Work:
         operands: Operands = {"o_zero": op.target.zero}
         operands |= {"eps_low": wrap(op.eps), "eps_high": op.eps >> EPS_HIGH}
         return self._draft(
-            Opcode.NORM, "i", (name for name, given in on.items() if given), operands
+            Opcode.NORM, "i", (name for name, enabled in on.items() if enabled), operands
         )
 
     def softmax(
@@ -156,20 +156,24 @@ def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
     assert isinstance(first, Draft)
     if not isinstance(then, Draft) or then.opcode != Opcode.NORM or first.defines:
         return [*nodes]
-    given, taken = first.operands, then.operands
+    drained, normed = first.operands, then.operands
     same = (("o_addr", "i_addr"), ("o_stride", "i_stride"), ("m", "m"), ("n", "n"))
-    if first.flags - {"wide_out", "add"} or any(given[a] != taken[b] for a, b in same):
+    if first.flags - {"wide_out", "add"} or any(drained[a] != normed[b] for a, b in same):
         return [*nodes]
-    source, target = given["o_addr"], taken["o_addr"]
-    operands: Operands = {**taken, "i_addr": given["acc_addr"], "i_stride": given["acc_stride"]}
-    operands |= {"pre": given["params"]}
+    source, target = drained["o_addr"], normed["o_addr"]
+    operands: Operands = {
+        **normed,
+        "i_addr": drained["acc_addr"],
+        "i_stride": drained["acc_stride"],
+    }
+    operands |= {"pre": drained["params"]}
     flags = then.flags | {"drain"}
     if "add" in first.flags:
         flags |= {"add"}
-        operands |= {name: given[name] for name in ("r_addr", "r_stride")}
+        operands |= {name: drained[name] for name in ("r_addr", "r_stride")}
     if keep and source != target:
         flags |= {"write_sum"}
-        operands |= {"s_addr": source, "s_stride": given["o_stride"]}
+        operands |= {"s_addr": source, "s_stride": drained["o_stride"]}
     return [Draft(Opcode.NORM, operands, flags, then.defines, then.written), *rest[1:]]
 
 

@@ -67,12 +67,12 @@ def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
     Those of the columns between them make zeros of zeros.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
-    found = []
+    parameters = []
     for values, other in ((rescale.bias, 0), (multiplier, multiplier[0]), (shift, shift[0])):
         made = np.full((places[-1] + 1, cols), other)  # [tile columns, cols]
         made[[*places]] = values.reshape(len(places), cols)
-        found.append(made.ravel())
-    return Rescale(*found)
+        parameters.append(made.ravel())
+    return Rescale(*parameters)
 
 
 def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:

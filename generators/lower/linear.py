@@ -62,7 +62,7 @@ class LinearLayer:
                 f"inputs of {label} lie in parts that begin within a group"
             )
         deepest = max(count for _, count in self.k_parts)
-        longest = sum(stored_rows(one.stored, deepest) for one in self.own)
+        longest = sum(stored_rows(part.stored, deepest) for part in self.own)
         longest += 0 if op.low_rank is None else op.low_rank.first.target.columns
         nt = -(-n // config.cols)
         lowering.room_for(config.lane_groups)
@@ -125,8 +125,8 @@ class LinearLayer:
         for index, (row, m, acc) in enumerate(sums):
             end.body += self._products(end, row, m, acc)
             end.body += [] if index else setup
-            for one, last in self._drains(acc, row, m, part):
-                nodes: list[Node] = [one]
+            for drain, last in self._drains(acc, row, m, part):
+                nodes: list[Node] = [drain]
                 while waiting and waiting[0][0] <= last:
                     nodes += waiting.pop(0)[1]
                 # A stream that is normalized itself does not go on as it was.
@@ -153,7 +153,7 @@ class LinearLayer:
 
             def product(row: int, m: int) -> list[Node]:
                 acc = lowering.accumulators.take(self._acc_stride(m) * nt)
-                drains = [one for one, _ in self._drains(acc, row, m, (first, count))]
+                drains = [drain for drain, _ in self._drains(acc, row, m, (first, count))]
                 return [*self._products(block, row, m, acc), *drains]
 
             for group in self._rows(chunks=False):
@@ -187,15 +187,15 @@ class LinearLayer:
         """
         op, stride, first = self.op, self._acc_stride(m), self.op.row + row
         flags = [*op.look_up, *(["relu"] if op.relu else [])]
-        found = []
+        drains = []
         for begin, count in cut(m, [mark - first for mark in self.target.row_marks]):
             sums, rows = View(acc + begin, stride), (first + begin, count)
             drain = partial(self.lowering.requantize, Opcode.DRAIN, sums, op.target, rows, part)
             run = self._run_rows(row + begin, count)
             # Rows before the first one are loaded.
             drained = drain(run, SPARE_WORDS, *flags, residual=op.residual, anew=op.row == 0)
-            found.append((drained, sum(rows)))
-        return found
+            drains.append((drained, sum(rows)))
+        return drains
 
     def _blocks(self, blob: str, part: Part, *, first: bool) -> list["_Block"]:
         """Return what loads and prepares some columns, for each block of the source.
@@ -217,7 +217,7 @@ class LinearLayer:
                 block.setup.append(table(Ref(name, params.size)))
                 pieces.append(table_bytes(op.table))
             rows = slice(k, k + size)
-            wanted = [_Wanted(one, rows, plane) for plane, one in enumerate(self.own)]
+            wanted = [_Wanted(operation, rows, plane) for plane, operation in enumerate(self.own)]
             if self.correction is not None and k + size == op.weight.shape[0]:
                 marks = lowering.blocks[self.correction.source.buffer].column_marks
                 parts = cut(self.correction.source.columns, marks)
@@ -229,9 +229,9 @@ class LinearLayer:
             blocks.append(block)
         return blocks
 
-    def _held(self, one: "_Wanted", part: Part) -> tuple[Held, list[Held]]:
+    def _held(self, wanted: "_Wanted", part: Part) -> tuple[Held, list[Held]]:
         """Return some columns of rows of weights, and the parts of them that are stored."""
-        op, rows, columns = one.op, one.rows, slice(part[0], part[0] + part[1])
+        op, rows, columns = wanted.op, wanted.rows, slice(part[0], part[0] + part[1])
         zeros = self.kept_zeros if op is self.op else None
         return Held(rows, columns), tiles_held(op, rows, columns, self.lowering.config, zeros)
 
@@ -247,8 +247,10 @@ class LinearLayer:
         lowering, config = self.lowering, self.lowering.config
         begin, pieces = 0, [*before]
         for plane in range(len(self.own)):
-            for op, one in ((one.op, one) for one in wanted if one.plane == plane):
-                whole, held = self._held(one, part)
+            for op, wanted_part in (
+                (candidate.op, candidate) for candidate in wanted if candidate.plane == plane
+            ):
+                whole, held = self._held(wanted_part, part)
                 # The zero-skip unit takes rows of INT8.
                 sparse = lowering.choices.coded and op is self.op and not op.source.wide
                 height = self.height if sparse else 0
@@ -274,9 +276,11 @@ class LinearLayer:
         def add(draft: Draft) -> None:
             block.body.append(replace(draft, once=True))
 
-        for one in wanted:
-            for each in self._held(one, part)[1]:
-                kept = kept_in_slots(one.op, each, memory, lambda _, held: [held], bring, add)
+        for wanted_part in wanted:
+            for each in self._held(wanted_part, part)[1]:
+                kept = kept_in_slots(
+                    wanted_part.op, each, memory, lambda _, held: [held], bring, add
+                )
                 block.products.append(kept)
         self.lowering.load(block, blob, np.concatenate(pieces))
 
@@ -285,10 +289,13 @@ class LinearLayer:
         sums, rows = View(acc, self._acc_stride(m)), self._run_rows(row, m)
         blocks, config = self.lowering.blocks, self.lowering.config
         return [
-            one.draft(
-                blocks[one.op.source.buffer].view(row, one.held.rows.start), sums, rows, config
+            product.draft(
+                blocks[product.op.source.buffer].view(row, product.held.rows.start),
+                sums,
+                rows,
+                config,
             )
-            for one in block.products
+            for product in block.products
         ]
 
     def _run_rows(self, row: int, m: int) -> int | Given:
@@ -322,10 +329,10 @@ class _Wanted:
 
 def _together(blocks: list[_Block]) -> _Block:
     """Return blocks as one, all of whose loads come first."""
-    found = _Block()
+    merged = _Block()
     for block in blocks:
-        found.loads += block.loads
-        found.body += block.body
-        found.setup += block.setup
-        found.products += block.products
-    return found
+        merged.loads += block.loads
+        merged.body += block.body
+        merged.setup += block.setup
+        merged.products += block.products
+    return merged

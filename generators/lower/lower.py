@@ -127,6 +127,6 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
 
 def _requantized(ops: Sequence[Op]) -> list[Norm | Convert]:
     """Return operations that no encoder has others of row by row."""
-    found = [op for op in ops if isinstance(op, Norm | Convert)]
-    assert len(found) == len(ops), "no encoder has others"
-    return found
+    rowwise = [op for op in ops if isinstance(op, Norm | Convert)]
+    assert len(rowwise) == len(ops), "no encoder has others"
+    return rowwise

@@ -71,7 +71,7 @@ class Lowering(Traffic):
         return Work(source, view, m, columns[1], params, written, defines).requantize(
             opcode,
             *flags,
-            *(name for name, given in on.items() if given),
+            *(name for name, enabled in on.items() if enabled),
             zero=0 if {"table", "polynomial"} & set(flags) else target.zero,
             beside=view if residual else None,
         )

@@ -42,5 +42,5 @@ def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
     """Return (first byte, rows, bytes of a row) that bytes behind each other are moved as."""
     row = min(size, longest)
     rest = size % row
-    found = ((0, size // row, row), (size - rest, 1, rest))
-    return [(first, m, count) for first, m, count in found if count]
+    moves = ((0, size // row, row), (size - rest, 1, rest))
+    return [(first, m, count) for first, m, count in moves if count]

@@ -158,8 +158,8 @@ class Plan:
         Keys are drained in the same way, as drains that are alike follow each other.
         """
         alone = self.rows == 1 and (self.texts == 1 or self.apart)
-        one = self.decoder.key_dim == self.config.cols
-        return self.config.fused and self.key_heads > 1 and alone and one
+        tile_wide = self.decoder.key_dim == self.config.cols
+        return self.config.fused and self.key_heads > 1 and alone and tile_wide
 
     @property
     def apart(self) -> bool:
@@ -214,8 +214,8 @@ class Plan:
     @property
     def head(self) -> Linear:
         """The operation that gives the scores of all tokens."""
-        (found,) = (op for op in self.decoder.after if isinstance(op, Linear))
-        return found
+        (linear,) = (op for op in self.decoder.after if isinstance(op, Linear))
+        return linear
 
     @functools.cached_property
     def contexts(self) -> frozenset[str]:
@@ -266,9 +266,9 @@ class Plan:
     @property
     def head_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, end) of a passing head, in groups of ``STAGES`` that look alike."""
-        one = self.head
-        step, total = self.score_tiles, -(-one.weight.shape[1] // self.config.cols)
-        column = stored_rows(one.stored, one.weight.shape[0]) * self.config.cols
+        head = self.head
+        step, total = self.score_tiles, -(-head.weight.shape[1] // self.config.cols)
+        column = stored_rows(head.stored, head.weight.shape[0]) * self.config.cols
         units = -(-total // step)
         width = max(1, min(self.stage.size // column, self.part_tiles) // step)
         while width > 1 and 0 < units % (STAGES * width) < STAGES:
@@ -284,7 +284,7 @@ class Plan:
         SOFTMAX or NORM requantizes accumulators with those that are ``early``.
         """
         words = np.concatenate(
-            [rescale_words(one, self.config, by_tile=by_tile) for one in rescales]
+            [rescale_words(rescale, self.config, by_tile=by_tile) for rescale in rescales]
         )
         if not self.passing:
             return self.memory.take_words(words, early=early)
@@ -376,15 +376,15 @@ def makes_input(op: Op) -> bool:
 
 def context_of(op: Attention) -> Rescale:
     """Return the parameters of an attention's context, of each of its columns, [columns]."""
-    parts = [(one.context.bias, one.context.multiplier, one.context.shift) for one in op.heads]
+    parts = [(head.context.bias, head.context.multiplier, head.context.shift) for head in op.heads]
     return Rescale(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:
     """Return the parameters of some columns, as one word where they are alike."""
-    found = rescale if rescale.per_tensor else rescale.columns(first, count)
-    values = np.stack((found.bias, found.multiplier, found.shift))
-    return found.columns(0, 1) if np.all(values == values[:, :1]) else found
+    columns = rescale if rescale.per_tensor else rescale.columns(first, count)
+    values = np.stack((columns.bias, columns.multiplier, columns.shift))
+    return columns.columns(0, 1) if np.all(values == values[:, :1]) else columns
 
 
 def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:

@@ -87,10 +87,10 @@ def kept_in_slots(
     """
     config = memory.config
     flags = product_flags(op, config, memory.name)
-    taken, rows, kept, used = slotted(op, part.rows, config, flags - {"a_wide"})
+    slot_op, rows, kept, used = slotted(op, part.rows, config, flags - {"a_wide"})
     slots = memory.take_slots(rows.stop - rows.start, part.n)
-    for held in cut(taken, replace(part, rows=rows, tile=0)):
-        data = stored_data(taken.weight, taken.stored, held.rows, held.columns)
+    for held in cut(slot_op, replace(part, rows=rows, tile=0)):
+        data = stored_data(slot_op.weight, slot_op.stored, held.rows, held.columns)
         data = aligned_rows(data, config)
         above = (held.rows.start - rows.start) // config.rows
         slot = slots.first + held.tile * slots.k_tiles + above

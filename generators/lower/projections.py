@@ -108,25 +108,25 @@ class Instructions:
         """
         if wanted == self._brought[0]:
             return self._brought[1]
-        found = []
+        places = []
         depth = self.config.param_depth
-        ranges = [(one, first, count or one.count - first) for one, first, count in wanted]
+        ranges = [(kept, first, count or kept.count - first) for kept, first, count in wanted]
         total = sum(count for _, _, count in ranges)
         if self.plan.passing:
             check_at_once(self.model.name, self.config, total)
         if self._word + total > depth:
             self._word = 0
-        for one, first, count in ranges:
-            if not one.stride:
-                found.append(one.first + first)
+        for block, first, count in ranges:
+            if not block.stride:
+                places.append(block.first + first)
                 continue
-            piece = Piece(one.first + first * one.stride, count, one.stride)
+            piece = Piece(block.first + first * block.stride, count, block.stride)
             place = self.stage.piece(piece, WORDS, self.config.param_lines * self.config.line_bytes)
             self.stage.add(parameters(place, count, self._word))
-            found.append(self._word)
+            places.append(self._word)
             self._word += count
-        self._brought = wanted, found
-        return found
+        self._brought = wanted, places
+        return places
 
     def bring_table(self, op: Linear) -> None:
         """Bring an activation's table, if it passes."""
@@ -152,12 +152,12 @@ class Instructions:
         tensor made.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
-        one = isinstance(source, Given | Ref)
+        single = isinstance(source, Given | Ref)
         place = Ref(source) if isinstance(source, str) else source
         view = place if isinstance(place, View) else View(place, op.source.stride)
         tiles = tiles or (0, -(-op.target.columns // self.config.cols))
         acc = self.sums(op, matrix.place(tiles[0])) if acc is None else acc
-        stride, m = BANKS if one else self.stride(op), 1 if one else self.m
+        stride, m = BANKS if single else self.stride(op), 1 if single else self.m
         if text is not None:
             view, acc, m = self._rows(view, text), acc + text, 1
         own = matrix.splits if split is None else [matrix.splits[split]]
@@ -168,7 +168,7 @@ class Instructions:
             made = self._rows(View(Ref(thin.target.buffer), thin.target.columns), text)
         if thin and tiles[0] == 0:
             self.linear(thin, source, text=text)
-            self.drain(thin, made, row=one, text=text)
+            self.drain(thin, made, row=single, text=text)
         for run, behind, distance in matrix.runs(*tiles):
             sums = View(acc + behind * stride, distance * stride)
             self._multiply(parts, view, sums, m, run, matrix.stage)
@@ -187,14 +187,16 @@ class Instructions:
         """Add the products of rows and what some tile columns (first, count) have of the parts."""
         assert not isinstance(source.place, int)
         for part in parts:
-            one = part.within(tiles[0], sum(tiles), self.config.cols)
-            if one is None:
+            held_product = part.within(tiles[0], sum(tiles), self.config.cols)
+            if held_product is None:
                 continue
-            if isinstance(one.place, Piece):
-                one = replace(one, place=self.stage.piece(one.place, stage))
-            offset = one.held.rows.start * one.op.source.element
+            if isinstance(held_product.place, Piece):
+                held_product = replace(
+                    held_product, place=self.stage.piece(held_product.place, stage)
+                )
+            offset = held_product.held.rows.start * held_product.op.source.element
             rows = View(place_behind(source.place, offset), source.stride)
-            self.stage.add(one.draft(rows, sums, m, self.config))
+            self.stage.add(held_product.draft(rows, sums, m, self.config))
 
     def drain(
         self,
@@ -307,7 +309,7 @@ class Instructions:
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
         ends = [parts[-1].held.rows.stop for parts in matrix.splits]
-        done = max(self._ready.get((name, one), 0) for one in (None, text))
+        done = max(self._ready.get((name, of_text), 0) for of_text in (None, text))
         for split in range(done, sum(end <= columns for end in ends)):
             self.linear(op, kind(tensor), split=split, text=text)
             self._ready[name, text] = split + 1
@@ -330,7 +332,7 @@ class Instructions:
             self.multiply_ready(op.source, op.source.columns, text)
         matrix, x = self.plan.matrices[op.target.name], self.stream(op.target)
         both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
-        fits = sum(one.count for one, _, _ in both) <= self.config.param_depth
+        fits = sum(operands.count for operands, _, _ in both) <= self.config.param_depth
         if not self.config.fused or (self.plan.passing and not fits):
             for text in self.apart:
                 own = self._rows(x, text)

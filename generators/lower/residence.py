@@ -78,9 +78,9 @@ def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
         height = config.rows * (2 if in_pairs(op.stored, config) else 1)
         slots += -(-k // height) * -(-n // config.cols)
     deep = config.weight_depth > RING_SLOTS
-    found = [WeightHome.SLOTS] if deep and RING_SLOTS + slots <= config.weight_depth else []
-    found += [WeightHome.SCRATCHPAD] if 0 < size < config.scratchpad_bytes else []
-    return [*found, WeightHome.STREAM]
+    homes = [WeightHome.SLOTS] if deep and RING_SLOTS + slots <= config.weight_depth else []
+    homes += [WeightHome.SCRATCHPAD] if 0 < size < config.scratchpad_bytes else []
+    return [*homes, WeightHome.STREAM]
 
 
 @dataclass(frozen=True)
@@ -209,9 +209,9 @@ class Memory:
 
     def take_slots(self, k: int, n: int) -> Slots:
         """Return the next slots for a matrix [k, n]; :meth:`check_slots` refuses too many."""
-        found = Slots(self.slots, -(-k // self.config.rows), -(-n // self.config.cols))
-        self.slots += found.k_tiles * found.n_tiles
-        return found
+        slots = Slots(self.slots, -(-k // self.config.rows), -(-n // self.config.cols))
+        self.slots += slots.k_tiles * slots.n_tiles
+        return slots
 
     def check_slots(self) -> None:
         """Refuse more slots than there are."""

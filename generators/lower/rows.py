@@ -57,9 +57,9 @@ def lower_rows(
 
     Their parameters are in the words from ``first_word`` on, counted without the spare ones.
     """
-    found = Rows()
+    lowered = Rows()
     if not ops:
-        return found
+        return lowered
     words = []
     for index, op in enumerate(ops):
         rescales = [op.rescale]
@@ -71,8 +71,8 @@ def lower_rows(
         blob = f"{label}.params.{index}"
         item = Item()
         lowering.load(item, blob, params)
-        found.loads += item.loads
-        found.params.append(lowering.params_draft(blob, count, first_word))
+        lowered.loads += item.loads
+        lowered.params.append(lowering.params_draft(blob, count, first_word))
         words.append(SPARE_WORDS + first_word)
         first_word += count
     rows = ops[0].target.rows
@@ -91,8 +91,8 @@ def lower_rows(
             for op, place in zip(ops, words, strict=True)
             for node in _chunk(lowering, op, first, m, place)
         ]
-        found.chunks.append((first + m, nodes))
-    return found
+        lowered.chunks.append((first + m, nodes))
+    return lowered
 
 
 def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int) -> list[Node]:
@@ -105,16 +105,18 @@ def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int
     count, rows = lowering.run_rows(row, m, op.target.rows), (row, m)
     for part, columns in enumerate(_column_parts(lowering, op)):
         column, n = columns
-        taken, word = source.view(row, column), params + sum(words[:part]) * (not alike)
+        source_view, word = source.view(row, column), params + sum(words[:part]) * (not alike)
         if isinstance(op, Convert):
             nodes.append(
                 lowering.requantize(
-                    Opcode.MAP, taken, op.target, rows, columns, count, word, *flags
+                    Opcode.MAP, source_view, op.target, rows, columns, count, word, *flags
                 )
             )
             continue
-        given, written = target.view(row, column), Written(op.target.name, row, m, column, n)
-        work = Work(taken, given, count, n, word, written, lowering.defines(given))
+        target_view, written = target.view(row, column), Written(op.target.name, row, m, column, n)
+        work = Work(
+            source_view, target_view, count, n, word, written, lowering.defines(target_view)
+        )
         nodes.append(work.norm(op))
     return nodes
 

@@ -62,7 +62,7 @@ def schedule(
     tries += [(loops, TOGETHER_FIRST[0], True) for loops in SPILL_LOOPS]
     for loops, together, spills in tries:
         if spills and refusal is None:
-            if not any(one.stage == TOO_LARGE for one in scheduler.refusals):
+            if not any(refused.stage == TOO_LARGE for refused in scheduler.refusals):
                 break
             refusal = _best(scheduler.refusals)
         # Iterations of a loop are alike, which tiles left out here and there are not.
@@ -78,16 +78,16 @@ def schedule(
         for plan in plans:
             if plan.compact in too_long:
                 continue
-            found = scheduler.try_out(plan)
-            if isinstance(found, Trial):
+            trial = scheduler.try_out(plan)
+            if isinstance(trial, Trial):
                 # All layers may differ in more than the first ones.
-                whole = scheduler.finish(found)
+                whole = scheduler.finish(trial)
                 if isinstance(whole, Trial) and search:
-                    whole = scheduler.finish(scheduler.rebank(scheduler.improve(found)))
+                    whole = scheduler.finish(scheduler.rebank(scheduler.improve(trial)))
                 if isinstance(whole, Trial):
                     return _keeping(scheduler, whole, search=search)
-                found = whole
-            if found.stage == TOO_LONG and not spills:
+                trial = whole
+            if trial.stage == TOO_LONG and not spills:
                 # Smaller loads would make the program longer still.
                 too_long.add(plan.compact)
     refusal = refusal or _best(scheduler.refusals)
@@ -105,12 +105,12 @@ def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
         return best
     kept = []
     for home in weight_homes(linears, scheduler.config)[:-1]:
-        found: Trial | Refusal = scheduler.try_out(replace(best.plan, home=home))
-        if isinstance(found, Trial):
-            found = scheduler.finish(scheduler.rebank(found) if search else found)
-        if isinstance(found, Trial) and found.cycles <= best.cycles:
-            kept.append(found)
-    return min(kept, key=lambda one: one.cycles, default=best)
+        trial: Trial | Refusal = scheduler.try_out(replace(best.plan, home=home))
+        if isinstance(trial, Trial):
+            trial = scheduler.finish(scheduler.rebank(trial) if search else trial)
+        if isinstance(trial, Trial) and trial.cycles <= best.cycles:
+            kept.append(trial)
+    return min(kept, key=lambda fitting: fitting.cycles, default=best)
 
 
 def _has_zero_tiles(model: QuantizedModel, config: Config) -> bool:

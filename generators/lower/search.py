@@ -80,10 +80,10 @@ class Search:
         longest = max(len(section) for section in lowered.layers) - 1
         aheads = sorted({min(a, longest) for a in AHEAD if a <= plan.ahead}, reverse=True)
         for ahead in aheads:
-            found = self._try_one(dataclasses.replace(plan, ahead=ahead), lowered)
-            if isinstance(found, Trial) or found.stage == TOO_LONG:
-                return found
-        return found
+            trial = self._try_one(dataclasses.replace(plan, ahead=ahead), lowered)
+            if isinstance(trial, Trial) or trial.stage == TOO_LONG:
+                return trial
+        return trial
 
     def _try_one(self, plan: Choices, lowered: Lowered) -> Trial | Refusal:
         name = self.model.description.name
@@ -174,9 +174,9 @@ class Search:
         for changes in axes:
             start = best
             for change in changes:
-                found = self.try_out(dataclasses.replace(start.plan, **change))
-                if isinstance(found, Trial) and found.cost < best.cost:
-                    best = found
+                trial = self.try_out(dataclasses.replace(start.plan, **change))
+                if isinstance(trial, Trial) and trial.cost < best.cost:
+                    best = trial
         return best
 
     def finish(self, best: Trial) -> Trial | Refusal:

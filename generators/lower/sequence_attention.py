@@ -26,8 +26,8 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
     """Return all heads of an attention, in steps of rows that scores and sums have room for."""
     config, choices = lowering.config, lowering.choices
     # Layers have as many parameter words each: heads are alike in all of them or in none.
-    attentions = [one for one in lowering.model.ops if isinstance(one, Attention)]
-    alike = all(head == one.heads[0] for one in attentions for head in one.heads)
+    attentions = [attention for attention in lowering.model.ops if isinstance(attention, Attention)]
+    alike = all(head == attention.heads[0] for attention in attentions for head in attention.heads)
     heads = op.heads[:1] if alike else op.heads
     if config.fused:
         # What a softmax takes in is scaled by the word before that of its probabilities.

@@ -75,25 +75,25 @@ class Spill:
     def run(self) -> Spilled | None:
         """Return the whole program, or None where instructions have no room."""
         last = len(self.sections) - 1
-        found: list[Sequence[Node]] = []
+        sections: list[Sequence[Node]] = []
         for index in range(len(self.sections)):
             section = self._section(index, ends=index == last)
             if section is None:
                 return None
-            found.append(section)
-        return Spilled(found, self.addresses, self.free - self.first)
+            sections.append(section)
+        return Spilled(sections, self.addresses, self.free - self.first)
 
     def _across(self) -> set[str]:
         """Return the buffers whose content goes from a section to a later one."""
         known: set[str] = set()
-        found: set[str] = set()
+        across: set[str] = set()
         for touches in self.touches:
             inside: set[str] = set()
             for touch in touches:
-                found |= (touch.needs - touch.anew - inside) & known
+                across |= (touch.needs - touch.anew - inside) & known
                 inside |= touch.needs
             known |= inside
-        return found
+        return across
 
     def _section(self, index: int, *, ends: bool) -> list[Node] | None:
         nodes, touches = self.sections[index], self.touches[index]
@@ -104,25 +104,25 @@ class Spill:
                 self.uses[name].append((place, name in touch.anew))
         self.lasting = set() if ends else self.across
         self.saved = set(self.across) if index else set()
-        found: list[Node] = []
+        placed: list[Node] = []
         for place, (node, touch) in enumerate(zip(nodes, touches, strict=True)):
             for name in sorted(touch.needs - self.here.keys()):
                 brought = self._bring(name, touch.needs, anew=name in touch.anew)
                 if brought is None:
                     return None
-                found += brought
+                placed += brought
             for early in touches[place + 1 : place + 1 + LEAD]:
                 for name in sorted((early.needs - early.anew - self.here.keys()) & self.saved):
-                    found += self._bring(name, set(self.here), anew=False) or []
-            found.append(self._renamed(node))
+                    placed += self._bring(name, set(self.here), anew=False) or []
+            placed.append(self._renamed(node))
             self.saved -= touch.writes
             for name in touch.needs:
                 self.uses[name].pop()
                 if self._next(name) == _NEVER and name != BARRIER:
                     self.here.pop(name, None)
         for name in sorted(self.here.keys() - {BARRIER}):
-            found += self._leave(name)
-        return found
+            placed += self._leave(name)
+        return placed
 
     def _next(self, name: str) -> int:
         """Return the node that needs a buffer's content next."""
@@ -137,15 +137,15 @@ class Spill:
         if window is None:
             return None
         address, leaving = window
-        found = [node for other in leaving for node in self._leave(other)]
+        nodes = [node for other in leaving for node in self._leave(other)]
         self.here[name] = address
         self.addresses[_place(name, address)] = address
         if not anew and name in self.saved:
             for first, m, count in moved_rows(self.sizes[name], LONGEST_ROW):
                 define = "" if first else name
                 outside = self.outside[name] + first
-                found.append(self._renamed(load(Ref(name, first), outside, m, count, define)))
-        return found
+                nodes.append(self._renamed(load(Ref(name, first), outside, m, count, define)))
+        return nodes
 
     def _window(self, size: int, staying: set[str], use: Use) -> tuple[int, list[str]] | None:
         """Return the best address for so many bytes, and the buffers that leave for them."""
@@ -183,7 +183,9 @@ class Spill:
     def _renamed(self, node: Node) -> Node:
         """Return a node with its buffers named by their places."""
         if isinstance(node, Repeat):
-            return Repeat([[self._renamed(one) for one in body] for body in node.iterations])
+            return Repeat(
+                [[self._renamed(body_node) for body_node in body] for body in node.iterations]
+            )
         operands = {name: self._placed(value) for name, value in node.operands.items()}
         return replace(node, operands=operands)
 
@@ -202,12 +204,12 @@ def _place(name: str, address: int) -> str:
 
 
 def _touch(node: Node) -> _Touch:
-    found = _Touch()
+    touch = _Touch()
     for draft in flatten([node]):
-        if draft.defines not in found.needs and begins(draft, draft.defines):
-            found.anew.add(draft.defines)
-        found.needs |= set(buffers_of(draft))
+        if draft.defines not in touch.needs and begins(draft, draft.defines):
+            touch.anew.add(draft.defines)
+        touch.needs |= set(buffers_of(draft))
         written = ("sp_addr",) if draft.opcode == Opcode.LOAD else ("o_addr", "s_addr")
         places = [draft.operands.get(operand) for operand in written]
-        found.writes |= {place.buffer for place in places if isinstance(place, Ref)}
-    return found
+        touch.writes |= {place.buffer for place in places if isinstance(place, Ref)}
+    return touch

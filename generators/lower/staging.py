@@ -44,8 +44,8 @@ class Stage:
         """
         starts = self._starts[kind]
         place = Ref(f"{kind}{len(starts) % STAGES}")
-        one = load(place, piece.addr, piece.m, piece.row_bytes, step=stride)
-        self._loads.append((kind, len(starts), one))
+        loading = load(place, piece.addr, piece.m, piece.row_bytes, step=stride)
+        self._loads.append((kind, len(starts), loading))
         starts.append(len(self.nodes))
         return place
 
@@ -57,23 +57,23 @@ class Stage:
         """Return all instructions, each load as early as its buffer is free, and begin anew."""
         placed: list[list[Draft]] = [[] for _ in range(len(self.nodes) + 1)]
         # What the program begins with is not kept waiting.
-        loads = (place for place, one in enumerate(self.nodes) if one.opcode != Opcode.LOAD)
+        loads = (place for place, draft in enumerate(self.nodes) if draft.opcode != Opcode.LOAD)
         begin = next(loads, 0)
         # Of the first loads the short ones come first, whatever they are mixed with: so sections
         # of the same loop look alike.
         for kind, index, draft in sorted(
-            self._loads, key=lambda one: (one[1] >= STAGES, one[0] == WEIGHTS)
+            self._loads, key=lambda entry: (entry[1] >= STAGES, entry[0] == WEIGHTS)
         ):
             # Behind the uses of the piece that had the buffer before.
             starts = self._starts[kind]
             first = starts[index - STAGES + 1] if index >= STAGES else begin
             placed[first].append(draft)
-        found: list[Draft] = []
+        ordered: list[Draft] = []
         for place, draft in enumerate(self.nodes):
-            found += [*placed[place], draft]
+            ordered += [*placed[place], draft]
         self.nodes, self._loads = [], []
         self._starts.clear()
-        return found
+        return ordered
 
 
 def constants(stage: Stage) -> None:
@@ -81,8 +81,8 @@ def constants(stage: Stage) -> None:
     memory = stage.memory
     width = memory.config.param_lines * memory.config.line_bytes
     most = max(1, stage.size // width)
-    for start, taken in ((0, memory.early), (memory.config.pre_depth, memory.words)):
-        words = np.concatenate([np.zeros((0, width), np.uint8), *taken])  # [words, bytes]
+    for start, words_kept in ((0, memory.early), (memory.config.pre_depth, memory.words)):
+        words = np.concatenate([np.zeros((0, width), np.uint8), *words_kept])  # [words, bytes]
         for first in range(0, len(words), most):
             part = words[first : first + most]
             place = stage.piece(stage.image.add(part.ravel()))
@@ -99,12 +99,12 @@ def least_size(config: Config) -> int:
     return max(256, word, config.rows * config.cols, config.mem_bytes, group)
 
 
-def stage_size(config: Config, taken: int, most: int) -> int:
+def stage_size(config: Config, occupied: int, most: int) -> int:
     """Return the bytes of a buffer where so many bytes of the scratchpad are taken already.
 
     They are at most ``most``, if that suffices for every piece.
     """
-    free = max(0, config.scratchpad_bytes - taken) // 2
+    free = max(0, config.scratchpad_bytes - occupied) // 2
     line = config.line_bytes
     size = min(free // STAGES, config.bank_bytes // 4, 16384, most) // line * line
     return max(least_size(config), size)

@@ -115,15 +115,16 @@ def _compile_fitting(
             heads: min(rows, _most_rows(decoder, config, cache, heads))
             for heads in (1, most_key_heads(decoder, config))
         }
-        found = _resident(compiled, most, limit)
+        program = _resident(compiled, most, limit)
     else:
         rows = min(rows, _most_rows(decoder, config, cache, 1))
-        found = _streamed(compiled, rows, limit, alone=decoder.source is None, texts=texts)
-    if found.memory_bytes > limit:
+        program = _streamed(compiled, rows, limit, alone=decoder.source is None, texts=texts)
+    if program.memory_bytes > limit:
         raise InputError(
-            f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
+            f"Model {name} needs {program.memory_bytes} bytes of external memory, but it has "
+            f"{limit}"
         )
-    return found
+    return program
 
 
 def _resident(
@@ -139,12 +140,12 @@ def _resident(
         for stay in (True, False):
             ways = {"passing": False, "rows_stay": stay, "key_heads": heads}
             try:
-                found = _fitting(partial(compiled, **ways), rows)
+                program = _fitting(partial(compiled, **ways), rows)
             except FitError as error:
                 refused = error if stay else refused
                 continue
-            if stay or found.memory_bytes <= limit:
-                return found
+            if stay or program.memory_bytes <= limit:
+                return program
     assert refused is not None, "what stays is tried first"
     raise refused
 
@@ -159,31 +160,31 @@ def _streamed(
     none.
     """
     try:
-        found = _fitting(partial(compiled, passing=False, rows_stay=False), rows)
+        program = _fitting(partial(compiled, passing=False, rows_stay=False), rows)
     except FitError:
         if not alone or texts > 1:
             raise
-        found = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
-    if found.memory_bytes > limit and alone:
+        program = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
+    if program.memory_bytes > limit and alone:
         with contextlib.suppress(FitError):
-            found = _fitting(partial(compiled, passing=False, rows_stay=True), rows)
-    return found
+            program = _fitting(partial(compiled, passing=False, rows_stay=True), rows)
+    return program
 
 
 def _fitting(compiled: Callable[..., TextProgram], rows: int) -> TextProgram:
-    found = compiled(rows=rows)
-    config = found.config
-    if rows > 1 and len(found.words) > config.program_depth:
-        found = compiled(rows=1)
+    program = compiled(rows=rows)
+    config = program.config
+    if rows > 1 and len(program.words) > config.program_depth:
+        program = compiled(rows=1)
     depth = config.program_depth
-    most = max(len(found.words), *(len(fill.words) for fill in found.setup))
+    most = max(len(program.words), *(len(fill.words) for fill in program.setup))
     if most > depth:
         raise FitError(
-            f"Model {found.decoder.description.name} needs {most} program words, but "
+            f"Model {program.decoder.description.name} needs {most} program words, but "
             f"program_depth is {depth}",
             doubled(config, "program_depth", most),
         )
-    return found
+    return program
 
 
 def _compile(
@@ -201,14 +202,14 @@ def _compile(
 ) -> TextProgram:
     """Return the programs that take the fewest cycles, of pieces of weights of some sizes."""
     alone = passing or config.weight_depth > RING_SLOTS
-    found: list[Trial] = []
+    trials: list[Trial] = []
     for most in PIECES[:1] if alone else PIECES:
         kinds = {"passing": passing, "sparse": sparse, "rows_stay": rows_stay}
         sizes = rows, min(limit, most)
         made = plan(decoder, config, cache, *sizes, **kinds, texts=texts, key_heads=key_heads)
-        found.append(try_plan(made, limit))
-    fitting = [one for one in found if len(one.program.words) <= config.program_depth]
-    return min(fitting or found[:1], key=lambda one: one.cost).program
+        trials.append(try_plan(made, limit))
+    fitting = [trial for trial in trials if len(trial.program.words) <= config.program_depth]
+    return min(fitting or trials[:1], key=lambda trial: trial.cost).program
 
 
 def _most_rows(decoder: Decoder, config: Config, cache: Cache, key_heads: int) -> int:

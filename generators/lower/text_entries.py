@@ -13,34 +13,34 @@ from celosia.generators.program.image import Piece
 from celosia.generators.runtime.text_host import SCORES, Call, Index, Value
 
 
-def text_entries(found: Plan) -> dict[str, list[Node]]:
+def text_entries(plan: Plan) -> dict[str, list[Node]]:
     """Return the instructions of each entry of a plan, by its name."""
-    decoder, rows = found.decoder, found.rows
+    decoder, rows = plan.decoder, plan.rows
     # Scores that pass are stored already.
-    programs = {"step": _step(found), "logits": [] if found.passing else _logits(found.scores)}
+    programs = {"step": _step(plan), "logits": [] if plan.passing else _logits(plan.scores)}
     if rows > 1:
-        programs |= {"words": _words(found), "chunk": _chunk(found)}
+        programs |= {"words": _words(plan), "chunk": _chunk(plan)}
     for bits in BITS[1:] if is_nested(decoder) else ():
-        programs[entry_at("step", bits)] = _step(found, planes_of(bits))
+        programs[entry_at("step", bits)] = _step(plan, planes_of(bits))
         if rows > 1:
-            programs[entry_at("chunk", bits)] = _chunk(found, planes_of(bits))
-        if found.texts > 1:
-            programs[entry_at(SCORES, bits)] = _scores(found, planes_of(bits))
-    if found.texts > 1:
-        programs[SCORES] = _scores(found)
+            programs[entry_at("chunk", bits)] = _chunk(plan, planes_of(bits))
+        if plan.texts > 1:
+            programs[entry_at(SCORES, bits)] = _scores(plan, planes_of(bits))
+    if plan.texts > 1:
+        programs[SCORES] = _scores(plan)
     if decoder.source is not None:
         programs |= {
-            "lookup": _lookup(found, decoder.source),
-            "encode": _encode(found, decoder.source),
+            "lookup": _lookup(plan, decoder.source),
+            "encode": _encode(plan, decoder.source),
         }
     return programs
 
 
-def text_calls(found: Plan) -> dict[str, Call]:
+def text_calls(plan: Plan) -> dict[str, Call]:
     """Return what the host writes before each program starts."""
-    config, strides = found.config, found.cache_strides
-    model, key_dim = found.decoder.description, found.decoder.key_dim
-    tables = {name: table.stride for name, table in found.rows_tables.items()}
+    config, strides = plan.config, plan.cache_strides
+    model, key_dim = plan.decoder.description, plan.decoder.key_dim
+    tables = {name: table.stride for name, table in plan.rows_tables.items()}
     place = tables.get("places", 0)
     common: dict[int, Value] = {
         Register.PLACE: Value(Index.POSITION, place),
@@ -51,9 +51,9 @@ def text_calls(found: Plan) -> dict[str, Call]:
     }
     if model.source_layers:
         common[Register.SOURCE] = Value(Index.SOURCE)
-    if found.cache.recompute:
+    if plan.cache.recompute:
         common[Register.KEY] = Value(Index.PLACE, strides[INPUTS])
-    elif found.resident:
+    elif plan.resident:
         common |= {
             Register.KEY: Value(Index.PLACE, -(-key_dim // config.rows), config.cols),
             Register.KEY_LINE: Value(Index.PLACE, modulo=config.cols),
@@ -71,17 +71,17 @@ def text_calls(found: Plan) -> dict[str, Call]:
         return {row + 1: Value(Index.TOKEN, stride, row=row) for row in range(rows)}
 
     step = {**common, Register.WORD: words(1)[1]}
-    if found.texts > 1:
+    if plan.texts > 1:
         # Those behind are the other text's.
         step = {number: value for number, value in step.items() if number <= TEXT_REGISTERS}
     calls: dict[str, Call] = {"step": step, "logits": {}}
-    calls |= {SCORES: {}} if found.texts > 1 else {}
-    if found.rows > 1:
-        calls["words"] = {**words(found.rows), WORDS_PLACE: Value(Index.POSITION, place)}
+    calls |= {SCORES: {}} if plan.texts > 1 else {}
+    if plan.rows > 1:
+        calls["words"] = {**words(plan.rows), WORDS_PLACE: Value(Index.POSITION, place)}
         calls["chunk"] = {**common}
-    if found.lookups:
+    if plan.lookups:
         calls["lookup"] = {
-            **words(found.lookups),
+            **words(plan.lookups),
             SOURCE_ROW: Value(Index.FIRST, 2 * model.dim),
             WORDS_PLACE: Value(Index.FIRST, tables["source.places"]),
         }
@@ -89,51 +89,51 @@ def text_calls(found: Plan) -> dict[str, Call]:
     return calls
 
 
-def _step(found: Plan, planes: int = len(PLANES)) -> list[Node]:
-    layers = Layers(found, found.texts, found.decoder, planes, texts=found.texts)
-    if found.resident:
+def _step(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
+    layers = Layers(plan, plan.texts, plan.decoder, planes, texts=plan.texts)
+    if plan.resident:
         layers.turn()
-    for text in range(found.texts):
+    for text in range(plan.texts):
         layers.embed(text, of_text(Register.WORD, text), of_text(Register.PLACE, text))
     layers.layers()
     layers.head()
     return layers.done()
 
 
-def _scores(found: Plan, planes: int = len(PLANES)) -> list[Node]:
+def _scores(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
     """Make the scores of the other text: ARGMAX and the buffer of scores have one text's."""
-    layers = Layers(found, found.texts, found.decoder, planes, texts=found.texts)
+    layers = Layers(plan, plan.texts, plan.decoder, planes, texts=plan.texts)
     layers.head(1)
     return layers.done()
 
 
-def _words(found: Plan) -> list[Node]:
+def _words(plan: Plan) -> list[Node]:
     """Look up as many tokens as a chunk has; register i + 1 is the word of token i."""
-    layers = Layers(found, found.rows, found.decoder)
-    for row in range(found.rows):
+    layers = Layers(plan, plan.rows, plan.decoder)
+    for row in range(plan.rows):
         layers.embed(row, row + 1, WORDS_PLACE, behind=row)
     return layers.done()
 
 
-def _chunk(found: Plan, planes: int = len(PLANES)) -> list[Node]:
-    layers = Layers(found, found.rows, found.decoder, planes)
+def _chunk(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
+    layers = Layers(plan, plan.rows, plan.decoder, planes)
     layers.layers()
     layers.head()
     return layers.done()
 
 
-def _lookup(found: Plan, source: TextGraph) -> list[Node]:
+def _lookup(plan: Plan, source: TextGraph) -> list[Node]:
     """Look up some tokens of a source; register i + 1 is the word of token i."""
-    layers = Layers(found, found.source_rows, source, register=Register.SOURCE)
-    most = 2 * found.decoder.description.dim * (found.source_rows - found.lookups)
-    for row in range(found.lookups):
+    layers = Layers(plan, plan.source_rows, source, register=Register.SOURCE)
+    most = 2 * plan.decoder.description.dim * (plan.source_rows - plan.lookups)
+    for row in range(plan.lookups):
         layers.embed(row, row + 1, WORDS_PLACE, Given(SOURCE_ROW, most, Ref("x")), behind=row)
     return layers.done()
 
 
-def _encode(found: Plan, source: TextGraph) -> list[Node]:
-    longest = found.decoder.description.source_positions
-    layers = Layers(found, longest, source, register=Register.SOURCE)
+def _encode(plan: Plan, source: TextGraph) -> list[Node]:
+    longest = plan.decoder.description.source_positions
+    layers = Layers(plan, longest, source, register=Register.SOURCE)
     layers.layers()
     return layers.done()
 

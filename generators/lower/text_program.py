@@ -65,30 +65,30 @@ class Trial(Timed):
     program: TextProgram
 
 
-def try_plan(found: Plan, limit: int) -> Trial:
+def try_plan(plan: Plan, limit: int) -> Trial:
     """Return a plan's programs with the banks that take the fewest cycles."""
-    decoder, config = found.decoder, found.config
-    piece, programs = found.scores, text_entries(found)
-    image = found.image.finish(decoder.description.name)
-    whole: list[Sequence[Node]] = [found.setup, *programs.values()]
+    decoder, config = plan.decoder, plan.config
+    piece, programs = plan.scores, text_entries(plan)
+    image = plan.image.finish(decoder.description.name)
+    whole: list[Sequence[Node]] = [plan.setup, *programs.values()]
     known = uses([draft for nodes in whole for draft in flatten(nodes)])
     used = {
         # What a buffer holds is there from run to run.
         name: Use([(0, 0)], known[name].beside if name in known else {})
-        for name in found.memory.buffers
+        for name in plan.memory.buffers
     }
 
     def trial(addresses: Mapping[str, int]) -> Trial:
-        made = _placed(found, programs, image, piece, limit, addresses)
+        made = _placed(plan, programs, image, piece, limit, addresses)
         return Trial(addresses, *_expected(made, programs), made)
 
-    addresses, held = _addresses(found, used)
-    sizes = found.memory.buffers
+    addresses, held = _addresses(plan, used)
+    sizes = plan.memory.buffers
     return settle(trial(addresses), used, sizes, config, lambda _, moved: trial(moved), held)
 
 
 def _placed(
-    found: Plan,
+    plan: Plan,
     programs: Mapping[str, Sequence[Node]],
     image: Bytes,
     logits: Piece,
@@ -96,20 +96,20 @@ def _placed(
     addresses: Mapping[str, int],
 ) -> TextProgram:
     """Return programs whose buffers have addresses."""
-    config = found.config
+    config = plan.config
 
     def assemble(nodes: Sequence[Node]) -> list[int]:
         return _assemble(nodes, addresses, config)
 
     made, entries = joined(programs, assemble)
-    if found.resident or found.rows_stay:
-        once = found.stage.image.finish(found.memory.name)
-        setup = fills(found.setup, once, config, limit, assemble)
-        if not (found.resident and found.rows_stay):
+    if plan.resident or plan.rows_stay:
+        once = plan.stage.image.finish(plan.memory.name)
+        setup = fills(plan.setup, once, config, limit, assemble)
+        if not (plan.resident and plan.rows_stay):
             setup.append(Fill(image.tobytes(), assemble([]), []))
     else:
-        setup = [Fill(image.tobytes(), assemble(found.setup), written(found.setup))]
-    model, cache = found.decoder.description, found.cache
+        setup = [Fill(image.tobytes(), assemble(plan.setup), written(plan.setup))]
+    model, cache = plan.decoder.description, plan.cache
     return TextProgram(
         config=config,
         words=made,
@@ -117,24 +117,24 @@ def _placed(
         name=model.name,
         vocabulary=model.vocabulary,
         cache=cache,
-        kv_bits=found.decoder.kv_bits,
-        kv_block=found.decoder.block,
+        kv_bits=plan.decoder.kv_bits,
+        kv_block=plan.decoder.block,
         # Keys that are made anew are rotated by their places in the cache, which is all there are.
-        places=cache.capacity if found.rotates_keys else found.decoder.places,
-        rows=found.rows,
+        places=cache.capacity if plan.rotates_keys else plan.decoder.places,
+        rows=plan.rows,
         setup=setup,
         memory_bytes=max(logits.addr + logits.size, *(len(fill.image) for fill in setup)),
         logits=logits,
-        logits_step=found.decoder.output.scale,
-        calls=text_calls(found),
-        resident=found.resident,
-        slots=found.memory.slots,
-        scratchpad_bytes=sum(found.memory.buffers.values()),
+        logits_step=plan.decoder.output.scale,
+        calls=text_calls(plan),
+        resident=plan.resident,
+        slots=plan.memory.slots,
+        scratchpad_bytes=sum(plan.memory.buffers.values()),
         start=model.start,
-        lookups=found.lookups,
+        lookups=plan.lookups,
         source_positions=model.source_positions,
-        texts=found.texts,
-        decoder=found.decoder,
+        texts=plan.texts,
+        decoder=plan.decoder,
     )
 
 
@@ -154,15 +154,15 @@ def _expected(
     return drafts, timeline, tuple(cost)
 
 
-def _addresses(found: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Mapping[str, int]]:
+def _addresses(plan: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Mapping[str, int]]:
     """Return a scratchpad address for every buffer, and those that are not to be changed.
 
     No two have the same place. A vocabulary that stays has half of its rows in each of two
     banks where that leaves room for all others: in one bank it would leave all of these the other.
     """
-    sizes, config = found.memory.buffers, found.config
-    if found.rows_stay:
-        table = found.rows_tables["words"]
+    sizes, config = plan.memory.buffers, plan.config
+    if plan.rows_stay:
+        table = plan.rows_tables["words"]
         start = across(table.rows, table.stride, config)
         held = {} if start is None else {"words": start}
         addresses = allocate(used, sizes, config, held)
@@ -173,7 +173,7 @@ def _addresses(found: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Ma
         largest = max(sizes, key=lambda name: sizes[name])
         total = sum(sizes.values())
         raise FitError(
-            f"Model {found.memory.name} needs {total} scratchpad bytes and "
+            f"Model {plan.memory.name} needs {total} scratchpad bytes and "
             f"{sizes[largest]} of them in one bank, but scratchpad_bytes is "
             f"{config.scratchpad_bytes} in banks of {config.bank_bytes}",
             doubled(

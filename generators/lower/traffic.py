@@ -53,8 +53,8 @@ class Traffic:
             if part == (first, count):
                 return Given(number, count)
         # The whole sequence has the register that is the length.
-        taken = self.row_registers.keys() | {LENGTH_REGISTER}
-        number = LENGTH_REGISTER if (first, count) == whole else min(taken) - 1
+        numbers = self.row_registers.keys() | {LENGTH_REGISTER}
+        number = LENGTH_REGISTER if (first, count) == whole else min(numbers) - 1
         if number <= LENGTH_REGISTER - LENGTH_REGISTERS:
             return count
         self.row_registers[number] = first, count
@@ -82,15 +82,17 @@ class Traffic:
         """Load a piece of external memory into a buffer, from a byte on behind what it has."""
         self.sizes[buffer] = max(self.sizes.get(buffer, 0), place + piece.size)
         target, defines = Ref(buffer, place), "" if place else buffer
-        one = load(target, piece.addr, piece.m, piece.row_bytes, defines, once=once)
-        item.loads.append(replace(one, plane=plane))
+        draft = load(target, piece.addr, piece.m, piece.row_bytes, defines, once=once)
+        item.loads.append(replace(draft, plane=plane))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Load a tensor that lies in external memory row behind row."""
         if self.in_columns(tensor):
             for place, addr, row_bytes, _ in self._column_blocks(tensor, piece):
-                one = load(place, addr, tensor.rows, row_bytes, place.buffer, outside=tensor.stride)
-                item.loads.append(one)
+                draft = load(
+                    place, addr, tensor.rows, row_bytes, place.buffer, outside=tensor.stride
+                )
+                item.loads.append(draft)
             return
         for place, addr, size, rows in self._runs(tensor, piece):
             if isinstance(rows, Given):

@@ -50,8 +50,8 @@ def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
     the residual stream.
     """
     first, *rest = graph.before, *graph.layers, graph.after
-    found = [first]
+    sections = [first]
     for ops in rest:
-        found[-1] += ops[:1]
-        found.append(ops[1:])
-    return found
+        sections[-1] += ops[:1]
+        sections.append(ops[1:])
+    return sections

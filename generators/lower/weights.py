@@ -88,12 +88,12 @@ def tiles_held(
     spans = [_spans(column, kept_zeros) for column in used.T]
     held = []
     first = 0
-    for tile, found in enumerate(spans):
-        if tile + 1 < len(spans) and spans[tile + 1] == found:
+    for tile, runs in enumerate(spans):
+        if tile + 1 < len(spans) and spans[tile + 1] == runs:
             continue
         left = columns.start + first * config.cols
         right = min(columns.start + (tile + 1) * config.cols, columns.stop)
-        for begin, end in found:
+        for begin, end in runs:
             last = min(rows.start + end * config.rows, rows.stop)
             part = slice(rows.start + begin * config.rows, last)
             held.append(Held(part, slice(left, right), first))
@@ -133,8 +133,8 @@ def slotted(
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
     both, stored = for_slots(op.stored, rows, config.rows)
-    taken = replace(op, weight=both, stored=stored)
-    return taken, slice(0, len(both)), flags & {"grouped"}, flags
+    slot_op = replace(op, weight=both, stored=stored)
+    return slot_op, slice(0, len(both)), flags & {"grouped"}, flags
 
 
 def stored_parts(
@@ -149,9 +149,9 @@ def stored_parts(
     if coded is not None:
         yield coded
         return
-    for one in held:
-        data = stored_data(op.weight, op.stored, one.rows, one.columns)
-        yield one, aligned_rows(data, config).ravel()
+    for stored in held:
+        data = stored_data(op.weight, op.stored, stored.rows, stored.columns)
+        yield stored, aligned_rows(data, config).ravel()
 
 
 def _coded(
@@ -166,10 +166,10 @@ def _coded(
     code = encode(op.weight[whole.rows, whole.columns], config.sparse_lanes, config.cols)
     beats = code.size // beat_bytes(config.sparse_lanes) - HEADER_BEATS
     dense = stored = 0
-    for one in held:
-        tiles = -(-one.k // config.rows) * -(-one.n // config.cols)
+    for stored_part in held:
+        tiles = -(-stored_part.k // config.rows) * -(-stored_part.n // config.cols)
         dense += tiles * max(height, config.rows)
-        stored += one.k * one.n
+        stored += stored_part.k * stored_part.n
     sparse = sparse_cycles(config, config.sparse_lanes, height, whole.k, whole.n, beats)
     faster = max(sparse, code.size // config.mem_bytes) < max(dense, stored // config.mem_bytes)
     return (replace(whole, beats=beats), code) if faster and code.size <= stored else None
@@ -181,9 +181,11 @@ def coded_bytes(model: IntegerGraph, config: Config) -> int:
     Matrices that are cut for a machine's memories may be chosen for part by part.
     """
     total = 0
-    for op in (part for one in model.ops if isinstance(one, Linear) for part in one.parts):
+    for op in (
+        part for model_op in model.ops if isinstance(model_op, Linear) for part in model_op.parts
+    ):
         k, n = op.weight.shape
         whole = Held(slice(0, k), slice(0, n))
-        found = stored_parts(op, whole, [whole], config, int(not op.source.wide))
-        total += sum(data.size for _, data in found)
+        parts = stored_parts(op, whole, [whole], config, int(not op.source.wide))
+        total += sum(data.size for _, data in parts)
     return total

@@ -52,31 +52,31 @@ def begins(draft: Draft, buffer: str) -> bool:
 
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
     """Return the use of every buffer of a program without loops."""
-    found: dict[str, Use] = defaultdict(Use)
+    by_buffer: dict[str, Use] = defaultdict(Use)
     last: dict[Engine | None, list[str]] = defaultdict(list)
     for place, draft in enumerate(drafts):
         names = buffers_of(draft)
         for name in names:
-            intervals = found[name].intervals
+            intervals = by_buffer[name].intervals
             if begins(draft, name) or not intervals:
                 intervals.append((place, place))
             else:
                 intervals[-1] = (intervals[-1][0], place)
         if draft.opcode == Opcode.PARAMS:
             continue
-        for one, other in combinations(names, 2):
-            found[one].beside[other] += 4
-            found[other].beside[one] += 4
+        for buffer, other in combinations(names, 2):
+            by_buffer[buffer].beside[other] += 4
+            by_buffer[other].beside[buffer] += 4
         engine = DEFINITIONS[draft.opcode].engine
         for neighbour, others in last.items():
             if neighbour != engine:
-                for one in names:
+                for buffer in names:
                     for other in others:
-                        if one != other:
-                            found[one].beside[other] += 1
-                            found[other].beside[one] += 1
+                        if buffer != other:
+                            by_buffer[buffer].beside[other] += 1
+                            by_buffer[other].beside[buffer] += 1
         last[engine] = names
-    return dict(found)
+    return dict(by_buffer)
 
 
 def allocate(
@@ -120,13 +120,13 @@ def inside(
 ) -> list[Interval]:
     """Return the bytes of a bank that held buffers take, from their first to behind their last."""
     begin, line = bank * config.bank_bytes, config.line_bytes
-    found = []
+    intervals = []
     for name, addr in held.items():
         low = max(addr - begin, 0)
         high = min(-(-(addr + sizes[name] - begin) // line) * line, config.bank_bytes)
         if low < high:
-            found.append((low, high))
-    return found
+            intervals.append((low, high))
+    return intervals
 
 
 def _place(
@@ -143,7 +143,7 @@ def _place(
     fixed = [inside(held, sizes, bank, config) for bank in range(config.scratchpad_banks)]
     for name in sorted(uses.keys() - held.keys(), key=lambda name: (-rounded[name], name)):
         size = rounded[name]
-        taken = [[*intervals] for intervals in fixed]
+        occupied = [[*intervals] for intervals in fixed]
         penalty = [0] * config.scratchpad_banks
         filled = [sum(high - low for low, high in intervals) for intervals in fixed]
         for other, addr in placed.items():
@@ -151,12 +151,12 @@ def _place(
             filled[bank] += rounded[other]
             penalty[bank] += uses[name].beside.get(other, 0)
             if uses[name].overlaps(uses[other]):
-                taken[bank].append((addr % bank_bytes, addr % bank_bytes + rounded[other]))
+                occupied[bank].append((addr % bank_bytes, addr % bank_bytes + rounded[other]))
         banks = range(config.scratchpad_banks)
         order = sorted(banks, key=lambda bank: (penalty[bank], filled[bank])) if spread else banks
         for bank in order:
             start = 0
-            for low, high in sorted(taken[bank]):
+            for low, high in sorted(occupied[bank]):
                 if start + size <= low:
                     break
                 start = max(start, high)
@@ -182,8 +182,8 @@ def fit(
     placed: dict[str, tuple[int, int]] = {}
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
         size, start = -(-sizes[name] // line) * line, 0
-        taken = [range_ for other, range_ in placed.items() if uses[name].overlaps(uses[other])]
-        for low, high in sorted([*taken, *fixed]):
+        occupied = [range_ for other, range_ in placed.items() if uses[name].overlaps(uses[other])]
+        for low, high in sorted([*occupied, *fixed]):
             if start + size <= low:
                 break
             start = max(start, high)

@@ -42,7 +42,7 @@ def barrier() -> Draft:
 
 def with_barriers(nodes: Sequence[Node]) -> list[Node]:
     """Return nodes with the barriers of loops."""
-    found: list[Node] = []
+    ordered: list[Node] = []
     for node in nodes:
         if isinstance(node, Repeat):
             bodies = [[barrier(), *with_barriers(body)] for body in node.iterations]
@@ -50,10 +50,10 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
                 last = body[-1]
                 if isinstance(last, Draft) and DEFINITIONS[last.opcode].engine != Engine.VECTOR:
                     body.append(barrier())
-            found += [barrier(), Repeat(bodies), barrier()]
+            ordered += [barrier(), Repeat(bodies), barrier()]
         else:
-            found.append(node)
-    return found
+            ordered.append(node)
+    return ordered
 
 
 def least_words(nodes: Sequence[Node]) -> int:
@@ -113,10 +113,10 @@ def lines(
 
     Raises :class:`ProgramError` where an instruction could not run on the configuration.
     """
-    found: list[Line | Loop] = []
+    placed: list[Line | Loop] = []
     for node in nodes:
         if isinstance(node, Draft):
-            found.append(_line(node, addresses, config))
+            placed.append(_line(node, addresses, config))
             continue
         bodies = []
         for iteration in node.iterations:
@@ -127,14 +127,14 @@ def lines(
         merged = _merge(bodies, depth)
         if merged is None or depth == LOOP_LEVELS:
             return None
-        found.append(Loop(len(bodies), merged))
-    return found
+        placed.append(Loop(len(bodies), merged))
+    return placed
 
 
 def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
     definition = DEFINITIONS[draft.opcode]
     operands = dict.fromkeys(definition.operands, 0)
-    given: dict[str, tuple[int, Steps]] = {}
+    changing: dict[str, tuple[int, Steps]] = {}
     for name, value in draft.operands.items():
         base = value.base if isinstance(value, Given) else value
         if isinstance(base, Ref):
@@ -142,13 +142,13 @@ def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
         operands[name] = base
         if isinstance(value, Given):
             operands[name] += value.most
-            given[name] = (base, ((GIVEN, value.register),))
+            changing[name] = (base, ((GIVEN, value.register),))
     assert definition.engine is not None
     step = Step(0, draft.opcode, definition.engine, operands, draft.flags, frozenset(), frozenset())
     check_step(step, config)
     reads, writes = regions(step, config)
     values: dict[str, tuple[int, Steps]] = {name: (value, ()) for name, value in operands.items()}
-    values |= given
+    values |= changing
     return Line(draft.opcode, draft.flags, values, frozenset(reads), frozenset(writes))
 
 
@@ -158,17 +158,17 @@ def _merge(bodies: Sequence[Sequence[Line | Loop]], depth: int) -> list[Line | L
         return None
     merged: list[Line | Loop] = []
     for nodes in zip(*bodies, strict=True):
-        one: Line | Loop | None = None
+        merged_node: Line | Loop | None = None
         loops = [node for node in nodes if isinstance(node, Loop)]
         same = [node for node in nodes if isinstance(node, Line)]
         if len(loops) == len(nodes) and len({loop.count for loop in loops}) == 1:
             inner = _merge([loop.body for loop in loops], depth)
-            one = None if inner is None else Loop(loops[0].count, inner)
+            merged_node = None if inner is None else Loop(loops[0].count, inner)
         elif len(same) == len(nodes):
-            one = _merge_lines(same, depth)
-        if one is None:
+            merged_node = _merge_lines(same, depth)
+        if merged_node is None:
             return None
-        merged.append(one)
+        merged.append(merged_node)
     return merged
 
 
@@ -204,10 +204,10 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
     last: dict[Engine, int] = {}
     waiting: dict[Engine, int] = {}
     """Engines that must wait for a barrier before they do anything more, and its place."""
-    found: dict[int, Tokens] = {}
+    by_line: dict[int, Tokens] = {}
     for index, node in enumerate(nodes):
         if isinstance(node, Loop):
-            found |= _order(node.body, config, body=True)
+            by_line |= _order(node.body, config, body=True)
             continue
         access = Access(node.engine, list(node.reads), list(node.writes))
         for neighbour in (index - 1, index + 1):
@@ -237,8 +237,8 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
             at for engine, at in last.items() if engine != Engine.VECTOR and at != end
         ]
     for line, tokens in zip(flat, order(accesses, config), strict=True):
-        found[id(line)] = tokens
-    return found
+        by_line[id(line)] = tokens
+    return by_line
 
 
 def _flow(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
@@ -261,10 +261,10 @@ def _flow(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | N
         _take_last(accesses, tokens, first, size)
     tokens = order(accesses, config)
     for first, size in loops:
-        one = tokens[first : first + size]
-        if any(tokens[first + i * size : first + (i + 1) * size] != one for i in range(TRIED)):
+        once = tokens[first : first + size]
+        if any(tokens[first + i * size : first + (i + 1) * size] != once for i in range(TRIED)):
             return None
-    return {id(line): given for line, given in zip(flat, tokens, strict=True)}
+    return {id(line): line_tokens for line, line_tokens in zip(flat, tokens, strict=True)}
 
 
 def _take_last(accesses: Sequence[Access], tokens: Sequence[Tokens], first: int, size: int) -> None:
@@ -278,8 +278,8 @@ def _take_last(accesses: Sequence[Access], tokens: Sequence[Tokens], first: int,
         giver = accesses[place].engine
         for engine in tokens[place - size].push - tokens[place].push:
             behind = [at for at in range(end, len(accesses)) if accesses[at].engine == engine]
-            taken = [at for at in behind[1:] if giver in tokens[at].pop]
-            for taker in [at for at in behind if at < min(taken, default=len(accesses))][-1:]:
+            takers = [at for at in behind[1:] if giver in tokens[at].pop]
+            for taker in [at for at in behind if at < min(takers, default=len(accesses))][-1:]:
                 accesses[taker].after.append(place)
 
 
@@ -298,8 +298,8 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
         return None
     kinds = {steps for line in _inside(nodes) for _, steps in line.values.values() if steps}
     registers = {steps: steps[0][1] for steps in kinds if steps[0][0] == GIVEN}
-    given = {register for steps in kinds for depth, register in steps if depth == GIVEN}
-    free = [number for number in range(1, REGISTERS) if number not in given]
+    reserved = {register for steps in kinds for depth, register in steps if depth == GIVEN}
+    free = [number for number in range(1, REGISTERS) if number not in reserved]
     changing = sorted(kinds - registers.keys())
     if len(changing) > len(free):
         own = _in_place(kinds)
@@ -342,7 +342,11 @@ def _in_place(kinds: Iterable[Steps]) -> dict[Steps, int]:
     for steps in kinds:
         if GIVEN in dict(steps):
             users[dict(steps)[GIVEN]].append(steps)
-    return {one[0]: number for number, one in users.items() if len(one) == 1 and len(one[0]) > 1}
+    return {
+        users_of[0]: number
+        for number, users_of in users.items()
+        if len(users_of) == 1 and len(users_of[0]) > 1
+    }
 
 
 def _left(nodes: Sequence[Line | Loop]) -> list[int]:
@@ -368,8 +372,8 @@ def _emit(
                 name: Operand(wrap(value), registers[steps] if steps else 0)
                 for name, (value, steps) in node.values.items()
             }
-            given = tokens[id(node)]
-            pop, push = frozenset(given.pop), frozenset(given.push)
+            draft_tokens = tokens[id(node)]
+            pop, push = frozenset(draft_tokens.pop), frozenset(draft_tokens.push)
             program.append(Instruction(node.opcode, operands, node.flags, pop, push))
             continue
         used = {steps for line in _inside(node.body) for _, steps in line.values.values()}

@@ -157,12 +157,12 @@ class _Machine:
             # Those of the matrix engine are there at once.
             later = late and source != Engine.MATRIX
             ready = max(ready, self._tokens[source, engine].popleft() + later)
-        begin, taken, done = self._time(step, ready)
+        begin, accepted, done = self._time(step, ready)
         self._busy[engine] += done - begin
         self._timeline[command.place] = begin, done + 1
         # With ``registered`` a command waits for its engine in a place of its own.
-        self._leaves[engine].append(ready - 1 if late else taken)
-        self._taken[engine] = taken
+        self._leaves[engine].append(ready - 1 if late else accepted)
+        self._taken[engine] = accepted
         for sink in step.push:
             self._tokens[engine, sink].append(done + 1)
         self._last = max(self._last, done)

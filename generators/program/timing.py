@@ -159,7 +159,7 @@ class VectorTiming:
             addr, stride = step["i_addr"], step["i_stride"]
         else:
             return 0
-        sums = [one for one in sums if one.end > begin]
+        sums = [pending for pending in sums if pending.end > begin]
         if not sums:
             return 0
         now, waited, cols = begin + 1, 0, self._config.cols
@@ -169,9 +169,9 @@ class VectorTiming:
             places = [(tile, row) for row in rows for tile in tiles]
         for tile, row in places:
             parity = (addr + tile * stride + row) & 1
-            for one in sums:
-                if one.parity == parity:
-                    wait = one.wait(now)
+            for sum_range in sums:
+                if sum_range.parity == parity:
+                    wait = sum_range.wait(now)
                     now, waited = now + wait, waited + wait
             now += -(-min(cols, step["n"] - tile * cols) // self._lanes(step))
         return waited
@@ -263,7 +263,7 @@ class MatrixTiming:
         a_bank = step["a_addr"] // config.bank_bytes if product else None
         b_bank = None if "resident" in step.flags else step["b_addr"] // config.bank_bytes
         shared = a_bank == b_bank
-        taken = max(ready, self._accept)
+        accepted = max(ready, self._accept)
         end, before, loaded = self._end, self._before, self._loaded
         tiles = self._tiles(step)
         inner_tiles = -(-step["k"] // config.rows)
@@ -271,7 +271,7 @@ class MatrixTiming:
         count = parts(step, config)
         # Of rows in pairs the tile columns begin with one parity and the other by turns.
         turns = config.beat_lanes >= config.cols and m % 2 == 0 and step["acc_stride"] & 1
-        loaded = max(loaded, taken + 1 + config.registered)
+        loaded = max(loaded, accepted + 1 + config.registered)
         decoded, grouped = bool(config.formats), "grouped" in step.flags
         late = (shared and not index_of(step.flags)) or config.array == "tree"
         stored = self._stored(step, tiles)
@@ -299,13 +299,13 @@ class MatrixTiming:
                 self.sums.append(Sums(begin, end + self._added, parity, every=2))
         self._end, self._before, self._loaded = end, before, loaded
         # A command's last tile leaves the walker as its lines are asked for.
-        self._accept = max(self._accept_next, taken + len(tiles), loaded - 1 - config.registered)
+        self._accept = max(self._accept_next, accepted + len(tiles), loaded - 1 - config.registered)
         self._accept_next = loaded
         if late:
             # The first tile's weights come before any activation.
             self.reads.append(Reads(first_line, first, (None, b_bank), stored.pop(0)))
         self.reads.append(Reads(first, end, (a_bank, b_bank), sum(stored)))
-        return first, taken, end + self._settle
+        return first, accepted, end + self._settle
 
     def _add(self, now: int, parity: int) -> None:
         """Note that a row of this parity takes a sum."""
@@ -318,13 +318,13 @@ class MatrixTiming:
         """Return the same of a SPARSE, which waits until the array is done, as the array for it."""
         config = self._config
         sizes = (step[name] for name in ("m", "k", "n", "beats"))
-        taken = max(ready, self._accept, self._end + self._settle if self._end else 0)
-        done = taken + sparse_cycles(config, config.sparse_lanes, *sizes)
+        accepted = max(ready, self._accept, self._end + self._settle if self._end else 0)
+        done = accepted + sparse_cycles(config, config.sparse_lanes, *sizes)
         self._end = self._before = self._loaded = done - self._settle
         self._accept = self._accept_next = done
         banks = step["a_addr"] // config.bank_bytes, step["b_addr"] // config.bank_bytes
-        self.reads.append(Reads(taken, done, banks, done - taken))
-        return taken, taken, done
+        self.reads.append(Reads(accepted, done, banks, done - accepted))
+        return accepted, accepted, done
 
     def _stored(self, step: Step, tiles: Iterable[tuple[int, int]]) -> list[int]:
         """Return how many lines each tile reads from the scratchpad; codes share them."""

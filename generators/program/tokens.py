@@ -95,11 +95,11 @@ def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instru
         check_step(step, config)
     accesses = [Access(step.engine, *regions(step, config)) for step in steps]
     tokens = iter(order(accesses, config))
-    found = []
+    ordered = []
     for instruction in program:
         if instruction.definition.engine is not None:
-            given = next(tokens)
-            pop, push = frozenset(given.pop), frozenset(given.push)
+            pair = next(tokens)
+            pop, push = frozenset(pair.pop), frozenset(pair.push)
             instruction = replace(instruction, pop=pop, push=push)
-        found.append(instruction)
-    return found
+        ordered.append(instruction)
+    return ordered

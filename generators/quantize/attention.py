@@ -37,7 +37,8 @@ def quantize_attention(
     Raises :class:`InputError` where a scalar of shaped attention is too large for an operand.
     """
     query, key, value, target = (
-        steps.tensor(one) for one in (node.query, node.key, node.value, node.target)
+        steps.tensor(tensor_value)
+        for tensor_value in (node.query, node.key, node.value, node.target)
     )
     products, raised = steps.products(node)
     upper = 1 << NARROW_BITS - kv_bits  # steps of keys and values in one that is kept

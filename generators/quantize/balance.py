@@ -29,12 +29,12 @@ def column_gains(largest: Floats, strength: float) -> Floats:
     return np.asarray(gains * ((largest / gains).max() / largest.max()))
 
 
-def useful_range(function: Function, found: Range, step: float) -> Range:
+def useful_range(function: Function, bounds: Range, step: float) -> Range:
     """Return the part of a range outside which a function changes by less than a share of a step.
 
     Inputs outside are taken for the nearest inside, so its result is at most TAIL steps off there.
     """
-    x = np.linspace(found.low, found.high, GRID + 1)
+    x = np.linspace(bounds.low, bounds.high, GRID + 1)
     y = function(x)
 
     def flat(values: Floats) -> int:
@@ -44,5 +44,5 @@ def useful_range(function: Function, found: Range, step: float) -> Range:
 
     first, last = flat(y), GRID - flat(y[::-1])
     if first >= last:
-        return found
+        return bounds
     return Range(float(x[first]), float(x[last]))

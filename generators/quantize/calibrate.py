@@ -91,8 +91,8 @@ def calibrate(
     done = 0
     for batch in _batches(model, samples):
         with np.errstate(all="ignore"):
-            found = forward(model, weights, batch)
-        for name, values in found.items():
+            forwarded = forward(model, weights, batch)
+        for name, values in forwarded.items():
             if name.endswith((".scores", ".probabilities")):
                 note(name, values, model.heads * squares)
             else:
@@ -104,19 +104,19 @@ def calibrate(
                 of_heads = heads.setdefault(
                     name, [_Extremes(share, squares) for _ in range(model.heads)]
                 )
-                for head, one in enumerate(of_heads):
-                    one.add(values[:, head])
+                for head, extremes_of_head in enumerate(of_heads):
+                    extremes_of_head.add(values[:, head])
         for name, several in rows.items():
-            found_rows = found[name].reshape(-1, found[name].shape[-1])
+            found_rows = forwarded[name].reshape(-1, forwarded[name].shape[-1])
             of_all = len(found_rows) * len(samples) // len(batch)
             several.append(found_rows[:: max(1, of_all // SAMPLES)])
         done += len(batch)
         if progress is not None:
             progress(done, len(samples))
-    tensors = {name: one.range() for name, one in extremes.items()}
+    tensors = {name: extreme.range() for name, extreme in extremes.items()}
     return Ranges(
         tensors,
-        {name: [one.range() for one in several] for name, several in heads.items()},
+        {name: [head_range.range() for head_range in several] for name, several in heads.items()},
         {name: np.minimum(values, tensors[name].size) for name, values in columns.items()},
         {name: np.concatenate(several) for name, several in rows.items()},
     )

@@ -102,34 +102,34 @@ class ErrorSteps:
 
     def _make(self, value: Value) -> Tensor:
         prefix, _, kind = value.name.rpartition(".")
-        found = Tensor(value.name, value.buffer, value.rows, value.columns, 1.0, home=value.home)
+        tensor = Tensor(value.name, value.buffer, value.rows, value.columns, 1.0, home=value.home)
         if self._wide(value.name):
-            found = replace(found, width=WIDE)
+            tensor = replace(tensor, width=WIDE)
         if value.home is Home.STREAM:
-            return replace(found, scale=self.stream_scale, width=WIDE)
+            return replace(tensor, scale=self.stream_scale, width=WIDE)
         match kind:
             case "input":
-                return replace(found, width=2 * WIDE)
+                return replace(tensor, width=2 * WIDE)
             case "attention_input" | "mlp_input" | "final":
-                return self._normed(found)
+                return self._normed(tensor)
             case "query" | "key" | "query_sums" | "key_sums":
-                return self._projected(found, prefix, kind)
+                return self._projected(tensor, prefix, kind)
             case "value":
                 middle, steps = self._value_steps(value)
-                return replace(found, gains=steps, offsets=middle)
+                return replace(tensor, gains=steps, offsets=middle)
             case "context":
-                return self._context(found, prefix)
+                return self._context(tensor, prefix)
             case "active":
-                return self._active(found, f"{prefix}.gate")
+                return self._active(tensor, f"{prefix}.gate")
             case "up":
-                return replace(found, gains=self._up(prefix), width=WIDE)
+                return replace(tensor, gains=self._up(prefix), width=WIDE)
             case "hidden" if self.model.gated:
-                return replace(found, gains=self._hidden(prefix))
+                return replace(tensor, gains=self._hidden(prefix))
             case "hidden":
-                return self._active(found, f"{prefix}.up")
+                return self._active(tensor, f"{prefix}.up")
         assert kind == "logits"
         largest = self.samples.largest["logits"]
-        return replace(found, scale=HEADROOM * largest / INT16_MAX, width=WIDE)
+        return replace(tensor, scale=HEADROOM * largest / INT16_MAX, width=WIDE)
 
     def _normed(self, target: Tensor) -> Tensor:
         """Return what a layer takes, in steps of its own norm's gains where these are folded."""
@@ -173,18 +173,18 @@ class ErrorSteps:
         """Return the step of a tensor's values."""
         return wide_step(values) if self._wide(name) else best_step(values, INT8_MAX)
 
-    def _projected(self, found: Tensor, prefix: str, kind: str) -> Tensor:
+    def _projected(self, tensor: Tensor, prefix: str, kind: str) -> Tensor:
         """Return queries or keys, in front of their rotation or behind it."""
         steps, name = self._key_steps(prefix), kind.removesuffix("_sums")
         by_head = steps.query if name == "query" else steps.key  # [heads, key_dim]
         first = np.arange(len(by_head))[:, None] * self.model.head_dim
         picks = (first + self.head_columns).ravel()
-        found = replace(found, columns=len(picks), picks=picks, gains=by_head.ravel())
+        tensor = replace(tensor, columns=len(picks), picks=picks, gains=by_head.ravel())
         if kind == name:
-            return replace(found, offsets=steps.middle.ravel() if name == "key" else None)
+            return replace(tensor, offsets=steps.middle.ravel() if name == "key" else None)
         # An INT16 behind the rotation has the steps of that in front of it.
         wide = self._wide(f"{prefix}.{name}")
-        return replace(found, scale=1.0 if wide else 1.0 / ROTARY_STEPS, width=WIDE)
+        return replace(tensor, scale=1.0 if wide else 1.0 / ROTARY_STEPS, width=WIDE)
 
     def _value_steps(self, value: Value) -> tuple[Floats, Floats]:
         values, bits = self.values[value.name], self.options.kv_bits
@@ -273,9 +273,9 @@ class ErrorSteps:
         values = values[:: max(1, len(values) // SAMPLES)]
         return np.asarray(values / self.tensor(value).steps)
 
-    def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
+    def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the step of each output [n] of weights [n, k] times their inputs' steps."""
-        return best_steps(taken.T, INT8_MAX)
+        return best_steps(scaled.T, INT8_MAX)
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
         """Return the step of what an activation's table takes, 0.0, and the table."""
@@ -289,8 +289,8 @@ class ErrorSteps:
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
         """Return the steps of products of queries and keys, and what is added, [heads] each."""
-        found = self._key_steps(node.prefix)
-        return found.product, found.raised
+        steps = self._key_steps(node.prefix)
+        return steps.product, steps.raised
 
     def probability_scale(self, node: Attention, head: int) -> float:
         """Return the step of a head's probabilities."""

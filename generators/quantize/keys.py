@@ -77,17 +77,19 @@ def quantize_keys(
             steps = _balanced(model, flat, asked)
     else:
         bits = options.kv_bits if narrow else NARROW_BITS
-        found = kept_range(flat.reshape(len(flat), -1), bits)
-        middle, steps = (one.reshape(flat.shape[1:]) for one in found)
+        bounds = kept_range(flat.reshape(len(flat), -1), bits)
+        middle, steps = (bound.reshape(flat.shape[1:]) for bound in bounds)
     # Lower bits that are left out are half a step of the upper ones, all the same.
     lost = HALF * steps if narrow else 0.0
-    order = [one[:, :, columns] for one in queries]
-    kept = [one[:, :, columns] - middle - lost for one in keys]
+    order = [head_rows[:, :, columns] for head_rows in queries]
+    kept = [head_rows[:, :, columns] - middle - lost for head_rows in keys]
     raised = _raised(model, order, kept, causal=causal, alike=options.alike)
     weight = np.repeat(steps, model.group, axis=0)  # [heads, key_dim]
     weighed = asked * weight
     of_head = [weighed[:, head] for head in range(model.heads)]
-    product = np.array([wide_step(one) if mixed else best_step(one, INT8_MAX) for one in of_head])
+    product = np.array(
+        [wide_step(head_rows) if mixed else best_step(head_rows, INT8_MAX) for head_rows in of_head]
+    )
     if options.alike:
         product[:] = product.max()
     return KeySteps(product[:, None] / weight, steps, middle, product, raised)

@@ -39,14 +39,14 @@ class Corrected:
 
 
 def correct(
-    taken: Floats, form: WeightFormat, group: int, inputs: Floats, rank: int, layer: str
+    weights: Floats, form: WeightFormat, group: int, inputs: Floats, rank: int, layer: str
 ) -> Corrected:
     """Return weights [n, k] in a format, with a correction of some rank.
 
     ``inputs`` are samples [count, k] in the steps that weights are multiplied by. Raises
     :class:`InputError` where the rank is that of the weights, or more.
     """
-    n, k = taken.shape
+    n, k = weights.shape
     if rank >= min(k, n):
         raise InputError(
             f"Rank of a correction must be less than the {min(k, n)} of layer {layer}, not {rank}"
@@ -56,15 +56,15 @@ def correct(
     root = np.linalg.cholesky(square).T  # [k, k], root.T @ root == square
     product, best = np.zeros((k, n)), np.inf
     for _ in range(ROUNDS):
-        stored, weight, steps = choose(taken - product.T, form, group, inputs)
-        lost = taken.T - weight * steps  # [k, n]
+        stored, weight, steps = choose(weights - product.T, form, group, inputs)
+        lost = weights.T - weight * steps  # [k, n]
         left, sizes, right = np.linalg.svd(root @ lost, full_matrices=False)
         rest = float(np.sum(sizes[rank:] ** 2))
         first = np.linalg.solve(root, left[:, :rank])  # [k, rank]
         product = first @ (sizes[:rank, None] * right[:rank])
         if rest < best:
-            best, found = rest, (stored, weight, steps, first, lost)
-    return _in_integers(*found, inputs)
+            best, best_parts = rest, (stored, weight, steps, first, lost)
+    return _in_integers(*best_parts, inputs)
 
 
 def _in_integers(

@@ -122,7 +122,7 @@ def mix(
 
 
 def _by_form(models: Mapping[str, IntegerGraph]) -> dict[str, dict[str, Linear]]:
-    return {form: _linears(one) for form, one in models.items()}
+    return {form: _linears(graph) for form, graph in models.items()}
 
 
 def mixture(models: Mapping[str, IntegerGraph], chosen: Mapping[str, str]) -> IntegerGraph:
@@ -141,8 +141,8 @@ def _names(model: IntegerGraph) -> list[str]:
 
 def _linears(model: IntegerGraph) -> dict[str, Linear]:
     """Return the linear layers by their weights' names."""
-    found = [op for op in model.ops if isinstance(op, Linear)]
-    return dict(zip(_names(model), found, strict=True))
+    linears = [op for op in model.ops if isinstance(op, Linear)]
+    return dict(zip(_names(model), linears, strict=True))
 
 
 def _errors(
@@ -150,21 +150,21 @@ def _errors(
 ) -> dict[str, dict[str, float]]:
     """Return the squared error of each matrix's outputs in each format, over their own size."""
     by_form = _by_form(models)
-    found: dict[str, dict[str, float]] = {}
+    errors_by_name: dict[str, dict[str, float]] = {}
     for name, exact in by_form[INT8].items():
         inputs = (tensors[exact.source.name] - exact.source.zero).astype(np.float64)
         wanted = inputs @ _real(exact)
         size = max(float(np.sum(wanted**2)), 1e-300)
-        found[name] = {
-            form: float(np.sum((inputs @ _real(one[name]) - wanted) ** 2)) / size
-            for form, one in by_form.items()
+        errors_by_name[name] = {
+            form: float(np.sum((inputs @ _real(layers[name]) - wanted) ** 2)) / size
+            for form, layers in by_form.items()
         }
-    return found
+    return errors_by_name
 
 
-def _real(one: Linear) -> Floats:
+def _real(linear: Linear) -> Floats:
     """Return weights [k, n] in steps of the output."""
-    return np.asarray(one.weight * (one.rescale.multiplier * 2.0**one.rescale.shift))
+    return np.asarray(linear.weight * (linear.rescale.multiplier * 2.0**linear.rescale.shift))
 
 
 def _chosen(
@@ -175,14 +175,14 @@ def _chosen(
     price: float,
 ) -> dict[str, str]:
     """Return each matrix's format of the least bytes and priced loss."""
-    found, linears = {}, _by_form(models)
+    formats, linears = {}, _by_form(models)
     for name in names:
         costs = {}
         for form, ops in linears.items():
             op = ops[name]
             size = stored_rows(op.stored, len(op.weight)) * op.weight.shape[1]
             costs[form] = size + price * rates[name] * errors[name][form]
-        form = min(costs, key=lambda one: costs[one])
+        form = min(costs, key=lambda candidate: costs[candidate])
         if form != INT8:
-            found[name] = form
-    return found
+            formats[name] = form
+    return formats

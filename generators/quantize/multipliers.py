@@ -34,7 +34,7 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
             return replace(part, multiplier=multiplier, shift=shift)
         return None
 
-    found = rebuilt(decoder, held)
+    narrowed = rebuilt(decoder, held)
     low, high = min(biases), max(biases)
     needed = 1 + max(high.bit_length(), (-1 - low).bit_length() if low < 0 else 0)
     if needed > config.bias_width:
@@ -43,7 +43,7 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
             f"{config.bias_width}",
             {"bias_width": needed},
         )
-    return found if width < _WHOLE else decoder
+    return narrowed if width < _WHOLE else decoder
 
 
 def refuse_held(name: str, config: Config) -> None:

@@ -15,7 +15,7 @@ _WHOLE = 1e-4
 """Distance from an integer at which a weight is that integer (steps)."""
 
 
-def nest(taken: Floats, inputs: Floats) -> tuple[Ints, Floats]:
+def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     """Return INT8 weights [k, n] and the step of each output [n] for weights [n, k].
 
     ``inputs`` are samples [count, k] in the steps that weights are multiplied by. The upper four
@@ -23,10 +23,10 @@ def nest(taken: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     behind it, then the lower four likewise. Weights that are integers already, the
     largest of each output 127, keep these.
     """
-    exact, steps = _in_steps(taken)
-    if is_nested(taken):
+    exact, steps = _in_steps(weights)
+    if is_nested(weights):
         return np.rint(exact).astype(np.int64).T, steps
-    inner, middle = error_spread(inputs, taken.shape[1]), 1 << (LOWER - 1)
+    inner, middle = error_spread(inputs, weights.shape[1]), 1 << (LOWER - 1)
     most = MOST >> LOWER
 
     def upper(values: Floats, _row: int) -> Floats:
@@ -56,13 +56,13 @@ def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
 
 def planes(weight: Ints) -> tuple[Stored, ...]:
     """Return the codes of INT8 weights, the uppermost plane first."""
-    found, left = [], weight
+    stored_planes, left = [], weight
     for bits, name in PLANES.items():
         form, size = FORMATS[name], 1 << (OPERAND_BITS - bits)
         values = (left // size) * size + size // 2 if bits < OPERAND_BITS else left
         codes = np.zeros_like(weight)
         for code, value in enumerate(form.values):
             codes[values == value] = code
-        found.append(Stored(form, codes))
+        stored_planes.append(Stored(form, codes))
         left = left - values
-    return tuple(found)
+    return tuple(stored_planes)

@@ -122,42 +122,42 @@ def parting(
     columns: dict[str, Floats] = {}
     of_output = 0.0
     size, products = sum(op.size for op in ops if isinstance(op, Linear)), 0
-    for index, one in enumerate(inputs):
+    for index, sample in enumerate(inputs):
         cache, exact_cache = KvCache(), KvCache()
-        found: dict[str, Ints] = {}
+        tensors: dict[str, Ints] = {}
         exact: dict[str, Floats] = {}
         if source is not None:
             tokens = np.array(sources[index])
-            found = evaluate(source, tokens, cache)
+            tensors = evaluate(source, tokens, cache)
             exact = encode(source.description, weights, tokens[None], exact_cache)
         if isinstance(description, TextDescription):
             assert isinstance(model, Decoder)
-            found |= evaluate(model, one, cache)
-            errors_of_scores = text_score_errors(model, found) if scored else iter(())
+            tensors |= evaluate(model, sample, cache)
+            errors_of_scores = text_score_errors(model, tensors) if scored else iter(())
         else:
             assert isinstance(model, QuantizedModel)
-            values = given(description, weights, one[None])[0]
-            found |= evaluate(model, values)
-            errors_of_scores = score_errors(model, found, values)
+            values = given(description, weights, sample[None])[0]
+            tensors |= evaluate(model, values)
+            errors_of_scores = score_errors(model, tensors, values)
         scores += [(x.sum(), x.size, x.max()) for x in errors_of_scores]
-        exact |= forward(description, weights, one[None], exact_cache)
+        exact |= forward(description, weights, sample[None], exact_cache)
         for op in ops:
             target = op.target
-            if target.name in exact and target.name in found:
-                pair = np.array(_squares(target, found[target.name], exact[target.name][0]))
+            if target.name in exact and target.name in tensors:
+                pair = np.array(_squares(target, tensors[target.name], exact[target.name][0]))
                 squares[target.name] = squares.get(target.name, np.zeros(2)) + pair
                 largest = np.abs(exact[target.name][0]).max(axis=0)
                 columns[target.name] = np.maximum(columns.get(target.name, 0.0), largest)
         output = model.output
         wanted = exact["output"][0]
-        made = _real(output, found[_last(model)])[: len(wanted)]
+        made = _real(output, tensors[_last(model)])[: len(wanted)]
         norms = np.linalg.norm(made, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines += float(np.sum((made * wanted).sum(axis=1) / np.where(norms > 0, norms, 1.0)))
         of_output += float(np.mean(wanted**2, axis=1).sum())
         square += float(np.mean((made - wanted) ** 2, axis=1).sum())
         alike += int(np.sum(made.argmax(axis=1) == wanted.argmax(axis=1)))
         rows += len(wanted)
-        products += size * len(one)
+        products += size * len(sample)
         if index + 1 >= FEWEST and rows >= ENOUGH_ROWS and products >= ENOUGH_PRODUCTS:
             break
     errors = {name: float(np.sqrt(off / (size or 1.0))) for name, (off, size) in squares.items()}
@@ -212,8 +212,8 @@ def _last(model: IntegerGraph) -> str:
 
 def _real(tensor: Tensor, values: Ints) -> Floats:
     """Return what integers of a tensor stand for."""
-    found = tensor.steps * (values - tensor.zero)
-    return np.asarray(found if tensor.offsets is None else found + tensor.offsets)
+    reals = tensor.steps * (values - tensor.zero)
+    return np.asarray(reals if tensor.offsets is None else reals + tensor.offsets)
 
 
 def _squares(tensor: Tensor, values: Ints, exact: Floats) -> tuple[float, float]:

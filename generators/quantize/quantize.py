@@ -125,9 +125,9 @@ def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization)
     graph = network.network(model)
 
     def made(graph: Network, kind: type[Text]) -> Text:
-        found = Quantizer(model, weights, steps, options, OPERAND_MAX, graph)
-        ends = found.input(), found.output(), found.stream(), None
-        return kind(model, *ends, found.before, found.layers, found.after)
+        quantizer = Quantizer(model, weights, steps, options, OPERAND_MAX, graph)
+        ends = quantizer.input(), quantizer.output(), quantizer.stream(), None
+        return kind(model, *ends, quantizer.before, quantizer.layers, quantizer.after)
 
     source = None if graph.source is None else made(graph.source, SourceEncoder)
     return replace(made(graph, Decoder), source=source)

@@ -54,7 +54,7 @@ class Quantizer:
         self.operand_max = operand_max
         self.graph = graph
         nodes = graph.all_nodes
-        self._normed = {one.target.name for one in nodes if isinstance(one, network.Norm)}
+        self._normed = {node.target.name for node in nodes if isinstance(node, network.Norm)}
         self.before = self._ops(self.graph.before)
         self.layers = tuple(self._ops(layer) for layer in self.graph.layers)
         self.after = self._ops(self.graph.after)
@@ -72,8 +72,8 @@ class Quantizer:
 
     def output(self) -> Tensor:
         """Return the result."""
-        found = self.steps.tensor(self.graph.output)
-        return found if self.after else replace(found, name="output")
+        tensor = self.steps.tensor(self.graph.output)
+        return tensor if self.after else replace(tensor, name="output")
 
     def stream(self) -> Tensor:
         """Return the residual stream."""
@@ -108,9 +108,10 @@ class Quantizer:
             elif isinstance(node, network.Norm):
                 own = [f"{node.name}.weight", f"{node.name}.bias"]
             sizes = [
-                f"the largest magnitude in {one} is {np.abs(self.weights[one]).max():g}"
-                for one in own
-                if one in self.weights
+                f"the largest magnitude in {tensor_name} is "
+                f"{np.abs(self.weights[tensor_name]).max():g}"
+                for tensor_name in own
+                if tensor_name in self.weights
             ]
             raise InputError(
                 f"Tensor {name} of model {self.model.name} cannot be requantized: {error}"
@@ -187,17 +188,17 @@ class Quantizer:
         if target.offsets is not None and not node.activation:
             bias = bias - target.offsets
         form = self.options.chosen.get(node.weight, self.options.weights)
-        taken, stored, low_rank, apart = matrix * source.steps, None, None, list[Plane]()
+        scaled, stored, low_rank, apart = matrix * source.steps, None, None, list[Plane]()
         if form == INT8:
-            weight, biases, steps = self._weights(taken, bias + offset, out)
+            weight, biases, steps = self._weights(scaled, bias + offset, out)
         elif form == NESTED:
             inputs = self.steps.inputs(node.source)
             assert inputs is not None, "calibration keeps rows for nested weights"
-            weight, steps = nest(taken, inputs)
+            weight, steps = nest(scaled, inputs)
             biases = _biases((bias + offset) / steps)
             apart = _planes(weight, biases, source.zero if self.steps.zeros_in_biases else 0)
         else:
-            stored, weight, steps, low_rank = self._coded(node, source, target, taken, form)
+            stored, weight, steps, low_rank = self._coded(node, source, target, scaled, form)
             biases = _biases((bias + offset) / steps)
         zero = source.zero
         if zero and self.steps.zeros_in_biases:
@@ -230,7 +231,7 @@ class Quantizer:
         )
 
     def _coded(
-        self, node: network.Linear, source: Tensor, target: Tensor, taken: Floats, form: str
+        self, node: network.Linear, source: Tensor, target: Tensor, scaled: Floats, form: str
     ) -> tuple[Stored, Ints, Floats, LowRank | None]:
         """Return the codes of weights [n, k], operands [k, n], steps [n], and the correction.
 
@@ -238,23 +239,23 @@ class Quantizer:
         """
         inputs, options = self.steps.inputs(node.source), self.options
         outer = "layers." not in node.weight
-        if not options.low_rank or (outer and options.low_rank >= min(taken.shape)):
-            return (*choose(taken, FORMATS[form], options.group, inputs), None)
+        if not options.low_rank or (outer and options.low_rank >= min(scaled.shape)):
+            return (*choose(scaled, FORMATS[form], options.group, inputs), None)
         assert inputs is not None, "calibration keeps rows for corrections"
         layer = node.weight.removesuffix(".weight")
-        found = correct(taken, FORMATS[form], options.group, inputs, options.low_rank, layer)
+        corrected = correct(scaled, FORMATS[form], options.group, inputs, options.low_rank, layer)
         name = f"{target.name}_thin"
         thin = Tensor(name, name.rpartition(".")[2], source.rows, options.low_rank, 1.0)
-        rescale = rescale_of(-source.zero * found.first.sum(axis=0), found.factors)
-        first = Linear(replace(source, zero=0), thin, found.first, rescale)
-        self._check(node, first.source, found.first, rescale, found.factors, np.ones(1))
-        return found.stored, found.weight, found.steps, LowRank(first, found.second)
+        rescale = rescale_of(-source.zero * corrected.first.sum(axis=0), corrected.factors)
+        first = Linear(replace(source, zero=0), thin, corrected.first, rescale)
+        self._check(node, first.source, corrected.first, rescale, corrected.factors, np.ones(1))
+        return corrected.stored, corrected.weight, corrected.steps, LowRank(first, corrected.second)
 
-    def _weights(self, taken: Floats, bias: Floats, out: Floats) -> tuple[Ints, Ints, Floats]:
+    def _weights(self, scaled: Floats, bias: Floats, out: Floats) -> tuple[Ints, Ints, Floats]:
         """Return weights [k, n], biases [n], and the real value of a step of each sum [n]."""
-        steps = self.steps.weight_steps(taken, bias, np.broadcast_to(out, bias.shape))
+        steps = self.steps.weight_steps(scaled, bias, np.broadcast_to(out, bias.shape))
         high = self.operand_max
-        weight = np.clip(np.rint(taken / steps[:, None]), -high, high).astype(np.int64).T
+        weight = np.clip(np.rint(scaled / steps[:, None]), -high, high).astype(np.int64).T
         return weight, _biases(bias / steps), steps
 
     def _check(
@@ -296,8 +297,8 @@ class Quantizer:
             beta = np.divide(beta, target.gains, out=0 * ones, where=target.gains != 0)
         if self.options.folded and np.all(gamma == gamma[0]) and not beta.any():
             gamma, beta = gamma[:1], beta[:1]
-        found = norm_parameters(gamma, beta, target.scale)
-        bias, multiplier, shift = (part.astype(np.int64) for part in found)
+        parts = norm_parameters(gamma, beta, target.scale)
+        bias, multiplier, shift = (part.astype(np.int64) for part in parts)
         return Norm(source, target, Rescale(bias, multiplier, shift), rms, eps)
 
     def _rotary(self, node: network.Rotary) -> list[Op]:
@@ -321,12 +322,12 @@ def _biases(values: Floats) -> Ints:
 
 def _planes(weight: Ints, biases: Ints, zero: int) -> list[Plane]:
     """Return the planes of weights whose sums have biases but for the input's zero point."""
-    found, total = list[Plane](), np.zeros_like(weight)
+    stored_planes, total = list[Plane](), np.zeros_like(weight)
     for stored in planes(weight):
-        one = Plane(stored, biases)
-        total = total + one.values
-        found.append(replace(one, bias=biases - zero * total.sum(axis=0)))
-    return found
+        plane = Plane(stored, biases)
+        total = total + plane.values
+        stored_planes.append(replace(plane, bias=biases - zero * total.sum(axis=0)))
+    return stored_planes
 
 
 def _converted(source: Tensor, target: Tensor) -> Convert:

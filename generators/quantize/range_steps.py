@@ -82,14 +82,14 @@ class RangeSteps:
             return self._made(value, scale, self.hidden_zero)
         size = self.ranges[value.name].size
         if self.options.activations == MIXED and kind in _ATTENTION:
-            found = self._made(value, WIDE_HEADROOM * size / INT16_MAX, width=WIDE)
+            made = self._made(value, WIDE_HEADROOM * size / INT16_MAX, width=WIDE)
         else:
-            found = self._made(value, size / self.config.operand_max)
+            made = self._made(value, size / self.config.operand_max)
         # Without a projection values are the block's input itself, whose columns are summed.
         summed = kind == "attention_input" and not model.values
         if kind in ("attention_input", "mlp_input") and not summed and self.balance:
-            found = replace(found, gains=column_gains(self.columns[value.name], self.balance))
-        return found
+            made = replace(made, gains=column_gains(self.columns[value.name], self.balance))
+        return made
 
     def _stream_step(self, value: Value) -> float:
         """Return the step of the residual stream: of each layer where no norm keeps its size."""
@@ -97,10 +97,10 @@ class RangeSteps:
         names = [f"{prefix}.{name}" for name in ("stream", "attention_sum", "mlp_sum")]
         if not prefix:
             names = [value.name]
-        found = [self.ranges[name].size for name in names if name in self.ranges]
-        if self.model.norm != "none" or not found:
+        sizes = [self.ranges[name].size for name in names if name in self.ranges]
+        if self.model.norm != "none" or not sizes:
             return self.stream_scale
-        return WIDE_HEADROOM * max(found) / INT16_MAX or 1.0
+        return WIDE_HEADROOM * max(sizes) / INT16_MAX or 1.0
 
     def _made(self, value: Value, scale: float, zero: int = 0, width: int = 0) -> Tensor:
         rows, width = value.rows or self.model.sequence, width or self.config.operand_width
@@ -116,10 +116,10 @@ class RangeSteps:
         share = max((-r.low / (r.high - r.low) for r in ranges if r.high > r.low), default=0.5)
         return min(low + math.ceil(share * (high - low)), high - 1)
 
-    def _scale(self, found: Range, zero: int) -> float:
+    def _scale(self, bounds: Range, zero: int) -> float:
         """Return the least scale at which a range fits around a zero point."""
         up, down = self.config.operand_max - zero, zero - self.config.operand_min
-        scale = max(found.high / up, -found.low / down if down else 0.0)
+        scale = max(bounds.high / up, -bounds.low / down if down else 0.0)
         return scale or 1.0 / up
 
     def _largest_row(self) -> float:
@@ -134,12 +134,12 @@ class RangeSteps:
         rows = self.rows.get(value.name)
         return None if rows is None else rows / self.tensor(value).steps
 
-    def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
+    def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the step of each output [n] of weights [n, k] times their inputs' steps.
 
         A channel of zeros takes the output's own step, so that its bias stays exact.
         """
-        largest = np.abs(taken).max(axis=1)  # [n]
+        largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:
             largest[:] = largest.max()
         steps = np.where(largest > 0, largest / self.config.operand_max, out)
@@ -154,13 +154,13 @@ class RangeSteps:
         if node.activation == "relu":
             return target.scale, 0.0, None
         function = FUNCTIONS[FUNCTION_NAMES[node.activation]]
-        found = useful_range(function, self.ranges[node.sums.name], target.scale)
+        bounds = useful_range(function, self.ranges[node.sums.name], target.scale)
         if self.options.wide(node.activation):
-            scale = max(-found.low, found.high) / INT16_MAX or 1.0
+            scale = max(-bounds.low, bounds.high) / INT16_MAX or 1.0
             return scale, 0.0, function_table(function, scale, target.scale, target.zero)
         low, high = self.config.operand_min, self.config.operand_max
-        scale = (found.high - found.low) / (high - low) or 1.0
-        zero = round(low - found.low / scale)
+        scale = (bounds.high - bounds.low) / (high - low) or 1.0
+        zero = round(low - bounds.low / scale)
         width = self.config.operand_width
         table = int8_table(function, scale, zero, target.scale, target.zero, width)
         # The zero point of the table's inputs is a part of the bias: layers may differ in it.
@@ -176,8 +176,8 @@ class RangeSteps:
     def probability_scale(self, node: Attention, head: int) -> float:
         """Return the step of a head's probabilities."""
         if self.model.shaped:
-            found = self.heads[f"{node.prefix}.probabilities"][head]
-            return self._scale(found, self.probability_zero)
+            bounds = self.heads[f"{node.prefix}.probabilities"][head]
+            return self._scale(bounds, self.probability_zero)
         if self.config.zero_points:
             # One step more than fits: p = 1 saturates, and every other p is exact to half a step.
             return 2.0**-self.config.operand_width

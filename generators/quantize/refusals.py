@@ -15,7 +15,7 @@ def check_finite(model: Description, weights: Weights) -> None:
     for name, values in weights.items():
         wrong = np.argwhere(~np.isfinite(values))
         if wrong.size:
-            place = tuple(int(one) for one in wrong[0])
+            place = tuple(int(index) for index in wrong[0])
             raise InputError(
                 f"Tensor {name} of model {model.name} must hold finite numbers, but it has "
                 f"{np.asarray(values)[place]} at {list(place)}; train or export the model again"

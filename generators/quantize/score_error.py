@@ -23,36 +23,36 @@ from celosia.sim.rotary import ROTARY_FRACTION
 
 
 def score_errors(
-    model: QuantizedModel, found: Mapping[str, Ints], inputs: Floats
+    model: QuantizedModel, tensors: Mapping[str, Ints], inputs: Floats
 ) -> Iterator[Floats]:
     """Yield the sizes of the errors of each attention's scores, [heads, n, n].
 
-    ``found`` are the tensors that :func:`evaluate` returns of ``inputs``. Exact are the operations
+    ``tensors`` are those that :func:`evaluate` returns of ``inputs``. Exact are the operations
     between the residual stream and the scores without any rounding, with weights and parameters as
     they are. The unit is that of scores, 2**-8 octaves.
     """
     count = len(inputs) + model.description.sequence - model.input.rows
-    exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, found, inputs))
+    exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
     for op in model.ops:
         if isinstance(op, Attention):
             scores = exact.scores(op, count)
-            yield np.asarray(np.abs(found[f"{op.prefix}.scores"][:, :count, :count] - scores))
+            yield np.asarray(np.abs(tensors[f"{op.prefix}.scores"][:, :count, :count] - scores))
 
 
-def text_score_errors(decoder: Decoder, found: Mapping[str, Ints]) -> Iterator[Floats]:
+def text_score_errors(decoder: Decoder, tensors: Mapping[str, Ints]) -> Iterator[Floats]:
     """Yield the same of a decoder's attentions over a text that begins with its tokens.
 
     Of each token the scores of those up to it, [heads, n (n + 1) / 2]. Exact scores saturate as
     INT16, which the lowest of a row are let to: they count for nothing.
     """
     exact = _Exact(
-        {op.target.name: op for op in decoder.ops}, lambda name: found[name].astype(np.float64)
+        {op.target.name: op for op in decoder.ops}, lambda name: tensors[name].astype(np.float64)
     )
     for op in decoder.attentions:
-        given = found[f"{op.prefix}.scores"]
-        seen = np.tri(given.shape[1], dtype=bool)
-        wanted = np.clip(exact.scores(op, given.shape[1]), -INT16_MAX - 1, INT16_MAX)
-        yield np.abs(given - wanted)[:, seen]
+        scores = tensors[f"{op.prefix}.scores"]
+        seen = np.tri(scores.shape[1], dtype=bool)
+        wanted = np.clip(exact.scores(op, scores.shape[1]), -INT16_MAX - 1, INT16_MAX)
+        yield np.abs(scores - wanted)[:, seen]
 
 
 class _Exact:
@@ -90,15 +90,15 @@ class _Exact:
 
 
 def _rows_of(
-    model: QuantizedModel, found: Mapping[str, Ints], inputs: Floats
+    model: QuantizedModel, tensors: Mapping[str, Ints], inputs: Floats
 ) -> Callable[[str], Floats]:
     """Return what gives rows of the stream as they are, those that are loaded among them."""
     made = {op.target.name: op for op in model.ops}
 
     def rows(name: str) -> Floats:
-        if name not in found:
+        if name not in tensors:
             return np.asarray(model.quantize_input(inputs), np.float64)
-        x, op = found[name].astype(np.float64), made[name]
+        x, op = tensors[name].astype(np.float64), made[name]
         if isinstance(op, Linear) and op.row:
             assert model.start is not None, "rows before the first are loaded"
             x[: op.row] = model.start[: op.row]

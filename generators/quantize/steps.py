@@ -117,6 +117,6 @@ def _range_of(
     for place in _PLACES:
         tried = low + place * (high - low - share * width) + half * step
         error = np.clip(np.rint((values - tried) / step), -half, half - 1) * step
-        found = np.sum((error + tried - values) ** 2, axis=0)
-        start, loss = np.where(found < loss, (tried, found), (start, loss))
+        losses = np.sum((error + tried - values) ** 2, axis=0)
+        start, loss = np.where(losses < loss, (tried, losses), (start, loss))
     return start, step, np.repeat(loss.reshape(-1, together).sum(axis=1), together)

@@ -27,7 +27,7 @@ DAMPING = 0.01
 
 
 def choose(
-    taken: Floats, form: WeightFormat, group: int, inputs: Floats | None
+    exact_weights: Floats, form: WeightFormat, group: int, inputs: Floats | None
 ) -> tuple[Stored, Ints, Floats]:
     """Return codes, operands [k, n] and the step of each output [n] for weights [n, k].
 
@@ -35,7 +35,7 @@ def choose(
     so many of them share a scale. Weights that are codes already, as training for the format
     leaves them, keep these.
     """
-    weights = np.array(taken, np.float64)  # [n, k]
+    weights = np.array(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
     values = np.array(form.values, np.int64)
     trained = None if group else trained_steps(weights, form)
@@ -58,10 +58,10 @@ def choose(
         picked = _best_tables(here, tables) if group else np.zeros(n, np.int64)
         scales[first // width] = factors[picked]
         for row in range(first, min(first + width, k)):
-            found = tables[picked]  # [n, values]
+            levels = tables[picked]  # [n, values]
             exact = weights[:, row] / steps
-            code = np.abs(exact[:, None] - found).argmin(axis=1)
-            codes[row], operands[row] = code, found[np.arange(n), code]
+            code = np.abs(exact[:, None] - levels).argmin(axis=1)
+            codes[row], operands[row] = code, levels[np.arange(n), code]
             error = weights[:, row] - operands[row] * steps
             if spread is not None:
                 weights[:, row:] -= np.outer(error / spread[row, row], spread[row, row:])
@@ -108,12 +108,12 @@ def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats])
 
     The error of each is made up for by the weights behind it, as :func:`error_spread` tells.
     """
-    rest, found = exact.copy(), np.zeros(exact.shape[::-1])
-    for row in range(len(found)):
-        found[row] = pick(rest[:, row], row)
-        error = rest[:, row] - found[row]
+    rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
+    for row in range(len(rounded)):
+        rounded[row] = pick(rest[:, row], row)
+        error = rest[:, row] - rounded[row]
         rest[:, row:] -= np.outer(error / inner[row, row], inner[row, row:])
-    return found
+    return rounded
 
 
 def _nearest(exact: Floats, table: Ints) -> Ints:
@@ -135,5 +135,5 @@ def _best_steps(weights: Floats, table: Ints, widest: Floats) -> Floats:
 
 def _best_tables(exact: Floats, tables: Ints) -> Ints:
     """Return the table of each output [n] with the least squared error of a group, [n, group]."""
-    losses = [np.sum((_nearest(exact, np.sort(one)) - exact) ** 2, axis=1) for one in tables]
+    losses = [np.sum((_nearest(exact, np.sort(levels)) - exact) ** 2, axis=1) for levels in tables]
     return np.asarray(np.argmin(losses, axis=0))

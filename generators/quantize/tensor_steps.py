@@ -24,7 +24,7 @@ class Steps(Protocol):
     def inputs(self, value: Value) -> Floats | None:
         """Return samples [count, columns] of a tensor in its steps; None where there are none."""
 
-    def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
+    def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the step of each output [n] of weights [n, k] times their inputs' steps.
 
         ``bias`` and the outputs' own steps, ``out``, are [n].

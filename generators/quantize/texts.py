@@ -49,28 +49,28 @@ class _Rows:
         self._kept: dict[str, Floats] = {}
         self.largest: dict[str, float] = {}
 
-    def add(self, found: Mapping[str, Floats], first: int, place: int) -> None:
+    def add(self, tensors: Mapping[str, Floats], first: int, place: int) -> None:
         """Take tensors [texts, places, columns] of texts from one on, at places from one on."""
-        found = {name: rows for name, rows in found.items() if not name.endswith(_NOT_KEPT)}
+        tensors = {name: rows for name, rows in tensors.items() if not name.endswith(_NOT_KEPT)}
         if not self._kept:
-            self._allocate(found)
-        for name, rows in found.items():
+            self._allocate(tensors)
+        for name, rows in tensors.items():
             check_tensor(self._model, name, rows)
             _note(self.largest, name, rows)
             kept = self._kept[name]
             places = min(rows.shape[1], kept.shape[1] - place)
             if places > 0:
                 own = (self._texts >= first) & (self._texts < first + len(rows))
-                taken = rows[self._texts[own] - first, :places]
-                kept[own, place : place + places] = taken
+                kept_rows = rows[self._texts[own] - first, :places]
+                kept[own, place : place + places] = kept_rows
 
-    def _allocate(self, found: Mapping[str, Floats]) -> None:
+    def _allocate(self, tensors: Mapping[str, Floats]) -> None:
         count, length = self._tokens.shape
-        size = sum(rows[0, 0].nbytes for rows in found.values())
+        size = sum(rows[0, 0].nbytes for rows in tensors.values())
         most = max(1, min(count, KEPT_BYTES // (size * length)))
         places = max(1, min(length, KEPT_BYTES // (size * most)))
         self._texts = np.arange(most) * count // most
-        for name, rows in found.items():
+        for name, rows in tensors.items():
             self._kept[name] = np.empty((most, places, rows.shape[2]))
 
     def texts(self) -> SampledTexts:
@@ -148,11 +148,11 @@ def _drawn(
     length, rows = tokens.shape[1], _Rows(model, tokens)
     for place in range(length):
         with np.errstate(all="ignore"):
-            found = forward(model, weights, tokens[:, place : place + 1], cache)
-        rows.add(found, 0, place)
+            tensors = forward(model, weights, tokens[:, place : place + 1], cache)
+        rows.add(tensors, 0, place)
         if place + 1 < length:
             # The largest of logits with Gumbel noise is a draw from their softmax.
-            logits = found["logits"][:, 0]
+            logits = tensors["logits"][:, 0]
             noise = rng.gumbel(size=logits.shape)
             tokens[:, place + 1] = np.argmax(logits + noise, axis=1)
         if progress is not None:
@@ -189,10 +189,10 @@ def sample_answers(
     for done, source in enumerate(sources):
         cache = KvCache()
         with np.errstate(all="ignore"):
-            found = encode(model, weights, np.array([source], np.int64), cache)
-        for name, tensor in found.items():
+            encoded = encode(model, weights, np.array([source], np.int64), cache)
+        for name, tensor in encoded.items():
             check_tensor(model, name, tensor)
-        tensors = {n: one[0] for n, one in found.items() if not n.endswith(_NOT_KEPT)}
+        tensors = {n: rows[0] for n, rows in encoded.items() if not n.endswith(_NOT_KEPT)}
         tokens = np.full((1, length), model.start, np.int64)
         # Both have a tensor of the host's tokens, which no step is found for.
         tensors |= (drawn := _drawn(model, weights, tokens, cache, rng)).tensors
@@ -241,8 +241,8 @@ def given_texts(
     kept = _Rows(model, tokens)
     for done, each in enumerate(tokens):
         with np.errstate(all="ignore"):
-            found = forward(model, weights, each[None])
-        kept.add(found, done, 0)
+            tensors = forward(model, weights, each[None])
+        kept.add(tensors, done, 0)
         if progress is not None:
             progress(done + 1, len(tokens))
     return kept.texts()

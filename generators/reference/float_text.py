@@ -31,6 +31,6 @@ class FloatText:
         return self._likeliest([token])
 
     def _likeliest(self, tokens: list[int]) -> int:
-        given = np.array([tokens], np.int64)
-        logits = forward(self._model, self._weights, given, self._cache)["logits"]
+        text = np.array([tokens], np.int64)
+        logits = forward(self._model, self._weights, text, self._cache)["logits"]
         return int(logits[0, -1].argmax())

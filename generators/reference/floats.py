@@ -150,8 +150,8 @@ class _Evaluation:
 
     def _of(self, value: Value, target: Value) -> Floats:
         """Return a value's rows, as many as the target has."""
-        found = self.found[value.name]
-        return found[:, : target.rows] if target.rows else found
+        rows = self.found[value.name]
+        return rows[:, : target.rows] if target.rows else rows
 
     def _node(self, node: Node) -> Floats:
         match node:

@@ -194,11 +194,11 @@ class _Evaluation:
             y = _rescaled(sums, rescale, target, floor=target.zero if op.relu else None)
         else:
             bounds = _bounds(target.width)
-            found = _requantized(sums, rescale, 0, *(_bounds(WIDE) if op.polynomial else bounds))
+            indices = _requantized(sums, rescale, 0, *(_bounds(WIDE) if op.polynomial else bounds))
             y = (
-                evaluate_table(op.table, found, *bounds)
+                evaluate_table(op.table, indices, *bounds)
                 if op.polynomial
-                else lookup(op.table, found)
+                else lookup(op.table, indices)
             )
         self._keep(target, y, residual=op.residual, row=op.row)
 

@@ -41,20 +41,20 @@ def folder_reference(path: Path) -> Callable[..., Array]:
     """
     torch = library("torch", "A reference of a folder needs", "torch")
     transformers = library("transformers", "A reference of a folder needs", "transformers")
-    given = Folder(path)
-    named = getattr(transformers, given.architecture or "AutoModel", None)
-    if given.kind in TEXT_FAMILIES:
+    folder = Folder(path)
+    named = getattr(transformers, folder.architecture or "AutoModel", None)
+    if folder.kind in TEXT_FAMILIES:
         named = transformers.AutoModelForCausalLM
-    elif given.kind in PAIR_FAMILIES:
+    elif folder.kind in PAIR_FAMILIES:
         named = transformers.AutoModelForSeq2SeqLM
     if named is None:
-        raise InputError(f"transformers has no class {given.architecture}")
+        raise InputError(f"transformers has no class {folder.architecture}")
     logging.getLogger("transformers").setLevel(logging.CRITICAL)
     transformers.utils.logging.disable_progress_bar()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            model, found = named.from_pretrained(
+            model, loading = named.from_pretrained(
                 path,
                 dtype=torch.float64,
                 attn_implementation="eager",
@@ -64,30 +64,34 @@ def folder_reference(path: Path) -> Callable[..., Array]:
             )
         except Exception as error:
             raise InputError(f"transformers does not read {path}: {_reason(error)}") from error
-    lacking = sorted(map(str, [*found["missing_keys"], *found.get("mismatched_keys", ())]))
-    lacking = [one for one in lacking if "pooler" not in one]
+    lacking = sorted(map(str, [*loading["missing_keys"], *loading.get("mismatched_keys", ())]))
+    lacking = [tensor for tensor in lacking if "pooler" not in tensor]
     if lacking:
         raise InputError(f"transformers does not find {lacking[0]} in {path}")
     model.eval()
-    name = _INPUTS.get(given.kind, "input_ids")
+    name = _INPUTS.get(folder.kind, "input_ids")
 
     def compute(*inputs: Array) -> Array:
-        tensors = [torch.from_numpy(np.array(one)[None]) for one in inputs]
+        tensors = [torch.from_numpy(np.array(array)[None]) for array in inputs]
         if name != "input_ids":
-            tensors = [one.to(torch.float64) for one in tensors]
-        if "MultipleChoice" in given.architecture:
-            tensors = [one[None] for one in tensors]
+            tensors = [tensor.to(torch.float64) for tensor in tensors]
+        if "MultipleChoice" in folder.architecture:
+            tensors = [tensor[None] for tensor in tensors]
         answers = dict(zip((name, "decoder_input_ids"), tensors, strict=False))
         try:
             with torch.no_grad():
                 answer = model(**answers)
         except Exception as error:
             raise InputError(f"transformers does not run {path}: {_reason(error)}") from error
-        taken = next(one for one in _OUTPUTS if getattr(answer, one, None) is not None)
-        value = getattr(answer, taken)
-        if taken == "start_logits":
+        output = next(
+            output_name
+            for output_name in _OUTPUTS
+            if getattr(answer, output_name, None) is not None
+        )
+        value = getattr(answer, output)
+        if output == "start_logits":
             value = torch.stack([value, answer.end_logits], dim=-1)
-        elif given.architecture == "ElectraForPreTraining":
+        elif folder.architecture == "ElectraForPreTraining":
             value = value[..., None]
         return np.atleast_2d(np.asarray(value[0].numpy(), np.float64))
 

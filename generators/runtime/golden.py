@@ -50,13 +50,13 @@ class GoldenModel:
             first = 0
             for written in self.compiled.written[len(parts)].parts:
                 wide = "wide_out" in step.flags
-                found = np.zeros((written.rows, written.columns), np.int64)
+                integers = np.zeros((written.rows, written.columns), np.int64)
                 for row in range(min(written.rows, step.operands.get("m", 0))):
                     addr = step["o_addr"] + (first + row) * step["o_stride"]
                     data = machine.sp[addr : addr + step["n"] * (2 if wide else 1)]
-                    found[row, : step["n"]] = data.view("<i2" if wide else np.int8)
+                    integers[row, : step["n"]] = data.view("<i2" if wide else np.int8)
                 first += written.rows
-                pieces.append((written, found))
+                pieces.append((written, integers))
             parts.append(first)
 
         previous: Callable[[Step, Interpreter], None] | None = self.machine.on_step
@@ -65,7 +65,7 @@ class GoldenModel:
             self.run(values, bits)
         finally:
             self.machine.on_step = previous
-        return _join([(written, found) for written, found in pieces if written.columns])
+        return _join([(written, integers) for written, integers in pieces if written.columns])
 
 
 def _join(pieces: Sequence[tuple[Written, Ints]]) -> dict[str, Ints]:

@@ -120,10 +120,10 @@ class TextHost(Executable):
         Without ``tokens`` the registers of these are left out. Raises :class:`InputError` where a
         text has fewer places.
         """
-        given = [[token] for token in tokens] or [[]] * len(positions)
+        by_text = [[token] for token in tokens] or [[]] * len(positions)
         return {
             of_text(register, text): value
-            for text, (position, token) in enumerate(zip(positions, given, strict=True))
+            for text, (position, token) in enumerate(zip(positions, by_text, strict=True))
             for register, value in self.registers(position, 1, tokens=token).items()
         }
 

@@ -88,7 +88,9 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
         title, total = f"{name}_16_ranges", len(REACHES) * len(SIDES)
         tell(title, 0, total)
         figures = [_range_errors(name, reach, side) for reach in REACHES for side in SIDES]
-        worst, bound = max(figures, key=lambda one: one[0] / one[1])
+        worst, bound = max(
+            figures, key=lambda error_and_bound: error_and_bound[0] / error_and_bound[1]
+        )
         report[title] = {"max_lsb": worst, "bound_lsb": bound, "cases": total}
         tell(title, total, total)
     measure("softmax", 0.51, rows, _softmax_errors(rows, np.random.default_rng([seed, 0])))

@@ -47,11 +47,11 @@ def closeness(
     samples = digits.patches(train.images[:IMAGES])
     ranges = calibrate(source.description, source.weights, samples, 100.0, progress)
     images = list(digits.patches(test.images[:count]))
-    found = {}
+    by_options = {}
     for name, options in OPTIONS.items():
         made = quantize_calibrated(source.description, source.weights, ranges, config, options)
-        found[name] = parting(made, source.weights, images)
-    return found
+        by_options[name] = parting(made, source.weights, images)
+    return by_options
 
 
 def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Parting]:
@@ -65,8 +65,8 @@ def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Part
             Quantization(texts=count, length=TOKENS, seed=2),
         )
     )
-    found = {}
+    by_options = {}
     for name, options in OPTIONS.items():
         made = quantize_sampled(model, weights, samples, options)
-        found[name] = parting(made, weights, list(others.tokens), scored=True)
-    return found
+        by_options[name] = parting(made, weights, list(others.tokens), scored=True)
+    return by_options

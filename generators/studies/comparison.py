@@ -31,7 +31,7 @@ def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[st
     name and version of what computed the others, ``inputs`` their count; ``refused`` is a sentence
     where there is none to compare with, and None otherwise.
     """
-    found: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
+    unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:
         if is_hugging_face(path):
             name, reference = "transformers", folder_reference(path)
@@ -46,7 +46,7 @@ def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[st
             )
         difference = max(_differences(source, path, reference))
     except InputError as error:
-        return {**found, "refused": str(error)}
+        return {**unknown, "refused": str(error)}
     return {
         "library": f"{name} {version(name)}",
         "inputs": _INPUTS,
@@ -60,15 +60,15 @@ def _differences(
 ) -> Iterator[float]:
     rng = np.random.default_rng(_SEED)
     for _ in range(_INPUTS):
-        given = _random(source, rng)
-        expected = reference(*given)
+        inputs = _random(source, rng)
+        expected = reference(*inputs)
         if isinstance(source, Source) and is_hugging_face(path):
             expected = _pooled(source, expected)
-        found = _floats(source, given)
+        floats = _floats(source, inputs)
         if isinstance(source, TextSource):  # a graph of a fixed length fills the rows behind a text
-            expected = expected.reshape(-1, expected.shape[-1])[: len(found)]
-        found = found.reshape(expected.shape)
-        yield float(np.abs(found - expected).max() / (np.abs(expected).max() or 1.0))
+            expected = expected.reshape(-1, expected.shape[-1])[: len(floats)]
+        floats = floats.reshape(expected.shape)
+        yield float(np.abs(floats - expected).max() / (np.abs(expected).max() or 1.0))
 
 
 def _pooled(source: Source, rows: Array) -> Array:
@@ -76,8 +76,8 @@ def _pooled(source: Source, rows: Array) -> Array:
     model = source.description
     if model.classes or model.pooling == "none":
         return rows
-    one = rows[:1] if model.pooling == "class" else rows.mean(axis=0, keepdims=True)
-    return unit_rows(one) if model.unit else np.asarray(one)
+    row = rows[:1] if model.pooling == "class" else rows.mean(axis=0, keepdims=True)
+    return unit_rows(row) if model.unit else np.asarray(row)
 
 
 def _random(source: Source | TextSource, rng: np.random.Generator) -> list[Array]:
@@ -85,14 +85,14 @@ def _random(source: Source | TextSource, rng: np.random.Generator) -> list[Array
     if isinstance(source, Source):
         return [source.random(rng)]
     model = source.description
-    lengths = [min(_LENGTH, one) for one in (model.source_positions, model.positions) if one]
+    lengths = [min(_LENGTH, limit) for limit in (model.source_positions, model.positions) if limit]
     return [rng.integers(0, model.vocabulary, length) for length in lengths]
 
 
-def _floats(source: Source | TextSource, given: list[Array]) -> Array:
+def _floats(source: Source | TextSource, inputs: list[Array]) -> Array:
     if isinstance(source, Source):
-        return np.asarray(source.floats(source.prepare(given[0])))
+        return np.asarray(source.floats(source.prepare(inputs[0])))
     model, cache = source.description, KvCache()
     if model.source_layers:
-        encode(model, source.weights, given[0][None], cache)
-    return np.asarray(forward(model, source.weights, given[-1][None], cache)["logits"][0])
+        encode(model, source.weights, inputs[0][None], cache)
+    return np.asarray(forward(model, source.weights, inputs[-1][None], cache)["logits"][0])

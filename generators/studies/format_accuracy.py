@@ -68,8 +68,8 @@ def batches(rows: int) -> Iterator[int]:
         yield min(ROWS_PER_BATCH, rows - start)
 
 
-def _worst(found: ArrayLike, exact: Floats) -> float:
-    return float(np.abs(np.asarray(found) - exact).max())
+def _worst(rounded: ArrayLike, exact: Floats) -> float:
+    return float(np.abs(np.asarray(rounded) - exact).max())
 
 
 def _weight_errors(form: WeightFormat, rows: int, random: np.random.Generator) -> Errors:
@@ -85,11 +85,11 @@ def _nested_errors(bits: int, rows: int, random: np.random.Generator) -> Errors:
     """The planes down to ``bits``, packed and unpacked: equation (20)."""
     for count in batches(rows):
         exact = random.uniform(-_HALF, _HALF - 1, (ELEMENTS, count))
-        found = np.zeros((ELEMENTS, count), np.int64)
+        sums = np.zeros((ELEMENTS, count), np.int64)
         for plane, last in zip(planes(_rounded(exact)), PLANES, strict=True):
             if last <= bits:
-                found += unpack(pack(plane.codes, plane.form), ELEMENTS, plane.form)
-        yield count, _worst(found, exact)
+                sums += unpack(pack(plane.codes, plane.form), ELEMENTS, plane.form)
+        yield count, _worst(sums, exact)
 
 
 def _rounded(exact: Floats) -> Ints:
@@ -127,9 +127,9 @@ def _block_errors(rows: int, random: np.random.Generator) -> Errors:
         step = 2.0 ** blocks.exponents(np.concatenate(x, axis=1))[:, None]
         worst = 0.0
         for half in range(2):
-            taken = held(slot, 0, 1, 1, half=half, exponent_bits=1, block=True)[0, 0]
+            decoded = held(slot, 0, 1, 1, half=half, exponent_bits=1, block=True)[0, 0]
             # Half a step above on average, which biases give back.
-            worst = max(worst, _worst((taken - 0.5) / step, exact[half] / step))
+            worst = max(worst, _worst((decoded - 0.5) / step, exact[half] / step))
         yield count, worst
 
 
@@ -143,11 +143,11 @@ def _low_rank_errors(rows: int, random: np.random.Generator) -> Errors:
         second = random.integers(1 - _HALF, _HALF, (rank, ELEMENTS))
         scale = (_HALF - 1) / max(float(np.abs(multiply(x, first)).max()), 2.0 * _HALF)
         thin = requantize(multiply(x, first), 0, *quantize_multiplier(scale), 0, -_HALF, _HALF - 1)
-        found = multiply(x, weight) + multiply(thin.astype(np.int64), second)
+        sums = multiply(x, weight) + multiply(thin.astype(np.int64), second)
         floats = x.astype(np.float64)
         exact = floats @ weight + (floats @ first * scale) @ second
         share = np.maximum(np.abs(second).sum(axis=0), 1)
-        yield count, _worst(found / share, exact / share)
+        yield count, _worst(sums / share, exact / share)
 
 
 def _activation_errors(rows: int, random: np.random.Generator) -> Errors:
@@ -157,9 +157,9 @@ def _activation_errors(rows: int, random: np.random.Generator) -> Errors:
         exact = random.uniform(-_WIDE_HALF, _WIDE_HALF - 1, (count, k))
         weight = random.integers(1, _HALF, (k, ELEMENTS)) * random.choice([-1, 1], (k, ELEMENTS))
         high, low = parts_of_wide(_rounded(exact))
-        found = multiply(low, weight) + 256 * multiply(high, weight)
+        sums = multiply(low, weight) + 256 * multiply(high, weight)
         share = np.abs(weight).sum(axis=0)
-        yield count, _worst(found / share, (exact @ weight) / share)
+        yield count, _worst(sums / share, (exact @ weight) / share)
 
 
 def _product_errors(rows: int, random: np.random.Generator) -> Errors:

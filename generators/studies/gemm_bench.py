@@ -57,8 +57,8 @@ class Gemm:
         a = self.a - self.a_zero  # [m, k]
         # Exact below 2**53.
         sums = (a.astype(np.float64) @ self.b.astype(np.float64)).astype(np.int64)
-        found = requantize(sums, self.bias, self.multiplier, self.shift, self.o_zero, -128, 127)
-        return np.asarray(found, np.int64)
+        rescaled = requantize(sums, self.bias, self.multiplier, self.shift, self.o_zero, -128, 127)
+        return np.asarray(rescaled, np.int64)
 
 
 def random_gemm(
@@ -197,7 +197,7 @@ def bench_gemm(
         )
     gemm = random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n)
     compiled = compile_quantized(product_model(gemm), config, Options())
-    found, report = run_product(gemm, compiled, make_machine(config, compiled.memory_bytes))
+    outputs, report = run_product(gemm, compiled, make_machine(config, compiled.memory_bytes))
     cycles = report.counters.get("span_matrix", 0)
     return {
         "config": config.name,
@@ -210,7 +210,7 @@ def bench_gemm(
         "ideal_cycles": -(-m * k * n // config.elements),
         "utilization": _share(report, config, cycles),
         "total_utilization": _share(report, config, report.cycles),
-        "mismatches": int(np.count_nonzero(found != gemm.expected)),
+        "mismatches": int(np.count_nonzero(outputs != gemm.expected)),
         "where": report.where,
         "counters": report.counters,
     }
@@ -228,7 +228,7 @@ def bench_shapes(
 
     ``update`` is called with the number of shapes done and of all.
     """
-    found = []
+    measured_shapes = []
     for done, shape in enumerate(shapes):
         update(done, len(shapes))
         result = bench_gemm(
@@ -239,13 +239,15 @@ def bench_shapes(
             n=shape.n,
             seed=seed,
         )
-        found.append({"name": shape.name} | {name: result[name] for name in SHAPE_FIGURES})
-    measured = [result for result in found if result["utilization"] is not None]
+        measured_shapes.append(
+            {"name": shape.name} | {name: result[name] for name in SHAPE_FIGURES}
+        )
+    measured = [result for result in measured_shapes if result["utilization"] is not None]
     return {
         "config": config.name,
         "seed": seed,
         "lowest_utilization": min((r["utilization"] for r in measured), default=None),
         "lowest_total_utilization": min((r["total_utilization"] for r in measured), default=None),
-        "mismatches": sum(result["mismatches"] for result in found),
-        "shapes": found,
+        "mismatches": sum(result["mismatches"] for result in measured_shapes),
+        "shapes": measured_shapes,
     }

@@ -73,7 +73,7 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
     ``program_words`` and ``memory_bytes`` are those of the first program that fits, calibrated on
     random inputs; ``refused`` is a sentence or None.
     """
-    found: dict[str, Any] = {"config": config.name, "program_words": None, "memory_bytes": None}
+    report: dict[str, Any] = {"config": config.name, "program_words": None, "memory_bytes": None}
     rng = np.random.default_rng(_SEED)
     try:
         if isinstance(source, TextSource):
@@ -90,10 +90,10 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
             model_made = compile_model(source.description, source.weights, samples, config, options)
             made = {"program_words": len(model_made.words), "memory_bytes": model_made.memory_bytes}
     except FitError as error:
-        return {**found, "refused": f"{error}; {remedy(error)}"}
+        return {**report, "refused": f"{error}; {remedy(error)}"}
     except InputError as error:
-        return {**found, "refused": str(error)}
-    return {**found, **made, "refused": None}
+        return {**report, "refused": str(error)}
+    return {**report, **made, "refused": None}
 
 
 def _kind(model: Description) -> str:
@@ -124,36 +124,36 @@ def _parts(source: Source) -> list[Part]:
     model = source.description
     rows = model.sequence
     tables = sum(_sizes(model, name) for name in ("words", "types", "positions", "class_token"))
-    shape, found = f"[{rows}, {model.dim}]", _steps(source.before)
+    shape, parts = f"[{rows}, {model.dim}]", _steps(source.before)
     if model.embedding == "tokens":
-        found.append(Part("embedding", "lookup", shape, tables, 0, HOST))
+        parts.append(Part("embedding", "lookup", shape, tables, 0, HOST))
     elif model.embedding == "none" and tables:
-        found.append(Part("positions", "added", shape, tables, 0, HOST))
+        parts.append(Part("positions", "added", shape, tables, 0, HOST))
     elif tables:
-        found.append(Part("positions", "the sums' start", shape, tables, 0, MACHINE))
-    found += _nodes(model, network.network(model), rows)
+        parts.append(Part("positions", "the sums' start", shape, tables, 0, MACHINE))
+    parts += _nodes(model, network.network(model), rows)
     if model.unit:
-        found.append(Part("unit", "rows of length 1", "", 0, 0, HOST))
-    return found + _steps(source.after)
+        parts.append(Part("unit", "rows of length 1", "", 0, 0, HOST))
+    return parts + _steps(source.after)
 
 
 def _steps(steps: Sequence[HostStep]) -> list[Part]:
-    return [Part(one.name, one.what, "", one.parameters, one.products, HOST) for one in steps]
+    return [Part(step.name, step.what, "", step.parameters, step.products, HOST) for step in steps]
 
 
 def _text_parts(source: TextSource) -> list[Part]:
     model = source.description
     graph = network.network(model)
-    found: list[Part] = []
+    parts: list[Part] = []
     if graph.source is not None:
         rows = model.source_positions
         size, shape = _sizes(model, "source.positions"), f"[{rows}, {model.dim}]"
-        found.append(Part("source embedding", "lookup of tokens", shape, size, 0, MACHINE))
-        found += _nodes(model, graph.source, rows)
+        parts.append(Part("source embedding", "lookup of tokens", shape, size, 0, MACHINE))
+        parts += _nodes(model, graph.source, rows)
     words = sum(_sizes(model, name) for name in ("words", "positions", "rotary_speeds"))
-    found.append(Part("embedding", "lookup of a token", f"[1, {model.dim}]", words, 0, MACHINE))
-    found += _nodes(model, graph, 1)
-    return [*found, Part("sampling", "choice of the next token", "[1]", 0, 0, HOST)]
+    parts.append(Part("embedding", "lookup of a token", f"[1, {model.dim}]", words, 0, MACHINE))
+    parts += _nodes(model, graph, 1)
+    return [*parts, Part("sampling", "choice of the next token", "[1]", 0, 0, HOST)]
 
 
 def _nodes(model: Description, graph: Network, rows: int) -> list[Part]:
@@ -161,13 +161,13 @@ def _nodes(model: Description, graph: Network, rows: int) -> list[Part]:
 
     The keys and values of the first layer's cross-attention stand for those of all layers, too.
     """
-    found = [(node, 1) for node in graph.before]
-    found += [(node, len(graph.layers)) for node in graph.layers[0]]
+    counted = [(node, 1) for node in graph.before]
+    counted += [(node, len(graph.layers)) for node in graph.layers[0]]
     for node in graph.after:
         kept = node.target.name.startswith("layers.")
         if not kept or node.target.name.startswith("layers.0."):
-            found.append((node, model.layers if kept else 1))
-    return [_node(model, node, rows, times) for node, times in found if _shown(node)]
+            counted.append((node, model.layers if kept else 1))
+    return [_node(model, node, rows, times) for node, times in counted if _shown(node)]
 
 
 def _shown(node: Node) -> bool:
@@ -189,7 +189,7 @@ def _node(model: Description, node: Node, rows: int, times: int) -> Part:
     target = node.target
     name, out = target.name, target.rows or rows
     parameters = products = 0
-    what = type(node).__name__.lower()
+    description = type(node).__name__.lower()
     match node:
         case network.Linear():
             name = node.weight.removesuffix(".weight")
@@ -197,19 +197,19 @@ def _node(model: Description, node: Node, rows: int, times: int) -> Part:
             # A head that is the vocabulary has been counted there.
             parameters = 0 if name == "words" else _sizes(model, name)
             products = (out - node.row) * outputs * inputs
-            what = f"linear, {node.activation}" if node.activation else "linear"
+            description = f"linear, {node.activation}" if node.activation else "linear"
             if node.residual is not None:
-                what += ", added"
+                description += ", added"
         case network.Norm():
-            name, parameters, what = node.name, _sizes(model, node.name), model.norm
+            name, parameters, description = node.name, _sizes(model, node.name), model.norm
         case network.Attention():
             seen, kind = _seen(model, node, rows)
             products = 2 * rows * seen * model.head_dim * model.heads
-            what = f"{model.heads} heads of {model.head_dim}{kind}"
+            description = f"{model.heads} heads of {model.head_dim}{kind}"
         case network.Pool():
-            what = "mean of the rows"
+            description = "mean of the rows"
     start = "source " if name.startswith("source.") else ""
     name = name.removeprefix("source.")
     name = start + name.replace("layers.0.", f"{times} x " if times > 1 else "layer ")
     shape = f"[{out}, {target.columns}]"
-    return Part(name, what, shape, times * parameters, times * products, MACHINE)
+    return Part(name, description, shape, times * parameters, times * products, MACHINE)

@@ -56,8 +56,8 @@ def mix_digits(
         assert isinstance(model, QuantizedModel)
         outputs = np.stack(
             [
-                model.dequantize_output(evaluate(model, one)["output"]).ravel()
-                for one in images[IMAGES:]
+                model.dequantize_output(evaluate(model, image)["output"]).ravel()
+                for image in images[IMAGES:]
             ]
         )
         if not exact:
@@ -68,8 +68,8 @@ def mix_digits(
     def look(model: IntegerGraph) -> dict[str, Ints]:
         assert isinstance(model, QuantizedModel)
         runs = [
-            evaluate(model, one) | {"input": model.quantize_input(one).astype(np.int64)}
-            for one in images[:LOOKED]
+            evaluate(model, image) | {"input": model.quantize_input(image).astype(np.int64)}
+            for image in images[:LOOKED]
         ]
         return {
             name: np.concatenate([run[name] for run in runs])
@@ -103,13 +103,13 @@ def mix_text(
 
     def measure(decoder: IntegerGraph) -> tuple[float, float]:
         assert isinstance(decoder, Decoder)
-        logits = np.stack([evaluate(decoder, one)["logits"] for one in tried.tokens])
-        found = -float(
+        logits = np.stack([evaluate(decoder, tokens)["logits"] for tokens in tried.tokens])
+        loss = -float(
             np.mean(
                 np.sum(expected * _logarithms(decoder.output.scale * logits.astype(np.float64)), -1)
             )
         )
-        return found, found
+        return loss, loss
 
     def look(decoder: IntegerGraph) -> dict[str, Ints]:
         return evaluate(decoder, tried.tokens[0])

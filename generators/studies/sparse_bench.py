@@ -56,13 +56,13 @@ def bench_sparse(
     for name, coded in (("", True), ("dense_", False)):
         compiled = _compiled(gemm, config, coded=coded)
         machine = make_machine(config, compiled.memory_bytes)
-        found, report = run_product(gemm, compiled, machine, AGAIN)
+        outputs, report = run_product(gemm, compiled, machine, AGAIN)
         result |= {
             f"{name}cycles": report.counters.get("span_matrix", 0),
             f"{name}total_cycles": report.cycles,
             f"{name}predicted_cycles": compiled.predict(LATENCY, again=True).cycles,
         }
-        result["mismatches"] += int(np.count_nonzero(found != gemm.expected))
+        result["mismatches"] += int(np.count_nonzero(outputs != gemm.expected))
         if coded:
             result["skipped"] = report.counters.get("skipped", 0)
             result["chosen"] = "sparse" if _sparse(compiled) else "dense"
@@ -91,15 +91,15 @@ def _compiled(gemm: Gemm, config: Config, *, coded: bool) -> CompiledModel:
 
 
 def _sparse(compiled: CompiledModel) -> bool:
-    return any(one.opcode == Opcode.SPARSE for one in unpack(compiled.words))
+    return any(instruction.opcode == Opcode.SPARSE for instruction in unpack(compiled.words))
 
 
 def _line(config: Config, gemm: Gemm) -> int | None:
     """Return the rows from which on the compiler takes the array."""
     for rows in range(1, MOST_ROWS + 1):
-        one = replace(gemm, a=np.zeros((rows, gemm.a.shape[1]), np.int64))
+        taller = replace(gemm, a=np.zeros((rows, gemm.a.shape[1]), np.int64))
         try:
-            compiled = _compiled(one, config, coded=True)
+            compiled = _compiled(taller, config, coded=True)
         except InputError:
             return None
         if not _sparse(compiled):

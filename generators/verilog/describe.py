@@ -26,13 +26,13 @@ def summary(thing: object) -> str:
 
 def parameters(component: wiring.Component) -> dict[str, str]:
     """Return the constructor's parameters that the component kept, as texts; a Config as none."""
-    found = {}
+    texts = {}
     for name in inspect.signature(type(component)).parameters:
         value = getattr(component, name, getattr(component, f"_{name}", None))
         text = _parameter(value)
         if text is not None:
-            found[name] = text
-    return found
+            texts[name] = text
+    return texts
 
 
 def configuration(component: wiring.Component) -> Config | None:
@@ -49,10 +49,10 @@ def meanings(component: wiring.Component) -> dict[str, str]:
 
     A component with too many ports for its docstring has them in ``port_meanings``.
     """
-    found = dict(_IMPLICIT)
+    texts = dict(_IMPLICIT)
     for path, text in _walk(component.signature, _own_doc(component), ()):
-        found[free_name("__".join(path))] = text
-    return found | getattr(component, "port_meanings", {})
+        texts[free_name("__".join(path))] = text
+    return texts | getattr(component, "port_meanings", {})
 
 
 def groups(component: wiring.Component) -> dict[str, str]:

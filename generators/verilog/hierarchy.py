@@ -86,9 +86,9 @@ class _Hierarchy:
             return elaborate(component, self)  # nothing in it
         if key is not None:
             self._by_key[key] = source
-        given = parameters(component)
+        texts = parameters(component)
         source.parameters = {
-            name: text for name, text in source.parameters.items() if given.get(name) == text
+            name: text for name, text in source.parameters.items() if texts.get(name) == text
         }
         return Instance(source.name, **_connections(component, source))
 

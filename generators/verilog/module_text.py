@@ -73,20 +73,20 @@ class ModuleText:
 
     def _plain_names(self, body: str) -> str:
         """Replace escaped names by plain ones, and name a register's next value after it."""
-        taken = set(re.findall(r"(?<![\\'$\w])[A-Za-z_]\w*", body))
+        used = set(re.findall(r"(?<![\\'$\w])[A-Za-z_]\w*", body))
         names: dict[str, str] = {}
         for escaped in dict.fromkeys(_ESCAPED.findall(body)):
             name = _plain(f"\\{escaped} ")
-            while name in taken:
+            while name in used:
                 name += "_"
             names[escaped] = name
-            taken.add(name)
+            used.add(name)
         body = _ESCAPED.sub(lambda match: names[match[1]], body)
         following: dict[str, str] = {}
         for register, value in _REGISTER.findall(body):
-            if f"{register}_next" not in taken:
+            if f"{register}_next" not in used:
                 following.setdefault(value, f"{register}_next")
-                taken.add(f"{register}_next")
+                used.add(f"{register}_next")
         return re.sub(r"\b_\d+\b", lambda match: following.get(match[0], match[0]), body)
 
     def text(self, comment: str, texts: dict[str, str], interfaces: dict[str, str]) -> str:

@@ -264,30 +264,30 @@ _KEYWORD = re.compile(rf"\\((?:{'|'.join(sorted(KEYWORDS))})_*)(?=[\s\"])")
 _TAKEN = {"std": "SystemVerilog's own package", "TOP": "Verilator's own module"}
 
 
-def check_module_name(what: str, name: str) -> None:
+def check_module_name(label: str, name: str) -> None:
     """Raise :class:`InputError` where no module, nor the beginning of any, can have a name."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(
-            f"{what} must be letters, digits and underscores, no digit first, not {name!r}"
+            f"{label} must be letters, digits and underscores, no digit first, not {name!r}"
         )
     if name in KEYWORDS:
         raise InputError(
-            f"{what} must be no reserved word of SystemVerilog, not {name!r}; "
+            f"{label} must be no reserved word of SystemVerilog, not {name!r}; "
             f"celosia_{name} is free"
         )
 
 
-def check_top_name(what: str, name: str, component: Component) -> None:
+def check_top_name(label: str, name: str, component: Component) -> None:
     """Raise :class:`InputError` where a component's module, the top, cannot have a name.
 
     Verilator refuses a top with the name of one of its ports.
     """
-    check_module_name(what, name)
+    check_module_name(label, name)
     if name in _TAKEN:
-        raise InputError(f"{what} cannot be {name}, the name of {_TAKEN[name]}")
+        raise InputError(f"{label} cannot be {name}, the name of {_TAKEN[name]}")
     ports = {"__".join(map(str, path)) for path, *_ in component.signature.flatten(component)}
     if name in ports | {"clk", "rst"}:
-        raise InputError(f"{what} cannot be {name}, the name of one of the module's ports")
+        raise InputError(f"{label} cannot be {name}, the name of one of the module's ports")
 
 
 def free_name(name: str) -> str:

@@ -128,7 +128,7 @@ def _items(body: str) -> list[_Item]:
 def _merge_equal(items: list[_Item]) -> list[_Item]:
     """Let one cell stand for all with the same inputs."""
     same: dict[str, str] = {}
-    found: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     result = []
     for item in items:
         _replace(item, same)
@@ -138,13 +138,13 @@ def _merge_equal(items: list[_Item]) -> list[_Item]:
             result.append(item)
             continue
         key = kind + item.text[: output.start()]
-        if key not in found:
-            found[key] = output[1]
+        if key not in outputs:
+            outputs[key] = output[1]
             result.append(item)
         elif output[1].startswith("$"):
-            same[output[1]] = found[key]
+            same[output[1]] = outputs[key]
         else:
-            result.append(_Item("connect", f"  connect {output[1]} {found[key]}\n"))
+            result.append(_Item("connect", f"  connect {output[1]} {outputs[key]}\n"))
     for item in result:
         _replace(item, same)  # a use may stand before the cell
     return result
@@ -192,18 +192,18 @@ def _keep_live(items: list[_Item]) -> list[_Item]:
 def _rename(items: list[_Item]) -> str:
     """Return the items as text with readable names of wires."""
     wires = {}
-    taken = set()
+    used = set()
     cells = []
     for item in items:
         if item.kind == "wire":
             match = _WIRE.search(item.text)
             assert match is not None
             if match[2] and re.search("input|output", match[2]):
-                taken.add(match[3])
+                used.add(match[3])
             else:
                 wires[match[3]] = int(match[1])
         elif item.kind == "memory":
-            taken.add(item.text.split()[-1])
+            used.add(item.text.split()[-1])
         elif item.kind == "cell" and item.cell[1].startswith("\\"):
             cells.append(item)
     names: dict[str, str] = {}
@@ -211,10 +211,10 @@ def _rename(items: list[_Item]) -> str:
 
     def free(base: str) -> str:
         new = base
-        while new in taken:
+        while new in used:
             counts[base] += 1
             new = f"{base}_{counts[base] + 1}"
-        taken.add(new)
+        used.add(new)
         return new
 
     for item in cells:
@@ -284,9 +284,9 @@ def _instance_wires(items: list[_Item], wires: dict[str, int]) -> list[tuple[str
         kind, instance = item.cell
         if kind.startswith("\\"):
             for port, name, high in _CONNECT.findall(item.text):
-                found = outputs if not high else inputs
+                whole = outputs if not high else inputs
                 if name in wires and (not high or wires[name] == int(high) + 1):
-                    found.append((name, instance.removeprefix("\\"), port))
+                    whole.append((name, instance.removeprefix("\\"), port))
     return outputs + inputs
 
 

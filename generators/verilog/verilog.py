@@ -105,8 +105,8 @@ def _through_yosys(rtlil: str, places: bool) -> dict[str, ModuleText]:
 def read_modules(text: str) -> dict[str, ModuleText]:
     """Return the modules of what Yosys wrote as Verilog, by name."""
     text = _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
-    found = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))
-    return {module.name: module for module in found}
+    modules = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))
+    return {module.name: module for module in modules}
 
 
 def _configured(component: Component) -> list[str]:
@@ -121,8 +121,8 @@ def _comment(source: ModuleSource, configured: list[str]) -> str:
     meaning = summary(kind)
     lines = [f"{kind.__name__}: {meaning}." if meaning else kind.__name__]
     if source.parameters:
-        given = (f"{key} = {text}" for key, text in source.parameters.items())
-        lines.append(f"Parameters: {', '.join(given)}")
+        settings = (f"{key} = {text}" for key, text in source.parameters.items())
+        lines.append(f"Parameters: {', '.join(settings)}")
     if configured:
         lines.append(f"Configuration: {', '.join(configured)}")
     wrapped = [part for line in lines for part in textwrap.wrap(line, 95)]
