@@ -22,7 +22,7 @@ class RunError(RuntimeError):
     """A simulation, a tool or a board failed; the sentence ends with the end of its log."""
 
 
-def check_known(what: str, name: object, known: Collection[str]) -> None:
+def check_known(label: str, name: object, known: Collection[str]) -> None:
     """Raise :class:`InputError` where a name is none of those that are known."""
     if name not in known:
-        raise InputError(f"Unknown {what} {name!r}; known are {', '.join(known)}")
+        raise InputError(f"Unknown {label} {name!r}; known are {', '.join(known)}")

@@ -12,12 +12,12 @@ from celosia.arch.errors import InputError
 
 
 @contextmanager
-def reading(path: Path, what: str = "") -> Iterator[None]:
+def reading(path: Path, label: str = "") -> Iterator[None]:
     """Turn what is wrong with a file in the block into an InputError that names it.
 
-    ``what`` names its content. Devices, pipes and sockets are refused, as they may never end.
+    ``label`` names its content. Devices, pipes and sockets are refused, as they may never end.
     """
-    name = f"{what} {path}".strip()
+    name = f"{label} {path}".strip()
     try:
         kind = _special(path)
         if kind:
@@ -83,13 +83,13 @@ def check_links(folder: Path) -> None:
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Yield the entries of a folder and of its folders, but for hidden ones."""
-    with os.scandir(folder) as found:
-        visible = [entry for entry in found if not entry.name.startswith(".")]
+    with os.scandir(folder) as entries:
+        visible = [entry for entry in entries if not entry.name.startswith(".")]
     yield from visible
     for entry in visible:
         if entry.is_dir(follow_symlinks=False):
-            with os.scandir(entry) as found:
-                yield from found
+            with os.scandir(entry) as entries:
+                yield from entries
 
 
 def _is_within(path: Path, folder: Path) -> bool:
@@ -110,29 +110,29 @@ def within(place: Path | str) -> Iterator[None]:
         raise InputError(f"{error} in {place}") from error
 
 
-def read_text(path: Path, what: str = "") -> str:
+def read_text(path: Path, label: str = "") -> str:
     """Return a file's text; raise :class:`InputError` where it cannot be read or is none."""
-    with reading(path, what):
+    with reading(path, label):
         return path.read_text(encoding="utf-8")
 
 
-def read_lines(path: Path, what: str) -> list[str]:
+def read_lines(path: Path, label: str) -> list[str]:
     """Return the lines of a text file without their ends: LF, CR LF or CR, and nothing else.
 
     A byte order mark at the beginning is no part of the first line. Raises :class:`InputError` if
     the file cannot be read.
     """
-    lines = read_text(path, what).removeprefix("\ufeff").split("\n")
+    lines = read_text(path, label).removeprefix("\ufeff").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
-def read_toml(path: Path, what: str) -> dict[str, Any]:
+def read_toml(path: Path, label: str) -> dict[str, Any]:
     """Return the values in a TOML file.
 
     Raises :class:`InputError` where it cannot be read, or is not TOML.
     """
-    content = read_text(path, what)
+    content = read_text(path, label)
     try:
         return tomllib.loads(content)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{what.capitalize()} {path} is not TOML: {error}") from error
+        raise InputError(f"{label.capitalize()} {path} is not TOML: {error}") from error

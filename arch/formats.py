@@ -83,8 +83,8 @@ def _integers(width: int) -> WeightFormat:
 def _codebook(name: str, width: int, values: list[float]) -> WeightFormat:
     """Return a codebook of real values, the largest of which is 127."""
     largest = max(map(abs, values))
-    found = tuple(int(np.rint(127 * value / largest)) for value in values)
-    return WeightFormat(name, width, found, SCALE_FRACTION)
+    integers = tuple(int(np.rint(127 * value / largest)) for value in values)
+    return WeightFormat(name, width, integers, SCALE_FRACTION)
 
 
 def _floats(exponent: int, mantissa: int, *, top: int) -> list[float]:
@@ -92,12 +92,12 @@ def _floats(exponent: int, mantissa: int, *, top: int) -> list[float]:
 
     These stand for infinities and what is no number (Micikevicius et al. 2022).
     """
-    bias, found = (1 << (exponent - 1)) - 1, []
+    bias, magnitudes = (1 << (exponent - 1)) - 1, []
     for code in range(128):
         high, low = divmod(min(code, top), 1 << mantissa)
         fraction = low / (1 << mantissa)
-        found.append(2.0 ** (max(high, 1) - bias) * (fraction + (high > 0)))
-    return [*found, *(-value for value in found)]
+        magnitudes.append(2.0 ** (max(high, 1) - bias) * (fraction + (high > 0)))
+    return [*magnitudes, *(-value for value in magnitudes)]
 
 
 _NORMAL = [
@@ -110,8 +110,8 @@ BYTES = WeightFormat("bytes", 8, ())
 """Format of rows that are packed already, for weight slots."""
 
 FORMATS = {
-    one.name: one
-    for one in (
+    form.name: form
+    for form in (
         *(_integers(width) for width in range(2, 8)),
         WeightFormat("ternary", 2, (-1, 0, 1), digits=DIGITS),
         WeightFormat("high2", 2, (32, 96, -96, -32)),

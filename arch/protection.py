@@ -26,7 +26,7 @@ def protection(text: str) -> dict[str, str]:
     """
     if text in LEVELS:
         return dict.fromkeys(UNITS, text) | _TOLD.get(text, {})
-    found = dict.fromkeys(UNITS, LEVELS[0])
+    levels = dict.fromkeys(UNITS, LEVELS[0])
     for part in text.split(","):
         unit, _, level = part.partition("=")
         if unit not in UNITS or level not in LEVELS:
@@ -34,8 +34,8 @@ def protection(text: str) -> dict[str, str]:
                 f"Field protect must be {', '.join(LEVELS)}, or UNIT=LEVEL parted by commas with "
                 f"a unit of {', '.join(UNITS)}, not {text!r}"
             )
-        found[unit] = level
-    return found
+        levels[unit] = level
+    return levels
 
 
 def code_columns(width: int, level: str) -> list[int]:

@@ -54,7 +54,9 @@ class Cause(enum.IntEnum):
 
 
 _TABLES = own_table("registers")
-CAUSE_MEANINGS: dict[Cause, str] = {Cause[name]: one for name, one in _TABLES["causes"].items()}
+CAUSE_MEANINGS: dict[Cause, str] = {
+    Cause[name]: meaning for name, meaning in _TABLES["causes"].items()
+}
 """Each cause in a sentence about the run or its program."""
 
 CONTROL_START, CONTROL_ABORT, CONTROL_FORGET = 1, 2, 4
@@ -174,6 +176,6 @@ def systemrdl(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
         NAME=NAME,
         registers=REGISTER_MAP.values(),
         whole=whole,
-        behaviour=lambda one: _BEHAVIOUR.get(one.name) or _BY_ACCESS[one.access],
+        behaviour=lambda register: _BEHAVIOUR.get(register.name) or _BY_ACCESS[register.access],
         text=lambda meaning: meaning.replace("\\", "\\\\").replace('"', '\\"'),
     )

@@ -122,22 +122,23 @@ def check_rules(config: Fields) -> None:
 
 
 def _check_softmax(config: Fields) -> None:
-    found = config.softmax_lanes
-    if found and (not config.softmax or found % config.lanes or config.cols % found):
+    lanes = config.softmax_lanes
+    if lanes and (not config.softmax or lanes % config.lanes or config.cols % lanes):
         raise InputError(
             f"Field softmax_lanes needs softmax and must be a multiple of lanes that divides cols, "
-            f"but softmax_lanes is {found}, softmax {str(config.softmax).lower()}, lanes "
+            f"but softmax_lanes is {lanes}, softmax {str(config.softmax).lower()}, lanes "
             f"{config.lanes} and cols {config.cols}"
         )
 
 
 def _check_factors(config: Fields) -> None:
-    found, width, protect = config.row_factors, config.multiplier_width, config.protect
+    factors, width, protect = config.row_factors, config.multiplier_width, config.protect
     units = config.norm or config.softmax
-    if found and (not units or width != MULTIPLIER_WIDTHS[0] or protect != "none"):
+    if factors and (not units or width != MULTIPLIER_WIDTHS[0] or protect != "none"):
         raise InputError(
             f"Field row_factors needs norm or softmax, multiplier_width {MULTIPLIER_WIDTHS[0]} and "
-            f"protect 'none', but row_factors is {found}, norm {str(config.norm).lower()}, softmax "
+            f"protect 'none', but row_factors is {factors}, norm {str(config.norm).lower()}, "
+            "softmax "
             f"{str(config.softmax).lower()}, multiplier_width {width} and protect {protect!r}"
         )
 
@@ -186,8 +187,8 @@ def _check_passes(config: Fields) -> None:
 
 def _check_wide_operands(config: Fields) -> None:
     """Refuse elements that have no place for an unsigned byte, and accumulators too narrow."""
-    found = config.operand_width, config.zero_points, config.acc_width
-    if config.wide_operands and found != (OPERAND_BITS, True, WIDE_SUMS):
+    sums = config.operand_width, config.zero_points, config.acc_width
+    if config.wide_operands and sums != (OPERAND_BITS, True, WIDE_SUMS):
         raise InputError(
             f"Field wide_operands needs operand_width {OPERAND_BITS}, zero_points true and "
             f"acc_width {WIDE_SUMS}, but operand_width is {config.operand_width}, zero_points "

@@ -64,8 +64,8 @@ class Tuning:
         if self.form is not None:
             for name in self.names:
                 _, _, steps = choose(task.weights[name], self.form, 0, None)
-                found = torch.tensor(np.log(steps), dtype=torch.float32)[:, None]
-                self.steps[name] = found.requires_grad_()
+                logarithms = torch.tensor(np.log(steps), dtype=torch.float32)[:, None]
+                self.steps[name] = logarithms.requires_grad_()
 
     def prune(self, done: float) -> None:
         """Make the smallest weights zeros, all that are wanted once ``done`` is ``PRUNED``."""
@@ -79,19 +79,19 @@ class Tuning:
 
     def weights(self, bits: int = OPERAND_BITS) -> dict[str, Tensor]:
         """Return what the model multiplies by, at some bits of nested weights."""
-        found = dict(self.free)
+        tuned = dict(self.free)
         for name in self.names if self.nested else ():
-            ints, step = nested(found[name], bits)
-            found[name] = ints * step
+            ints, step = nested(tuned[name], bits)
+            tuned[name] = ints * step
         for name, step in self.steps.items():
-            found[name] = codes(found[name], step.exp(), self.form) * step.exp()
+            tuned[name] = codes(tuned[name], step.exp(), self.form) * step.exp()
         for name, mask in self.masks.items():
-            found[name] = found[name] * mask
-        return found
+            tuned[name] = tuned[name] * mask
+        return tuned
 
     def numbers(self) -> dict[str, np.ndarray]:
         """Return the same as float64."""
-        return {name: one.detach().double().numpy() for name, one in self.weights().items()}
+        return {name: tensor.detach().double().numpy() for name, tensor in self.weights().items()}
 
     def run(self, steps: int, exact: int, rate: float) -> None:
         """Learn for so many steps, the last of them on the golden model's integers."""
@@ -130,22 +130,22 @@ class Tuning:
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Return what is written: codes with their scales, other matrices in half precision."""
-        found: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray] = {}
         for name, value in self.numbers().items():
             if name in self.steps:
                 step = self.steps[name].detach().exp().numpy()
                 ints = np.rint(value / step).astype(np.int64)
                 common = np.maximum(np.gcd.reduce(ints, axis=1, keepdims=True), 1)
-                found[name] = (ints // common).astype(np.int8)
-                found[f"{name}_scale"] = (step * common).astype(np.float32)
+                arrays[name] = (ints // common).astype(np.int8)
+                arrays[f"{name}_scale"] = (step * common).astype(np.float32)
             elif self.nested and name in self.names:
                 ints, scale = nested(self.free[name], OPERAND_BITS)
-                found[name] = ints.detach().numpy().astype(np.int8)
-                found[f"{name}_scale"] = scale.numpy().astype(np.float32)
+                arrays[name] = ints.detach().numpy().astype(np.int8)
+                arrays[f"{name}_scale"] = scale.numpy().astype(np.float32)
             else:
-                found[name] = value.astype(np.float16 if value.ndim == 2 else np.float32)
+                arrays[name] = value.astype(np.float16 if value.ndim == 2 else np.float32)
         # The file has rows behind each other, however they lie in memory.
-        return {name: np.ascontiguousarray(value) for name, value in found.items()}
+        return {name: np.ascontiguousarray(value) for name, value in arrays.items()}
 
 
 def main() -> None:
@@ -161,27 +161,27 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=128)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--tokenizer", type=Path)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    options, text = Quantization(weights=given.weights), is_text(given.model)
-    if given.weights == NESTED and not text:
-        parser.error(f"weights {NESTED} are for language models, not for {given.model}")
+    options, text = Quantization(weights=arguments.weights), is_text(arguments.model)
+    if arguments.weights == NESTED and not text:
+        parser.error(f"weights {NESTED} are for language models, not for {arguments.model}")
     task = (
-        Texts(given.model, given.tokenizer, options, given.texts, given.length)
+        Texts(arguments.model, arguments.tokenizer, options, arguments.texts, arguments.length)
         if text
-        else Images(given.model, options)
+        else Images(arguments.model, options)
     )
-    tuning = Tuning(task, given.zeros)
-    tuning.run(given.steps, given.exact, given.rate)
-    given.folder.mkdir(parents=True, exist_ok=True)
-    save_file(tuning.tensors(), given.folder / WEIGHTS_FILE)
-    description = task.model.replace(name=given.folder.name).to_toml()
+    tuning = Tuning(task, arguments.zeros)
+    tuning.run(arguments.steps, arguments.exact, arguments.rate)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    save_file(tuning.tensors(), arguments.folder / WEIGHTS_FILE)
+    description = task.model.replace(name=arguments.folder.name).to_toml()
     file = DECODER_FILE if text else DESCRIPTION_FILE
-    (given.folder / file).write_text(description, encoding="utf-8")
-    characters = MODELS / given.model / CHARACTERS_FILE
+    (arguments.folder / file).write_text(description, encoding="utf-8")
+    characters = MODELS / arguments.model / CHARACTERS_FILE
     if characters.is_file():
-        (given.folder / CHARACTERS_FILE).write_bytes(characters.read_bytes())
+        (arguments.folder / CHARACTERS_FILE).write_bytes(characters.read_bytes())
 
 
 if __name__ == "__main__":

@@ -29,10 +29,10 @@ TOGETHER = 128
 """Texts that are made up at once."""
 
 
-def divergence(found: Tensor, wanted: Tensor) -> Tensor:
+def divergence(scores: Tensor, wanted: Tensor) -> Tensor:
     """Return the mean divergence of the choices that scores [n, choices] make from wanted ones."""
-    given, target = found.log_softmax(-1), wanted.log_softmax(-1)
-    return functional.kl_div(given, target, log_target=True, reduction="batchmean")
+    logs, target = scores.log_softmax(-1), wanted.log_softmax(-1)
+    return functional.kl_div(logs, target, log_target=True, reduction="batchmean")
 
 
 class Images:
@@ -43,11 +43,11 @@ class Images:
     """
 
     def __init__(self, source: str, options: Quantization):
-        found = load_source(source)
-        self.model, self.weights, self.options = found.description, found.weights, options
+        loaded = load_source(source)
+        self.model, self.weights, self.options = loaded.description, loaded.weights, options
         self.graph = network(self.model)
         self.before = {
-            name: torch.tensor(value, dtype=torch.float32) for name, value in found.weights.items()
+            name: torch.tensor(value, dtype=torch.float32) for name, value in loaded.weights.items()
         }
         split, _ = digits.load()
         self.images, self.size = torch.from_numpy(split.images), 64
@@ -84,14 +84,14 @@ class Texts:
     def __init__(
         self, source: str, tokenizer: Path | None, options: Quantization, count: int, length: int
     ):
-        found = load_text(source, tokenizer)
-        model, weights = found.description, dict(found.weights)
+        loaded = load_text(source, tokenizer)
+        model, weights = loaded.description, dict(loaded.weights)
         model.refuse_source("Fine-tuning")
         tokens, scores = [], []
         for first in range(0, count, TOGETHER):
             some, seed = min(TOGETHER, count - first), 7 + first // TOGETHER
             samples = sample_texts(
-                model, weights, found.tokenizer.begin, count=some, length=length, seed=seed
+                model, weights, loaded.tokenizer.begin, count=some, length=length, seed=seed
             )
             tokens.append(samples.tokens)
             logits = samples.tensors["logits"].reshape(*samples.tokens.shape, -1)
@@ -114,7 +114,7 @@ class Texts:
 
     def calibrate(self, weights: Weights) -> None:
         """Look at the values of all tensors."""
-        texts = [list(map(int, one)) for one in self.tokens[:4]]
+        texts = [list(map(int, text)) for text in self.tokens[:4]]
         samples = given_texts(self.model, weights, texts, self.tokens.shape[1])
         balance = 0.0 if self.options.weights in (*FORMATS, NESTED) else None
         self.options = replace(self.options, balance=balance)
@@ -122,5 +122,5 @@ class Texts:
 
     def integers(self, weights: Weights, bits: int) -> IntegerGraph:
         """Return the model in integers, at some bits of nested weights."""
-        found = quantize_stepped(weights, self.steps, self.options)
-        return coarser(found, bits) if is_nested(found) else found
+        model = quantize_stepped(weights, self.steps, self.options)
+        return coarser(model, bits) if is_nested(model) else model

@@ -88,9 +88,9 @@ def build_simulation(sources: list[Path]) -> Path:
     def build(folder: Path) -> None:
         command = ["verilator", *flags, FIRMWARE / "simulation.cpp", *sources]
         log = folder / "verilator.log"
-        run(command, what="Build of the system", cwd=folder, log=log, timeout=900)
+        run(command, work="Build of the system", cwd=folder, log=log, timeout=900)
         verilog = "".join(texts)
-        runtime.compile(folder, verilog, what="Build of the system", timeout=900, top="celosia_soc")
+        runtime.compile(folder, verilog, work="Build of the system", timeout=900, top="celosia_soc")
 
     # Some comments say when a source was made.
     tools = (simulator_version("verilator"), *flags, *COMPILER_OPTIONS)
@@ -127,5 +127,5 @@ if __name__ == "__main__":
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("config", nargs="?", default="tiny")
-    given = parser.parse_args()
-    main(given.folder.resolve(), given.config)
+    arguments = parser.parse_args()
+    main(arguments.folder.resolve(), arguments.config)

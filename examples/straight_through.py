@@ -87,7 +87,7 @@ class Forward:
         self.tensors: dict[str, IntegerTensor] = {}
         if integers is not None:
             self.tensors = {op.target.name: op.target for op in integers.ops}
-            runs = [evaluate(integers, one) for one in inputs]
+            runs = [evaluate(integers, sample) for sample in inputs]
             for name, tensor in self.tensors.items():
                 ints = np.stack([run[name] for run in runs])
                 self.exact[name] = _real(ints, tensor)
@@ -171,7 +171,7 @@ class Forward:
     def _attention(self, node: network.Attention) -> Tensor:
         query, key, value = map(self._heads, (node.query, node.key, node.value))
         group = query.shape[1] // key.shape[1]
-        key, value = (one.repeat_interleave(group, dim=1) for one in (key, value))
+        key, value = (heads.repeat_interleave(group, dim=1) for heads in (key, value))
         scores = query @ key.transpose(-1, -2) * self.model.head_dim**-0.5
         if node.key.home is Home.CACHE:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)

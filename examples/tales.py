@@ -64,8 +64,8 @@ def main() -> None:
     )
     parser.add_argument("count", type=int)
     parser.add_argument("seed", type=int)
-    given = parser.parse_args()
-    print("\n<|endoftext|>\n".join(tales(given.count, given.seed).splitlines()))
+    arguments = parser.parse_args()
+    print("\n<|endoftext|>\n".join(tales(arguments.count, arguments.seed).splitlines()))
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ def train(model: ModelDescription) -> tuple[dict[str, Tensor], float]:
 
     def loss() -> Tensor:
         batch = torch.randint(0, len(images), (BATCH,))
-        found = logits(augment(images[batch]))
-        return functional.cross_entropy(found, labels[batch], label_smoothing=0.05)
+        scores = logits(augment(images[batch]))
+        return functional.cross_entropy(scores, labels[batch], label_smoothing=0.05)
 
     learn(weights, EPOCHS * (len(images) // BATCH), 3e-3, 0.05, loss)
     with torch.no_grad():
@@ -79,12 +79,12 @@ def main() -> None:
             continue
         began = time.monotonic()
         weights, accuracy = train(model)
-        found = arrays(weights)
+        weight_arrays = arrays(weights)
         # The committed model takes pixels as they are, from 0 to 16.
-        found["embed.weight"] = found["embed.weight"] * np.float32(PIXEL)
+        weight_arrays["embed.weight"] = weight_arrays["embed.weight"] * np.float32(PIXEL)
         folder = MODELS / model.name
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(found, folder / "weights.safetensors")
+        save_file(weight_arrays, folder / "weights.safetensors")
         (folder / "model.toml").write_text(model.to_toml(), encoding="utf-8")
         seconds = time.monotonic() - began
         print(f"{model.name}: test accuracy {accuracy:.4f}, {seconds:.0f} s")

@@ -50,11 +50,11 @@ _SIGNS = tuple(
 
 def numeral(number: int) -> str:
     """Return a number from 1 to LARGEST in Roman signs."""
-    found = ""
+    text = ""
     for value, sign in _SIGNS:
-        found += sign * (number // value)
+        text += sign * (number // value)
         number %= value
-    return found
+    return text
 
 
 def codes(texts: list[str], length: int) -> np.ndarray:
@@ -66,12 +66,12 @@ def codes(texts: list[str], length: int) -> np.ndarray:
 def scores(weights: dict[str, Tensor], numbers: list[int]) -> tuple[Tensor, Tensor]:
     """Return scores [batch, places, vocabulary] of the digits of some numbers, and the digits."""
     numerals = [numeral(number) for number in numbers]
-    seen = np.arange(MODEL.source_positions) <= np.array([[len(one)] for one in numerals])
-    found = codes([str(number) for number in numbers], MODEL.positions + 1)
+    seen = np.arange(MODEL.source_positions) <= np.array([[len(letters)] for letters in numerals])
+    tokens = codes([str(number) for number in numbers], MODEL.positions + 1)
     source = GRAPH.source, weights, codes(numerals, MODEL.source_positions)
     encoded = Forward(*source, seen=torch.from_numpy(seen))
-    output = Forward(GRAPH, weights, found[:, :-1], source=encoded).output
-    return output, torch.from_numpy(found[:, 1:])
+    output = Forward(GRAPH, weights, tokens[:, :-1], source=encoded).output
+    return output, torch.from_numpy(tokens[:, 1:])
 
 
 def train(numbers: list[int]) -> dict[str, Tensor]:
@@ -79,8 +79,8 @@ def train(numbers: list[int]) -> dict[str, Tensor]:
     weights, rng = initial(MODEL, seed=1), np.random.default_rng(1)
 
     def loss() -> Tensor:
-        found, wanted = scores(weights, rng.choice(numbers, BATCH).tolist())
-        return functional.cross_entropy(found.flatten(0, 1), wanted.flatten())
+        logits, wanted = scores(weights, rng.choice(numbers, BATCH).tolist())
+        return functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
 
     learn(weights, STEPS, RATE, 0.02, loss)
     return weights
@@ -89,8 +89,8 @@ def train(numbers: list[int]) -> dict[str, Tensor]:
 def right(weights: dict[str, Tensor], numbers: list[int]) -> float:
     """Return the share of numbers whose digits are all the likeliest ones."""
     with torch.no_grad():
-        found, wanted = scores(weights, numbers)
-    return float((found.argmax(dim=-1) == wanted).all(dim=1).float().mean())
+        logits, wanted = scores(weights, numbers)
+    return float((logits.argmax(dim=-1) == wanted).all(dim=1).float().mean())
 
 
 def write(

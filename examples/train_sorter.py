@@ -38,8 +38,8 @@ def train() -> dict[str, Tensor]:
     weights = initial(MODEL, seed=1)
 
     def loss() -> Tensor:
-        given = torch.randint(0, DIGITS, (BATCH, LENGTH))
-        texts = torch.cat([given, given.sort(dim=1).values], dim=1).numpy()
+        digits = torch.randint(0, DIGITS, (BATCH, LENGTH))
+        texts = torch.cat([digits, digits.sort(dim=1).values], dim=1).numpy()
         return next_token_loss(MODEL, weights, texts, LENGTH - 1)
 
     learn(weights, STEPS, RATE, 0.01, loss)

@@ -58,14 +58,14 @@ def learn(
     optimizer = torch.optim.AdamW(groups, rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     for step in range(steps):
-        found = loss()
+        lost = loss()
         optimizer.zero_grad()
-        found.backward()
+        lost.backward()
         torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
         optimizer.step()
         schedule.step()
         if step % TOLD == 0:
-            print(f"step {step} of {steps}: loss {found.item():.4f}", file=sys.stderr, flush=True)
+            print(f"step {step} of {steps}: loss {lost.item():.4f}", file=sys.stderr, flush=True)
 
 
 def next_token_loss(
@@ -84,9 +84,9 @@ def arrays(weights: dict[str, Tensor]) -> dict[str, np.ndarray]:
 
 def write_gpt2(model: TextDescription, weights: dict[str, Tensor], folder: Path) -> None:
     """Write a decoder as transformers' GPT-2 has it, matrices as [inputs, outputs]."""
-    found = arrays(weights)
+    ours = arrays(weights)
     tensors = {}
-    for name, value in found.items():
+    for name, value in ours.items():
         prefix, kind, part = name.rsplit(".", 2) if name.count(".") > 1 else ("", name, "")
         if not prefix:
             base, _, part = name.partition(".")
@@ -96,7 +96,7 @@ def write_gpt2(model: TextDescription, weights: dict[str, Tensor], folder: Path)
             continue
         if kind == "query":
             value = np.concatenate(
-                [found[f"{prefix}.{one}.{part}"] for one in (kind, "key", "value")]
+                [ours[f"{prefix}.{projection}.{part}"] for projection in (kind, "key", "value")]
             )
         theirs = f"{prefix.replace('layers', 'h')}.{_GPT2.get(kind, 'attn.c_attn')}.{part}"
         tensors[theirs] = np.ascontiguousarray(value.T)

@@ -110,7 +110,7 @@ def main(folder: Path) -> None:
     calibration, _ = signals(rng, 64)
     inputs, labels = signals(rng, 100)
     with torch.no_grad():
-        found = model(torch.from_numpy(inputs)).argmax(dim=1).numpy()
+        predicted = model(torch.from_numpy(inputs)).argmax(dim=1).numpy()
     program = torch.onnx.export(
         model,
         (torch.from_numpy(inputs[:1]),),
@@ -123,7 +123,7 @@ def main(folder: Path) -> None:
     np.save(folder / "inputs.npy", inputs.astype(np.float16))
     np.save(folder / "labels.npy", labels)
     (folder / "names.txt").write_text("".join(f"{name}\n" for name in NAMES), encoding="utf-8")
-    print(f"{np.mean(found == labels):.0%} of {len(labels)} test inputs right, in {folder}")
+    print(f"{np.mean(predicted == labels):.0%} of {len(labels)} test inputs right, in {folder}")
 
 
 if __name__ == "__main__":

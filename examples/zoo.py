@@ -53,20 +53,22 @@ def run(only: str) -> list[dict[str, Any]]:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     rows = []
-    chosen = [one for one in (*folders(), *graphs()) if only.lower() in one.name.lower()]
+    chosen = [
+        candidate for candidate in (*folders(), *graphs()) if only.lower() in candidate.name.lower()
+    ]
     with tempfile.TemporaryDirectory() as folder:
         for place, made in enumerate(chosen):
             began = time.perf_counter()
             with contextlib.redirect_stdout(sys.stderr), open(os.devnull, "w") as nothing:
                 with contextlib.redirect_stderr(nothing):
                     path = write(made, Path(folder))
-                found = try_model(path)
-            if found["refused"]:
-                found["refused"] = found["refused"].replace(f"{folder}/", "")
+                result = try_model(path)
+            if result["refused"]:
+                result["refused"] = result["refused"].replace(f"{folder}/", "")
             name = made.name.split(" ", 1)[1] if made.road == "folder" else made.name
-            rows.append({"name": name, "road": made.road, **found})
+            rows.append({"name": name, "road": made.road, **result})
             seconds = time.perf_counter() - began
-            note = "refused" if found["refused"] else f"cosine {found['cosine']:.4f}"
+            note = "refused" if result["refused"] else f"cosine {result['cosine']:.4f}"
             print(f"{place + 1} of {len(chosen)}: {name}, {made.road}: {note}, {seconds:.1f} s",
                   file=sys.stderr, flush=True)  # fmt: skip
     return rows
@@ -99,11 +101,11 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--page", type=Path)
     parser.add_argument("--samples", type=Path)
-    given = parser.parse_args()
-    if given.samples:
-        write_samples(given.samples)
+    arguments = parser.parse_args()
+    if arguments.samples:
+        write_samples(arguments.samples)
         return
-    rows = run(given.only)
+    rows = run(arguments.only)
     ran = [row for row in rows if not row["refused"]]
     result = {
         "models": len(rows),
@@ -113,12 +115,14 @@ def main() -> None:
         "least_cosine": min((row["cosine"] for row in ran), default=None),
         "rows": rows,
     }
-    if given.page:
-        page = given.page.read_text(encoding="utf-8")
+    if arguments.page:
+        page = arguments.page.read_text(encoding="utf-8")
         before, rest = page.split(BEGIN)
         after = rest.split(END)[1]
-        given.page.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}", encoding="utf-8")
-    if given.json:
+        arguments.page.write_text(
+            f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}", encoding="utf-8"
+        )
+    if arguments.json:
         print(json.dumps(result))
     else:
         print(table(rows))

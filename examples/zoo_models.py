@@ -155,9 +155,9 @@ def graphs() -> Iterator[Made]:
          (image,), ("x",)),
         ("causal, as nanoGPT", Causal, (numbers,), ("x",)),
     ]  # fmt: skip
-    for name, make, given, names in both:
+    for name, make, arrays, names in both:
         for road in ("older", "newer"):
-            yield Made(name, road, make, given, names)
+            yield Made(name, road, make, arrays, names)
     once: list[tuple[str, Callable[[], nn.Module], Tensor, str]] = [
         ("convolution of a sound, LeakyReLU",
          lambda: Own(Rolled(nn.Conv1d(2, DIM, 4, 4)), classifier(), activation=nn.LeakyReLU()),
@@ -183,8 +183,8 @@ def graphs() -> Iterator[Made]:
          "newer"),
         ("gated MLP", Gated, rows, "newer"),
     ]  # fmt: skip
-    for name, make, one, road in once:
-        yield Made(name, road, make, (one,))
+    for name, make, tensor, road in once:
+        yield Made(name, road, make, (tensor,))
     yield Made("LayerNorm of opset 14", "older", plain, (rows,), opset=14)
     yield Made("GPT-2", "newer", gpt2, (ids,), ("input_ids",))
 
@@ -208,7 +208,7 @@ def samples() -> Iterator[Made]:
     ids = torch.tensor([[3, 9, 4, 11, 5, 1, 8]])
     ones, zeros = torch.ones_like(ids), torch.zeros_like(ids)
     pixels = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-    for name, settings, given in (
+    for name, settings, sample in (
         ("BertForSequenceClassification", {**text, **three}, ids),
         ("ViTForImageClassification", {**image, **three}, pixels),
         ("LlamaForCausalLM", llama, ids),
@@ -218,7 +218,7 @@ def samples() -> Iterator[Made]:
         def make(kind: Any = kind, settings: dict[str, Any] = settings) -> nn.Module:
             return kind(kind.config_class(**settings))
 
-        yield Made(f"0 {name}", "folder", make, (given,))
+        yield Made(f"0 {name}", "folder", make, (sample,))
         if name.startswith("Bert"):
             names = ("input_ids", "attention_mask", "token_type_ids")
             yield Made("bert", "newer", make, (ids, ones, zeros), names)

@@ -77,7 +77,7 @@ def place(
         def make(place: Path) -> None:
             for name, text in zip(names, texts, strict=True):
                 (place / name).write_text(text, encoding="utf-8")
-            run_tool(tool, arguments, folder=place, log="place.log", what=what)
+            run_tool(tool, arguments, folder=place, log="place.log", work=what)
 
         name = Path(tool.command).name
         kept = cached("placed", digest(name, tool.version, *arguments, *texts), make)
@@ -148,7 +148,7 @@ def pack(board: Board, placement: Placement) -> Path:
             arguments += ["--mspi_as_gpio"]
         arguments += [PLACED]
     run_tool(
-        find_tool(tool), arguments, folder=folder, log="pack.log", what="Packing the bitstream"
+        find_tool(tool), arguments, folder=folder, log="pack.log", work="Packing the bitstream"
     )
     return folder / out
 

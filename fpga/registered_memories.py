@@ -156,7 +156,7 @@ class _Maker:
     def _yosys(self, script: str) -> None:
         (self._folder / "script.ys").write_text(script, encoding="utf-8")
         what = "Putting registers into block RAMs"
-        run_tool(self._tool, ["-q", "script.ys"], folder=self._folder, log="log", what=what)
+        run_tool(self._tool, ["-q", "script.ys"], folder=self._folder, log="log", work=what)
 
     def _read(self, name: str) -> dict[str, Any]:
         content = (self._folder / f"{name}.json").read_text(encoding="utf-8")

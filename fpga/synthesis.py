@@ -167,7 +167,7 @@ def _yosys(
         for each, content in zip(read, texts, strict=True):
             (place / each).write_text(content, encoding="utf-8")
         (place / "script.ys").write_text(script, encoding="utf-8")
-        run_tool(tool, ["-q", "script.ys"], folder=place, log=f"{name}.log", what=what)
+        run_tool(tool, ["-q", "script.ys"], folder=place, log=f"{name}.log", work=what)
         for each in read:
             (place / each).unlink()
 

@@ -64,18 +64,18 @@ def _packaged(name: str, package: str) -> Tool | None:
 def _native_version(command: str) -> str:
     option = "-V" if Path(command).name == "yosys" else "--version"
     done = subprocess.run([command, option], capture_output=True, text=True, check=False)
-    found = re.search(r"\d+\.\d+(?:\.\d+)?", done.stdout + done.stderr)
-    return found[0] if found else "0.0"
+    number = re.search(r"\d+\.\d+(?:\.\d+)?", done.stdout + done.stderr)
+    return number[0] if number else "0.0"
 
 
 def _number(version: str) -> tuple[int, int]:
-    found = _VERSION.match(version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    numbers = _VERSION.match(version)
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
 
 
-def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, what: str) -> None:
+def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
     """Run a tool in a folder, all of its files there, with what it says in the file ``log``.
 
     Raises what :func:`celosia.arch.support.process.run_process` does.
     """
-    run_process([tool.command, *arguments], what=what, cwd=folder, log=folder / log)
+    run_process([tool.command, *arguments], work=work, cwd=folder, log=folder / log)

@@ -38,8 +38,8 @@ def check_step(step: Step, config: Config) -> None:
         _check_window(step)
         _check_beat(step, config)
     reads, writes = regions(step, config)
-    for kind, found in (("reads", reads), ("writes", writes)):
-        for region in found:
+    for kind, touched in (("reads", reads), ("writes", writes)):
+        for region in touched:
             _check_region(step, kind, region, config)
     _check_taken(step, reads)
 

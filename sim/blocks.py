@@ -13,10 +13,10 @@ LEAST, MOST = 1, 4
 def exponents(values: Ints) -> Ints:
     """Return the exponent of each block [...] of 8-bit values [..., count]."""
     magnitude = np.where(values < 0, ~values, values).max(axis=-1)  # [...]
-    found = np.full(magnitude.shape, LEAST, np.int64)
+    counts = np.full(magnitude.shape, LEAST, np.int64)
     for exponent in range(LEAST, MOST):
-        found += magnitude >= 1 << BITS - 1 + exponent
-    return found
+        counts += magnitude >= 1 << BITS - 1 + exponent
+    return counts
 
 
 def mantissas(values: Ints, exponent: Ints) -> Ints:

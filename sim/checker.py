@@ -140,8 +140,8 @@ def _check_hazards(
     config: Config,
     seen: Mapping[tuple[Engine, int], Step],
 ) -> None:
-    for writing, found in enumerate(regions(step, config)):
-        for region in found:
+    for writing, touched in enumerate(regions(step, config)):
+        for region in touched:
             _check_region(step, region, bool(writing), clock, memories, seen)
             memories.note(region, step.engine, count, writing=bool(writing))
 

@@ -36,7 +36,7 @@ def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = 
 def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
     """Return the operands [k, n] of rows of bytes, with a row of scales for each group if any."""
     n = stored.shape[1]
-    found = np.zeros((k, n), np.int64)
+    operands = np.zeros((k, n), np.int64)
     row = 0
     for first in range(0, k, group or k):
         count = min(group or k, k - first)
@@ -44,9 +44,9 @@ def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
         row += bool(group)
         size = form.stored_rows(count, 0)
         values = np.array(form.values)[_codes(stored[row : row + size], count, form)]
-        found[first : first + count] = values if scales is None else scaled(values, scales, form)
+        operands[first : first + count] = values if scales is None else scaled(values, scales, form)
         row += size
-    return found
+    return operands
 
 
 def scaled(values: Ints, scales: Ints, form: WeightFormat) -> Ints:
@@ -60,11 +60,11 @@ def scaled(values: Ints, scales: Ints, form: WeightFormat) -> Ints:
 def _codes(part: Bytes, count: int, form: WeightFormat) -> Ints:
     """Return the codes of one group's bytes, [count, n]: equation (11)."""
     if form.digits:
-        found, rest = [], part.astype(np.int64)
+        digit_rows, rest = [], part.astype(np.int64)
         for _ in range(DIGITS):
-            found.append(3 * rest >> 8)
+            digit_rows.append(3 * rest >> 8)
             rest = 3 * rest & 255
-        digits = np.stack(found, axis=1).reshape(-1, part.shape[1])
+        digits = np.stack(digit_rows, axis=1).reshape(-1, part.shape[1])
         return digits[:count]
     bits = np.unpackbits(part, axis=0)[: count * form.width].astype(np.int64)
     places = 1 << np.arange(form.width - 1, -1, -1)

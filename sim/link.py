@@ -93,15 +93,15 @@ class LinkModel:
             int.from_bytes(payload[place : place + WORD_BYTES], "little")
             for place in range(0, len(payload), WORD_BYTES)
         ]
-        found = b""
+        reply = b""
         if command == Command.HELLO:
-            found = b"".join(word.to_bytes(4, "little") for word in self.identity.words())
-            found = found[WORD_BYTES * addr :][:length]
+            reply = b"".join(word.to_bytes(4, "little") for word in self.identity.words())
+            reply = reply[WORD_BYTES * addr :][:length]
         elif command == Command.READ_REGISTERS:
             places = range(addr, addr + length // WORD_BYTES)
-            found = b"".join(self._read(place).to_bytes(4, "little") for place in places)
+            reply = b"".join(self._read(place).to_bytes(4, "little") for place in places)
         elif command == Command.READ_MEMORY:
-            found = bytes(self.memory[addr : addr + length])
+            reply = bytes(self.memory[addr : addr + length])
         elif command == Command.WRITE_REGISTERS:
             for place, word in enumerate(words):
                 self._write(addr + place, word)
@@ -115,7 +115,7 @@ class LinkModel:
             self._started = tag
             self._write(REGISTER_MAP["PC"].addr, addr)
             self._write(REGISTER_MAP["CONTROL"].addr, 1)
-        return answer(Status.OK, tag, found)
+        return answer(Status.OK, tag, reply)
 
     def _check(self, command: int, length: int, addr: int) -> Status:
         """Return what keeps a request from being carried out, or OK."""
@@ -143,13 +143,13 @@ class LinkModel:
 
 def answers(data: bytes) -> list[tuple[int, int, bytes]]:
     """Return status, tag and payload of each whole answer in bytes; other bytes are skipped."""
-    found = []
+    frames = []
     while len(data) > 6:
         end = 5 + int.from_bytes(data[3:5], "little") + CRC_BYTES
         whole = data[0] == ANSWER_SYNC and len(data) >= end
         if whole and crc16(data[1 : end - 2]) == int.from_bytes(data[end - 2 : end], "big"):
-            found.append((data[1], data[2], data[5 : end - 2]))
+            frames.append((data[1], data[2], data[5 : end - 2]))
             data = data[end:]
         else:
             data = data[1:]
-    return found
+    return frames

@@ -77,8 +77,8 @@ def held(
     equation (22), whose rows' exponents are above the scales, ``exponent_bits`` in a column.
     """
     _, rows, cols = slots.shape
-    taken = -(-kt // 2) if paired else kt
-    words = slots[slot : slot + nt * taken].reshape(nt, taken, 1, rows, cols)
+    slots_each = -(-kt // 2) if paired else kt
+    words = slots[slot : slot + nt * slots_each].reshape(nt, slots_each, 1, rows, cols)
     tiles = wrap(words, 8) if scale_bits or exponent_bits else words
     above = words - tiles
     parts = (above >> 8)[..., : -(-8 // scale_bits), :] % (1 << scale_bits) if scale_bits else words
@@ -97,22 +97,22 @@ def held(
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
     """Return what slots hold of ``b``: rows of unsigned scales, each in front of ``rows`` rows."""
-    found = []
+    words = []
     for first in range(0, len(b), rows + 1):
         scales, lines = b[first] % 256, b[first + 1 : first + 1 + rows]  # [n], [rows, n]
         places = scale_bits * np.arange(len(lines))[:, None]
-        found.append(lines + 256 * (scales >> places & (1 << scale_bits) - 1))
-    return np.concatenate(found)
+        words.append(lines + 256 * (scales >> places & (1 << scale_bits) - 1))
+    return np.concatenate(words)
 
 
 def pairs(b: Ints, rows: int) -> Ints:
     """Return weights [k, n] of 4 bits as bytes, [2 rows of which a byte has one each, n]."""
     k, n = b.shape
-    taken = -(-k // (2 * rows))
-    padded = np.zeros((taken * 2 * rows, n), np.int64)
+    tile_rows = -(-k // (2 * rows))
+    padded = np.zeros((tile_rows * 2 * rows, n), np.int64)
     padded[:k] = b
-    low, high = padded.reshape(taken, 2, rows, n).transpose(1, 0, 2, 3)
-    return wrap((high << 4) + (low & 15), 8).reshape(taken * rows, n)
+    low, high = padded.reshape(tile_rows, 2, rows, n).transpose(1, 0, 2, 3)
+    return wrap((high << 4) + (low & 15), 8).reshape(tile_rows * rows, n)
 
 
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:

@@ -265,8 +265,8 @@ class MicroCore:
 
     # Control.
 
-    def _to(self, micro: Micro, taken: bool) -> None:
-        if taken:
+    def _to(self, micro: Micro, jumps: bool) -> None:
+        if jumps:
             self.address = micro.value
             self.cycles += 1
 

@@ -37,8 +37,8 @@ class Region:
 def meet(some: Iterable[Region], others: Iterable[Region]) -> bool:
     """Return whether regions have a cell in common with others."""
     return any(
-        one.memory == other.memory and np.intersect1d(one.cells(), other.cells()).size
-        for one, other in itertools.product(some, others)
+        region.memory == other.memory and np.intersect1d(region.cells(), other.cells()).size
+        for region, other in itertools.product(some, others)
     )
 
 

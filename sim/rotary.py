@@ -95,6 +95,6 @@ def speeds_table(positions: ArrayLike, speeds: ArrayLike) -> NDArray[np.int16]:
 
 def quantize_pairs(pairs: ArrayLike) -> NDArray[np.int16]:
     """Return cosines and sines in Q1.15: to nearest, 1 as the largest there is."""
-    one = 1 << ROTARY_FRACTION
-    rounded = np.rint(np.asarray(pairs, np.float64) * one)
-    return np.clip(rounded, 1 - one, one - 1).astype(np.int16)
+    unit = 1 << ROTARY_FRACTION
+    rounded = np.rint(np.asarray(pairs, np.float64) * unit)
+    return np.clip(rounded, 1 - unit, unit - 1).astype(np.int16)

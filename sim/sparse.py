@@ -38,9 +38,9 @@ class Decoded:
 
     def matrix(self, k: int, n: int) -> Ints:
         """Return the matrix [k, n]."""
-        found = np.zeros((k, n), np.int64)
-        found[self.k, self.column] = self.value
-        return found
+        weights = np.zeros((k, n), np.int64)
+        weights[self.k, self.column] = self.value
+        return weights
 
 
 def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
@@ -78,15 +78,15 @@ def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
             continue
         column, row = divmod(int(places[first]), k)
         header[:, lane] = *divmod(column, cols), row
-        found: list[int] = []
+        codes: list[int] = []
         for index in range(first, last):
             gap = int(gaps[index]) if index > first else 0
             while gap >= STEP:
                 steps = min(gap, longest) // STEP
-                found.append((steps - 1) << VALUE_WIDTH)
+                codes.append((steps - 1) << VALUE_WIDTH)
                 gap -= steps * STEP
-            found.append(gap << VALUE_WIDTH | int(flat[places[index]]) % (1 << VALUE_WIDTH))
-        entries[lane, : len(found)] = found
+            codes.append(gap << VALUE_WIDTH | int(flat[places[index]]) % (1 << VALUE_WIDTH))
+        entries[lane, : len(codes)] = codes
     return _pack(np.concatenate([header, entries.T]))
 
 

@@ -56,14 +56,14 @@ class Sums:
 
     def _take(self, step: Step, name: str) -> None:
         rows, width = self._rows(step, name)
-        taken = np.full(rows.shape, self._cols)
-        taken[-1] = width
-        lacking = np.argwhere(self._whole[rows] < taken)
+        needed = np.full(rows.shape, self._cols)
+        needed[-1] = width
+        lacking = np.argwhere(self._whole[rows] < needed)
         if len(lacking):
             tile, place = lacking[0]
             row = int(rows[tile, place])
             raise ProgramError(
-                f"{step} takes {taken[tile, place]} columns of accumulator row {row}, of which "
+                f"{step} takes {needed[tile, place]} columns of accumulator row {row}, of which "
                 f"{self._products[int(self._by[row])]} has summed {self._whole[row]}"
             )
         self._whole[rows] = self._cols

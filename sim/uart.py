@@ -21,7 +21,7 @@ def line_bytes(levels: NDArray[np.uint8], divisor: int) -> list[tuple[int, bool]
     A byte begins where the line falls to 0; its bits are the levels in their middles. After a
     wrong stop bit nothing begins until the line is 1.
     """
-    found = []
+    decoded = []
     cycle = 0
     while cycle < len(levels):
         if levels[cycle]:
@@ -31,8 +31,8 @@ def line_bytes(levels: NDArray[np.uint8], divisor: int) -> list[tuple[int, bool]
         if middles[-1] >= len(levels):
             break
         bits = levels[middles]
-        found.append((int(np.packbits(bits[:8], bitorder="little")[0]), not bits[8]))
+        decoded.append((int(np.packbits(bits[:8], bitorder="little")[0]), not bits[8]))
         cycle = int(middles[-1])
         while cycle < len(levels) and not levels[cycle]:
             cycle += 1
-    return found
+    return decoded

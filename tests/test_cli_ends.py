@@ -22,7 +22,7 @@ from celosia.arch.support.process import run_process
 child = [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"]
 def work(number):
     log = Path(sys.argv[1]) / f"{number}.log"
-    run_process(child, what="Work", cwd=log.parent, log=log)
+    run_process(child, work="Work", cwd=log.parent, log=log)
 def celosia(**_named):
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(work, range(4)))
@@ -42,11 +42,11 @@ def test_no_program_is_left(tmp_path: Path, number, code) -> None:
     )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        found = [path.read_text().split() for path in tmp_path.glob("*.log")]
-        if sum(map(len, found)) == 2:
+        processes = [path.read_text().split() for path in tmp_path.glob("*.log")]
+        if sum(map(len, processes)) == 2:
             break
         time.sleep(0.1)
-    children = [int(word) for words in found for word in words]
+    children = [int(word) for words in processes for word in words]
     assert len(children) == 2
     parent.send_signal(number)
     assert parent.wait(30) == code
@@ -68,14 +68,14 @@ main.celosia = lambda **_: os.kill(os.getpid(), signal.SIGTERM)
 main.main()
 """
     command = [sys.executable, "-c", script]
-    found = subprocess.run(command, cwd=cache.ROOT, capture_output=True, text=True, timeout=60)
-    assert (found.returncode, found.stdout) == (143, "ends\n")
+    ended = subprocess.run(command, cwd=cache.ROOT, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (143, "ends\n")
 
 
 def test_nothing_begins_once_all_is_ended(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process, "_ending", True)
     with pytest.raises(RunError, match=r"^Work was interrupted$"):
-        process.run_process(["true"], what="Work", cwd=tmp_path, log=tmp_path / "log")
+        process.run_process(["true"], work="Work", cwd=tmp_path, log=tmp_path / "log")
 
 
 def test_half_made_folders_are_deleted_at_the_next_start(monkeypatch, tmp_path: Path) -> None:

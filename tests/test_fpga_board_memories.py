@@ -76,7 +76,7 @@ def test_a_machine_and_its_ddr3_are_one_netlist(tmp_path: Path) -> None:
     script = "read_verilog -lib +/ecp5/cells_sim.v +/ecp5/cells_bb.v; read_verilog all.v; "
     script += "hierarchy -check -top board; tee -o found.json stat -json; "
     script += "proc litedram_core board; check -assert litedram_core board"
-    run_tool(find_tool("yosys"), ["-p", script], folder=tmp_path, log="yosys.log", what="Yosys")
+    run_tool(find_tool("yosys"), ["-p", script], folder=tmp_path, log="yosys.log", work="Yosys")
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     cells = found["modules"]["\\litedram_core"]["num_cells_by_type"]
     kinds = {"DQSBUFM": 2, "IDDRX2DQA": 16, "ODDRX2DQA": 18, "TRELLIS_IO": 18, "EHXPLLL": 1}

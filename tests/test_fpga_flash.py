@@ -75,7 +75,7 @@ def test_the_wires_are_what_the_tools_take(name: str, kind: str, pins: int, tmp_
     family = get_board(name).device.family
     script = f"read_verilog top.v; {family.synthesis} -top {TOP}; check -assert; stat -json"
     (tmp_path / "run.ys").write_text(f"{script.replace('stat', 'tee -o stat.json stat')}\n")
-    run_tool(find_tool("yosys"), ["-q", "run.ys"], folder=tmp_path, log="log", what="Yosys")
+    run_tool(find_tool("yosys"), ["-q", "run.ys"], folder=tmp_path, log="log", work="Yosys")
     cells = (tmp_path / "stat.json").read_text(encoding="utf-8")
     found = re.search(r'"\$_TBUF_": (\d+)', cells)  # nextpnr makes pins of them
     assert (0 if found is None else int(found[1])) == pins

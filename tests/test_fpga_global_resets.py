@@ -56,7 +56,7 @@ def test_resets_of_many_registers_go_by_a_clock_buffer(tmp_path: Path, count: in
     tool = find_tool(DEVICE.family.router)
     arguments = ["--json", NETLIST, "--write", "placed.json", "--lpf-allow-unconstrained"]
     arguments += [*DEVICE.options, "--package", "CABGA381"]
-    run_tool(tool, arguments, folder=tmp_path, log="place.log", what="Place and route")
+    run_tool(tool, arguments, folder=tmp_path, log="place.log", work="Place and route")
     placed = json.loads((tmp_path / "placed.json").read_text(encoding="utf-8"))
     cells = placed["modules"]["top"]["cells"].values()
     assert sum(cell["type"] == "DCCA" for cell in cells) == 2  # the clock's own, too

@@ -131,7 +131,7 @@ def netlist_of(unit: wiring.Component, device: Device, folder: Path) -> str:
     (folder / "netlist_and_models.v").write_text(text, encoding="utf-8")
     (folder / "flatten.ys").write_text(FLATTEN, encoding="utf-8")
     yosys = find_tool("yosys")
-    run_tool(yosys, ["-q", "flatten.ys"], folder=folder, log="flatten.log", what="Flattening")
+    run_tool(yosys, ["-q", "flatten.ys"], folder=folder, log="flatten.log", work="Flattening")
     flat = (folder / "flat.v").read_text(encoding="utf-8")
     return flat + (kept[0] if kept else "")
 

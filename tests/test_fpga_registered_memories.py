@@ -221,7 +221,7 @@ def test_plain_synthesis_takes_block_rams_as_they_are(tmp_path: Path) -> None:
     verilog = exported(to_verilog(make_unit("scratchpad", PRESETS["tiny"]), "top"), "ecp5")
     (tmp_path / "top.v").write_text(verilog, encoding="utf-8")
     script = "read_verilog top.v; synth_ecp5 -top top -json netlist.json"
-    run_tool(find_tool("yosys"), ["-q", "-p", script], folder=tmp_path, log="log", what="Synthesis")
+    run_tool(find_tool("yosys"), ["-q", "-p", script], folder=tmp_path, log="log", work="Synthesis")
     netlist = json.loads((tmp_path / "netlist.json").read_text(encoding="utf-8"))
     cells = netlist["modules"]["top"]["cells"].values()
     found = [cell["parameters"] for cell in cells if cell["type"] == "DP16KD"]

@@ -40,5 +40,5 @@ def test_a_tool_that_fails_shows_its_log(tmp_path: Path) -> None:
             ["-c", "print('no luck'); raise SystemExit(3)"],
             folder=tmp_path,
             log="log",
-            what="Packing",
+            work="Packing",
         )

@@ -116,7 +116,7 @@ def test_synthesis_keeps_copies(tmp_path: Path) -> None:
         (tmp_path / "top.v").write_text(verilog, encoding="utf-8")
         script = "read_verilog top.v; synth_ecp5 -top top; tee -q -o cells.json stat -json"
         arguments = ["-q", "-p", script]
-        run_tool(find_tool("yosys"), arguments, folder=tmp_path, log="log", what="Synthesis")
+        run_tool(find_tool("yosys"), arguments, folder=tmp_path, log="log", work="Synthesis")
         cells = json.loads((tmp_path / "cells.json").read_text(encoding="utf-8"))
         found[level] = cells["design"]["num_cells_by_type"]["TRELLIS_FF"]
     assert found["none"] == 4 * 30

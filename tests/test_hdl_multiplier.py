@@ -99,7 +99,7 @@ def test_plain_synthesis_takes_the_exported_one_as_it_is(tmp_path: Path) -> None
     (tmp_path / "top.v").write_text(verilog, encoding="utf-8")
     script = "read_verilog top.v; synth_ecp5 -top top; tee -q -o cells.json stat -json"
     arguments = ["-q", "-p", script]
-    run_tool(find_tool("yosys"), arguments, folder=tmp_path, log="log", what="Synthesis")
+    run_tool(find_tool("yosys"), arguments, folder=tmp_path, log="log", work="Synthesis")
     found = json.loads((tmp_path / "cells.json").read_text(encoding="utf-8"))
     cells = found["design"]["num_cells_by_type"]
     assert cells["MULT18X18D"] == 1

@@ -120,7 +120,7 @@ def test_builds_are_made_once_and_failed_builds_leave_nothing(
 
 
 def test_commands_end_in_time_and_tell_why_they_fail(tmp_path: Path) -> None:
-    given = {"what": "Work", "cwd": tmp_path, "log": tmp_path / "log"}
+    given = {"work": "Work", "cwd": tmp_path, "log": tmp_path / "log"}
     command = [sys.executable, "-c", "print('why'); raise SystemExit(3)"]
     with pytest.raises(RuntimeError, match=r"^Work failed with exit code 3:\nwhy$"):
         toolchain.run(command, **given, timeout=60)

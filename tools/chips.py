@@ -136,8 +136,8 @@ def document() -> str:
             mark = "" if sheet.seen else " (not at hand)"
             text += f"\n### {name}\n\n{sheet.source}{mark}.\n\n"
             text += "| figure | ours | sheet |\n|---|---|---|\n"
-            text += "".join(f"| {what} | {_shown(ours)} | {_shown(theirs)} |\n"
-                            for what, ours, theirs in rows(kind, name))  # fmt: skip
+            text += "".join(f"| {figure} | {_shown(ours)} | {_shown(theirs)} |\n"
+                            for figure, ours, theirs in rows(kind, name))  # fmt: skip
     return text
 
 

@@ -41,14 +41,14 @@ _PLACES_OF = ("max_position_embeddings", "n_positions")
 
 def tensors_of(shapes: dict[str, list[int]]) -> Tensors:
     """Return random tensors that depend on their names alone."""
-    found = {}
+    tensors = {}
     for name, shape in shapes.items():
         rng = np.random.default_rng(zlib.crc32(name.encode()))
         tensor = rng.normal(0, 0.3, shape)
         norm = len(shape) == 1 and name.endswith("weight")
         # A bias of logits that is no weight, and 0 in every published model.
-        found[name] = (tensor + norm).astype(np.float32) * (name != "final_logits_bias")
-    return found
+        tensors[name] = (tensor + norm).astype(np.float32) * (name != "final_logits_bias")
+    return tensors
 
 
 def inputs_of(config: Config) -> list[np.ndarray]:
@@ -95,7 +95,7 @@ def edits(base: Config, shapes: dict[str, list[int]]) -> Iterator[tuple[str, Con
         return name, config, some
 
     def without(*names: str) -> Callable[[Config, Tensors], None]:
-        return lambda config, _: [config.pop(one, None) for one in names] and None
+        return lambda config, _: [config.pop(name, None) for name in names] and None
 
     def with_these(**settings: Any) -> Callable[[Config, Tensors], None]:
         return lambda config, _: config.update(settings)
@@ -125,8 +125,10 @@ def edits(base: Config, shapes: dict[str, list[int]]) -> Iterator[tuple[str, Con
     yield edit("a hub's", with_these(_name_or_path="a/b", auto_map={"AutoModel": "x.Y"}, prefix=""))
     yield edit("unknown setting", with_these(attention_temperature=2.0))
     yield edit("quantized", with_these(quantization_config={"quant_method": "gptq", "bits": 4}))
-    yield from (edit(f"also {one}", with_these(**more)) for one, more in _more(base).items())
-    yield from (edit(f"tensors: {one}", change) for one, change in _tensor_edits(base, tensors))
+    yield from (
+        edit(f"also {setting}", with_these(**more)) for setting, more in _more(base).items()
+    )
+    yield from (edit(f"tensors: {label}", change) for label, change in _tensor_edits(base, tensors))
 
 
 def _fewer_keys(base: Config) -> Config:
@@ -135,13 +137,13 @@ def _fewer_keys(base: Config) -> Config:
 
 def _more(base: Config) -> dict[str, Config]:
     """Return settings to add or to change, by what they are."""
-    kind, found = base["model_type"], {}
+    kind, more = base["model_type"], {}
     if "rope_parameters" in base:
         half = base["max_position_embeddings"] // 4
         width = base.get("head_dim") or base["hidden_size"] // base["num_attention_heads"]
         pairs = int(width * base["rope_parameters"].get("partial_rotary_factor", 1.0)) // 2
         stretched = {"factor": 4.0, "original_max_position_embeddings": half}
-        found = {
+        more = {
             "an older base": {"rope_parameters": None, "rope_theta": 77.0},
             "a share": {"rope_parameters": None, "partial_rotary_factor": 0.5},
             "linear": {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
@@ -162,15 +164,15 @@ def _more(base: Config) -> dict[str, Config]:
             },
         }  # fmt: skip
         if kind == "gpt_neox":
-            found["a base of its own"] = {"rope_parameters": None, "rotary_emb_base": 55}
-            found["a share of its own"] = {"rope_parameters": None, "rotary_pct": 0.5}
+            more["a base of its own"] = {"rope_parameters": None, "rotary_emb_base": 55}
+            more["a share of its own"] = {"rope_parameters": None, "rotary_pct": 0.5}
         factors = {
-            "short_factor": [1.0 + 0.3 * one for one in range(pairs)],
-            "long_factor": [2.0 + one for one in range(pairs)],
+            "short_factor": [1.0 + 0.3 * pair for pair in range(pairs)],
+            "long_factor": [2.0 + pair for pair in range(pairs)],
         }
         places = {"original_max_position_embeddings": 16}
         long = {"rope_type": "longrope", **places, **factors}
-        found |= {
+        more |= {
             "longrope": {"rope_scaling": long},
             "longrope, beside": {"rope_scaling": {"type": "longrope", **factors}, **places},
             "longrope by a factor": {"rope_scaling": {**long, "factor": 3.0}},
@@ -178,11 +180,11 @@ def _more(base: Config) -> dict[str, Config]:
             "longrope beyond": {"rope_scaling": {**long, "original_max_position_embeddings": 6}},
         }
     if "sliding_window" in _SETTINGS[kind]:
-        found["a window"] = {"sliding_window": 5}
-        found["a wide window"] = {"sliding_window": 15, "use_sliding_window": True}
+        more["a window"] = {"sliding_window": 5}
+        more["a wide window"] = {"sliding_window": 15, "use_sliding_window": True}
     if kind == "gemma":
-        found["an older activation"] = {"hidden_activation": "silu"}
-    return found
+        more["an older activation"] = {"hidden_activation": "silu"}
+    return more
 
 
 def _tensor_edits(
@@ -197,33 +199,35 @@ def _tensor_edits(
         return lambda _, some: some.update({name: some[other]})
 
     def remove(*names: str) -> Callable[[Config, Tensors], None]:
-        return lambda _, some: [some.pop(one, None) for one in names] and None
+        return lambda _, some: [some.pop(name, None) for name in names] and None
 
-    layer = next(one for one in sorted(tensors) if ".0." in one and one.endswith("weight"))
+    layer = next(name for name in sorted(tensors) if ".0." in name and name.endswith("weight"))
     yield "an extra one", add("adapter.weight", 3, 3)
     if base["model_type"] in _BUFFERS:
         yield "an older buffer", add(_BUFFERS[base["model_type"]], 4)
     yield "a lost one", remove(layer)
     yield (
         "in halves",
-        lambda _, some: some.update({name: one.astype(np.float16) for name, one in some.items()}),
+        lambda _, some: some.update(
+            {name: tensor.astype(np.float16) for name, tensor in some.items()}
+        ),
     )
-    norms = [one for one in tensors if "LayerNorm" in one]
+    norms = [name for name in tensors if "LayerNorm" in name]
     if norms:
         yield "older names", lambda _, some: some.update({
-            one.replace("weight", "gamma").replace("bias", "beta"): some.pop(one) for one in norms
+            n.replace("weight", "gamma").replace("bias", "beta"): some.pop(n) for n in norms
         })  # fmt: skip
     yield "the first one lost", remove(first)
     yield "the last one lost", remove(last)
-    wide = next((one for one in sorted(tensors) if one.endswith("bias") and ".0." in one), None)
+    wide = next((name for name in sorted(tensors) if name.endswith("bias") and ".0." in name), None)
     if wide:
         yield "a lost bias", remove(wide)
-    bare = [one for one in sorted(tensors) if ".0." in one and one.endswith("weight")
-            and one.replace("weight", "bias") not in tensors]  # fmt: skip
+    bare = [name for name in sorted(tensors) if ".0." in name and name.endswith("weight")
+            and name.replace("weight", "bias") not in tensors]  # fmt: skip
     if bare:
         extra = bare[0].replace("weight", "bias")
         yield "an extra bias", add(extra, len(tensors[bare[0]]))
-    words = next((one for one in tensors if _WORDS.intersection(one.split("."))), None)
+    words = next((name for name in tensors if _WORDS.intersection(name.split("."))), None)
     for head in _HEADS:
         if f"{head}.weight" in tensors:
             yield f"{head} lost", remove(f"{head}.weight")

@@ -56,15 +56,15 @@ class Difference:
 
 def differences(recorded: Mapping[str, Entry], measured: Mapping[str, Entry]) -> list[Difference]:
     """Return all figures in which entries differ, those of missing and of new entries as well."""
-    found = []
+    changed = []
     for name in sorted(recorded.keys() | measured.keys()):
         old, new = recorded.get(name, {}), measured.get(name, {})
-        found += [
+        changed += [
             Difference(name, figure, old.get(figure), new.get(figure))
             for figure in dict.fromkeys((*old, *new))
             if old.get(figure) != new.get(figure)
         ]
-    return found
+    return changed
 
 
 def mean_cycles(recorded: Mapping[str, Entry], measured: Mapping[str, Entry]) -> float:
@@ -79,7 +79,7 @@ def mean_cycles(recorded: Mapping[str, Entry], measured: Mapping[str, Entry]) ->
 
 def passes(recorded: Mapping[str, Entry], measured: Mapping[str, Entry], rule: str) -> bool:
     """Return whether a rule allows all differences and the mean of the cycles."""
-    if any(one.refused(rule) for one in differences(recorded, measured)):
+    if any(difference.refused(rule) for difference in differences(recorded, measured)):
         return False
     return mean_cycles(recorded, measured) <= 1 + 1e-9
 
@@ -125,8 +125,8 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Compare or record the entries, and return the exit status."""
-    given, recorded, known = _arguments(), read_record(), list(entries())
-    asked = given.only or ["*"]
+    arguments, recorded, known = _arguments(), read_record(), list(entries())
+    asked = arguments.only or ["*"]
     for pattern in asked:
         if not any(fnmatchcase(name, pattern) for name in (*known, *recorded)):
             print(f"No entry has the name {pattern}; names begin with {PAIR}/ or {CIRCUIT}/")
@@ -135,29 +135,31 @@ def main() -> int:
     def chosen(name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in asked)
 
-    names = [name for name in known if chosen(name) and not (given.missing and name in recorded)]
+    names = [
+        name for name in known if chosen(name) and not (arguments.missing and name in recorded)
+    ]
     measured: Entries = {}
-    for name, entry in _measured(names, given.jobs):
+    for name, entry in _measured(names, arguments.jobs):
         measured[name] = entry
-        if given.record and "failed" not in entry:
+        if arguments.record and "failed" not in entry:
             write_record(recorded := recorded | {name: entry})
     failed = {name: entry["failed"] for name, entry in measured.items() if "failed" in entry}
-    if given.record:
+    if arguments.record:
         write_record({name: entry for name, entry in recorded.items() if name in known})
         if failed:
             _table([("entry", "failed"), *failed.items()])
         return int(bool(failed))
     before = {name: entry for name, entry in recorded.items() if chosen(name)}
-    if given.missing:
+    if arguments.missing:
         before = {}
-    found = differences(before, measured)
-    if found:
-        header = ("entry", "figure", "recorded", "measured", "change", f"rule {given.rule}")
-        _table([header, *(one.row(given.rule) for one in found)])
+    changed = differences(before, measured)
+    if changed:
+        header = ("entry", "figure", "recorded", "measured", "change", f"rule {arguments.rule}")
+        _table([header, *(difference.row(arguments.rule) for difference in changed)])
     pairs = sum(name.startswith(PAIR) for name in measured)
-    print(f"{pairs} pairs and {len(measured) - pairs} circuits; {len(found)} figures differ")
+    print(f"{pairs} pairs and {len(measured) - pairs} circuits; {len(changed)} figures differ")
     print(f"geometric mean of cycles: {mean_cycles(before, measured):.6f} of those recorded")
-    return int(not passes(before, measured, given.rule))
+    return int(not passes(before, measured, arguments.rule))
 
 
 if __name__ == "__main__":

@@ -52,20 +52,20 @@ _INSTANCE = re.compile(r"^(\s*)(\w+)(?=\s+(?:#\s*\(|[A-Za-z_\\]\S*\s*\())", re.M
 
 def entries() -> dict[str, Callable[[], Entry]]:
     """Return the function that measures each entry, by the entry's name, slow ones first."""
-    found: dict[str, Callable[[], Entry]] = {}
+    measures: dict[str, Callable[[], Entry]] = {}
     for kind, integers in (("encoders", _outputs), ("decoders", _scores)):
         for name, line in TABLE[kind].items():
-            found[f"{PAIR}/{name}"] = functools.partial(_pair, line, integers)
+            measures[f"{PAIR}/{name}"] = functools.partial(_pair, line, integers)
     for board in BOARDS:
         for link, memory in (("uart", None), ("spi", None), ("uart", "sdram")):
             name = f"{CIRCUIT}/board {board} {memory or link}"
-            found[name] = functools.partial(_board, board, link, memory)
+            measures[name] = functools.partial(_board, board, link, memory)
     for line in TABLE["accelerators"]:
-        found[f"{CIRCUIT}/accelerator {line}"] = functools.partial(_accelerator, line)
+        measures[f"{CIRCUIT}/accelerator {line}"] = functools.partial(_accelerator, line)
     for unit in UNITS:
         for line in (*PRESETS, *TABLE["units"]):
-            found[f"{CIRCUIT}/{unit} {line}"] = functools.partial(_unit, unit, line)
-    return found
+            measures[f"{CIRCUIT}/{unit} {line}"] = functools.partial(_unit, unit, line)
+    return measures
 
 
 def measure(name: str) -> Entry:
@@ -150,8 +150,8 @@ def _pair(line: str, integers: Callable[[Path], list[int]]) -> Entry:
 
 def _expanded(line: str) -> str:
     """Return the words of a pair with those of machines in the place of their names."""
-    found = _MACHINE.sub(lambda match: TABLE["machines"][match[1]], line)
-    return found if found == line else _expanded(found)
+    expanded = _MACHINE.sub(lambda match: TABLE["machines"][match[1]], line)
+    return expanded if expanded == line else _expanded(expanded)
 
 
 def _outputs(folder: Path) -> list[int]:
@@ -166,18 +166,18 @@ def _scores(folder: Path) -> list[int]:
     program, *_ = load_compiled_text(folder)
     rng, count = np.random.default_rng(1), min(_TOKENS, program.places)
     tokens = rng.integers(0, program.vocabulary, (program.texts, count)).tolist()
-    found: list[int] = []
+    scores: list[int] = []
     if program.texts > 1:
         texts = TextsSession(program, "golden")
         for column in zip(*tokens, strict=True):
-            texts.advance(column, lambda _: found.extend(texts.logits().tolist()))
-        return found
+            texts.advance(column, lambda _: scores.extend(texts.logits().tolist()))
+        return scores
     session = TextSession(program, "golden")
     if program.lookups:
         source = min(_SOURCE_TOKENS, program.source_positions)
         session.encode(rng.integers(0, program.vocabulary, source).tolist())
     session.take(tokens[0][: count // 2])
     for token in tokens[0][count // 2 :]:
-        found += session.logits().tolist()
+        scores += session.logits().tolist()
         session.step(token)
-    return found + session.logits().tolist()
+    return scores + session.logits().tolist()

@@ -24,15 +24,17 @@ BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
 _HEAD = ("model", "source", "licence", "form", "kind", "runs", "cosine", "difference", "cycles")
 
 
-def checked(folder: Path, name: str, one: dict[str, Any]) -> Path:
+def checked(folder: Path, name: str, entry: dict[str, Any]) -> Path:
     """Return the path to give to `celosia run`, of a file whose hash is that of the list."""
     path = folder / name
-    file = path / ("model.safetensors" if one["form"] == "safetensors" else Path(one["path"]).name)
+    file = path / (
+        "model.safetensors" if entry["form"] == "safetensors" else Path(entry["path"]).name
+    )
     if not file.is_file():
-        raise InputError(f"File {file} is missing; take {one['path']} of {one['source']}")
-    if hashlib.sha256(file.read_bytes()).hexdigest() != one["sha256"]:
-        raise InputError(f"File {file} is not that of {one['source']} at {one['at']}")
-    return path if one["form"] == "safetensors" else file
+        raise InputError(f"File {file} is missing; take {entry['path']} of {entry['source']}")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != entry["sha256"]:
+        raise InputError(f"File {file} is not that of {entry['source']} at {entry['at']}")
+    return path if entry["form"] == "safetensors" else file
 
 
 def trial(path: Path, tokens: int, tokenizer: Path | None) -> dict[str, Any]:
@@ -71,9 +73,9 @@ def cells(row: dict[str, Any] | None) -> tuple[str, ...]:
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return the list as a table, with what ``rows`` hold of a trial, by the model's name."""
     lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
-    for name, one in read_table(LIST).items():
-        start = (name, f"{one['source']} {one['at'][:10]}", one["licence"], one["form"])
-        lines.append(f"| {' | '.join((*start, one['kind'], *cells(rows.get(name))))} |")
+    for name, entry in read_table(LIST).items():
+        start = (name, f"{entry['source']} {entry['at'][:10]}", entry["licence"], entry["form"])
+        lines.append(f"| {' | '.join((*start, entry['kind'], *cells(rows.get(name))))} |")
     return "\n".join(lines)
 
 
@@ -82,15 +84,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
-    given = parser.parse_args()
-    listed, kept = read_table(LIST), given.folder / "results.json"
+    arguments = parser.parse_args()
+    listed, kept = read_table(LIST), arguments.folder / "results.json"
     rows = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    for name in given.names or listed:
-        one = listed[name]
-        path = checked(given.folder, name, one)
-        beside = one["form"] == "llama2.c" and "beside" in one
-        tokenizer = path.with_name(Path(one["beside"]).name) if beside else None
-        rows[name] = trial(path, one.get("tokens", 0), tokenizer)
+    for name in arguments.names or listed:
+        entry = listed[name]
+        path = checked(arguments.folder, name, entry)
+        beside = entry["form"] == "llama2.c" and "beside" in entry
+        tokenizer = path.with_name(Path(entry["beside"]).name) if beside else None
+        rows[name] = trial(path, entry.get("tokens", 0), tokenizer)
         print(f"{name}: {', '.join(cells(rows[name]))}", flush=True)
         kept.write_text(json.dumps(rows, indent=1), encoding="utf-8")
         text = PAGE.read_text(encoding="utf-8")

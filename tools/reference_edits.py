@@ -132,7 +132,10 @@ def base(name: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     model.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     tensors = load_file(folder / "model.safetensors")
-    return {"config": config, "shapes": {one: list(tensors[one].shape) for one in sorted(tensors)}}
+    return {
+        "config": config,
+        "shapes": {name: list(tensors[name].shape) for name in sorted(tensors)},
+    }
 
 
 def outputs(
@@ -148,7 +151,7 @@ def outputs(
         edits.write(path, config, tensors)
         try:
             last = folder_reference(path)(*inputs)[-1]
-            yield edit, [float(f"{one:.7g}") for one in last]
+            yield edit, [float(f"{number:.7g}") for number in last]
         except InputError:
             yield edit, None
 
@@ -158,23 +161,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="")
     parser.add_argument("--new", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     kept = {"bases": {}, "outputs": {}}
     for part in kept:
         path = edits.DATA / f"{part}.json"
-        if (given.only or given.new) and path.is_file():
+        if (arguments.only or arguments.new) and path.is_file():
             kept[part] = json.loads(path.read_text(encoding="utf-8"))
-    chosen = {name: one for name, one in _BASES.items() if given.only.lower() in name.lower()}
+    chosen = {
+        name: chosen_settings
+        for name, chosen_settings in _BASES.items()
+        if arguments.only.lower() in name.lower()
+    }
     for place, (name, settings) in enumerate(chosen.items()):
         with tempfile.TemporaryDirectory() as folder:
             made = kept["bases"][name] = base(name, settings, Path(folder))
-            known = kept["outputs"].get(name, {}) if given.new else {}
-            found = kept["outputs"][name] = dict(outputs(name, made, Path(folder), known))
-        accepted = sum(value is not None for value in found.values())
-        print(f"{place + 1} of {len(chosen)}: {name}, {len(found)} edits, {accepted} accepted",
+            known = kept["outputs"].get(name, {}) if arguments.new else {}
+            rows = kept["outputs"][name] = dict(outputs(name, made, Path(folder), known))
+        accepted = sum(value is not None for value in rows.values())
+        print(f"{place + 1} of {len(chosen)}: {name}, {len(rows)} edits, {accepted} accepted",
               file=sys.stderr, flush=True)  # fmt: skip
         for part, values in kept.items():
-            lines = [f" {json.dumps(one)}: {json.dumps(values[one])}" for one in sorted(values)]
+            lines = [f" {json.dumps(key)}: {json.dumps(values[key])}" for key in sorted(values)]
             content = "{\n" + ",\n".join(lines) + "\n}\n"
             (edits.DATA / f"{part}.json").write_text(content, encoding="utf-8")
 

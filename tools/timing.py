@@ -42,10 +42,10 @@ class Scenario:
 
 def member(unit: Component, path: str) -> Any:
     """Return a port, or a part of one, by its path, as ``i.payload.q[0]``."""
-    found: Any = unit
+    part: Any = unit
     for name, index in re.findall(r"(\w+)|\[(\d+)\]", path):
-        found = getattr(found, name) if name else found[int(index)]
-    return found
+        part = getattr(part, name) if name else part[int(index)]
+    return part
 
 
 def simulate(scenario: Scenario) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def _patterns(scenario: Scenario, signals: Sequence[Value], samples: list[Sequen
             for path, values in scenario.patterns.items():
                 if cycle < len(values):
                     ctx.set(member(scenario.unit, path), values[cycle])
-            _clock, _reset, *found = await ctx.tick().sample(*signals)
-            samples.append(found)
+            _clock, _reset, *sample = await ctx.tick().sample(*signals)
+            samples.append(sample)
 
     return bench
 
@@ -106,6 +106,6 @@ def _sender(stream: Any, payloads: Sequence[Any]) -> Any:
     return bench
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(waves: Mapping[str, Any]) -> str:
     """Return a diagram as the text of its file."""
-    return json.dumps(found, indent=1) + "\n"
+    return json.dumps(waves, indent=1) + "\n"

@@ -161,5 +161,5 @@ SCENARIOS |= {
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or SCENARIOS:
-        found = text(simulate(SCENARIOS[name]()))
-        (TIMING / f"{name}.json").write_text(found, encoding="utf-8")
+        drawn = text(simulate(SCENARIOS[name]()))
+        (TIMING / f"{name}.json").write_text(drawn, encoding="utf-8")

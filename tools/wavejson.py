@@ -34,7 +34,7 @@ def wave(
 def diagram(clocks: int, waves: Sequence[Mapping[str, Any]], first: int = 0) -> dict[str, Any]:
     """Return a diagram of some waves under a clock, its cycles numbered from ``first`` on."""
     clock = {"name": "clk", "wave": "p" + "." * (clocks - 1)}
-    room = max((_crowding(one) for one in waves), default=1)
+    room = max((_crowding(signal) for signal in waves), default=1)
     return {
         "signal": [clock, *waves],
         "head": {"tick": first},
@@ -42,10 +42,10 @@ def diagram(clocks: int, waves: Sequence[Mapping[str, Any]], first: int = 0) -> 
     }
 
 
-def _crowding(one: Mapping[str, Any]) -> float:
+def _crowding(signal: Mapping[str, Any]) -> float:
     """Return how much longer than its cell a signal's longest text is."""
-    runs = [len(run) for run in re.findall(r"=\.*", one["wave"])]
-    pairs = zip(one.get("data", ()), runs, strict=True) if "data" in one else ()
+    runs = [len(run) for run in re.findall(r"=\.*", signal["wave"])]
+    pairs = zip(signal.get("data", ()), runs, strict=True) if "data" in signal else ()
     return max((len(text) / (run * _CELL) for text, run in pairs), default=1)
 
 

@@ -63,7 +63,7 @@ class Microcode:
         name, _, rest = line.partition(" ")
         if name == ".registers":
             first, *names = rest.split()
-            self.registers |= {one: int(first) + place for place, one in enumerate(names)}
+            self.registers |= {register: int(first) + place for place, register in enumerate(names)}
         elif name == ".words":
             name, *words = rest.split()
             self._label(name)
@@ -71,7 +71,7 @@ class Microcode:
         elif line.endswith(":"):
             self._label(line[:-1])
         elif line:
-            self._add(name, [one.strip() for one in rest.split(",")] if rest else [])
+            self._add(name, [operand.strip() for operand in rest.split(",")] if rest else [])
 
     def _label(self, name: str) -> None:
         if name in self.labels:
@@ -104,8 +104,8 @@ class Microcode:
                         f"There is no micro-instruction {name} {', '.join(operands)}"
                     )
                 pairs = zip(fields, operands, strict=True)
-                found = {field: self._operand(field, one) for field, one in pairs}
-                self._code.append((name, found))
+                encoded = {field: self._operand(field, operand) for field, operand in pairs}
+                self._code.append((name, encoded))
 
     def _operand(self, field: str, text: str) -> int | str:
         if field == "value":

@@ -91,9 +91,9 @@ class MicroConfig(Config):
             if field.name in changes and not field.init:
                 value = changes.pop(field.name)
                 if value != field.default:
-                    shown, found = (str(one).lower() for one in (field.default, value))
+                    shown, asked = (str(text).lower() for text in (field.default, value))
                     raise InputError(
-                        f"Field {field.name} of a microcoded machine is {shown}, not {found}"
+                        f"Field {field.name} of a microcoded machine is {shown}, not {asked}"
                     )
         return super().replace(**changes)
 

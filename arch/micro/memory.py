@@ -74,8 +74,8 @@ def _operands() -> dict[str, int]:
             for name in definition.operands:
                 names.setdefault(name, 32 + len(names))
     for others in (Opcode.MATMUL, Opcode.LOAD, Opcode.LOOP, Opcode.SET):
-        taken = {names[name] for name in DEFINITIONS[others].operands if name in names}
-        room = (number for number in range(32, 64) if number not in taken)
+        used = {names[name] for name in DEFINITIONS[others].operands if name in names}
+        room = (number for number in range(32, 64) if number not in used)
         for name in DEFINITIONS[others].operands:
             if name not in names:
                 names[name] = next(room)

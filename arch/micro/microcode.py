@@ -25,17 +25,22 @@ def assemble(config: MicroConfig) -> Microcode:
     """Return the microcode of a configuration, with its labels."""
     names = [name for name in _FILES if getattr(config, name, True)]
     files = [Path(__file__).parent / "code" / f"{name}.s" for name in (*names, *_ENDS)]
-    modules = (vars(one) for one in (functions, isa, norm, polynomial, memory))
+    modules = (vars(module) for module in (functions, isa, norm, polynomial, memory))
     shapes, lists = _shapes(config)
     made = rendered(
         *files,
-        **{name: value for one in modules for name, value in one.items() if name.isupper()},
+        **{
+            name: value
+            for names_of_module in modules
+            for name, value in names_of_module.items()
+            if name.isupper()
+        },
         COUNT_BITS=COUNT_BITS,
         SLOPE_SHIFT=SLOPE_SHIFT,
         WEIGHT_SHIFT=WEIGHT_SHIFT,
         config=config,
         where=memory_map(config),
-        signal={one.name: int(one) for one in Signal},
+        signal={cause.name: int(cause) for cause in Signal},
         bit=lambda opcode, flag: DEFINITIONS[Opcode[opcode]].flag_bit(flag),
         log2=lambda value: (value - 1).bit_length(),
         is_power=lambda value: not value & (value - 1),
@@ -68,10 +73,10 @@ def _shapes(config: MicroConfig) -> tuple[list[int], list[int]]:
     return shapes, lists
 
 
-def _segments(found: polynomial.Polynomial) -> list[int]:
+def _segments(fitted: polynomial.Polynomial) -> list[int]:
     """Return two words for each segment: c1 above c2, and c0."""
     return [
         word % (1 << WORD_WIDTH)
-        for c0, c1, c2 in found.coefficients
+        for c0, c1, c2 in fitted.coefficients
         for word in (c1 << SLOPE_SHIFT | c2, c0)
     ]

@@ -39,7 +39,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def run_process(
     command: Sequence[str | Path],
     *,
-    what: str,
+    work: str,
     cwd: Path,
     log: Path,
     env: Mapping[str, str] | None = None,
@@ -47,12 +47,12 @@ def run_process(
 ) -> None:
     """Run a command with its output in a log file.
 
-    ``what`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RunError`
+    ``work`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RunError`
     with the log's tail where the command fails or does not end in time; no process is left.
     """
     global _starting
     if _ending:
-        raise RunError(f"{what} was interrupted")
+        raise RunError(f"{work} was interrupted")
     main = threading.current_thread() is threading.main_thread()
     with log.open("w", encoding="utf-8") as stream:
         _starting = _starting or main
@@ -71,17 +71,17 @@ def run_process(
             _starting = _starting and not main
         try:
             if _ending:
-                raise KeyboardInterrupt if main else RunError(f"{what} was interrupted")
+                raise KeyboardInterrupt if main else RunError(f"{work} was interrupted")
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise RunError(f"{what} took longer than {timeout} s:\n{tail(log)}") from None
+            raise RunError(f"{work} took longer than {timeout} s:\n{tail(log)}") from None
         finally:
             if process.poll() is None:
                 _kill(process)
                 process.wait()
             _running.discard(process)
     if code != 0:
-        raise RunError(f"{what} failed with exit code {code}:\n{tail(log)}")
+        raise RunError(f"{work} failed with exit code {code}:\n{tail(log)}")
 
 
 def tail(log: Path) -> str:

@@ -193,4 +193,4 @@ def _run_job(
     job.write_text(json.dumps(content), encoding="utf-8")
     command = [sys.executable, "-m", "celosia.tb.benches.runner", job]
     log = folder / f"{action}.log"
-    run(command, what=what, cwd=ROOT, log=log, timeout=timeout, extra=extra)
+    run(command, work=what, cwd=ROOT, log=log, timeout=timeout, extra=extra)

@@ -151,14 +151,14 @@ def build_verilator(
             (folder / name).write_text(text, encoding="utf-8")
         what = f"Build of configuration {config.name} for verilator"
         log = folder / "verilator.log"
-        run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        run(command, work=what, cwd=folder, log=log, timeout=_TIMEOUT)
         if faults:
             members = (folder / "Vtop___024root.h").read_text(encoding="utf-8")
             text, kept = sites_header(sites, members)
             (folder / "sites.h").write_text(text, encoding="utf-8")
             listed = json.dumps([asdict(site) for site in kept])
             (folder / "sites.json").write_text(listed, encoding="utf-8")
-        runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
+        runtime.compile(folder, verilog, work=what, timeout=_TIMEOUT)
 
     tools = json.dumps([simulator_version("verilator"), command, options])
     return cached("harness", digest(without_comments(verilog), *texts.values(), tools), build)
@@ -187,7 +187,7 @@ def build_icarus(config: Config, memory_bytes: int) -> Path:
             (folder / name).write_text(text, encoding="utf-8")
         what = f"Build of configuration {config.name} for icarus"
         log = folder / "iverilog.log"
-        run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        run(command, work=what, cwd=folder, log=log, timeout=_TIMEOUT)
 
     texts = (without_comments(verilog), header, main, simulator_version("icarus"), *command)
     return cached("harness", digest(*texts), build)

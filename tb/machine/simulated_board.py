@@ -113,8 +113,8 @@ def build_board(
         (folder / "reached.vlt").write_text(reached, encoding="utf-8")
         what = "Build of the board's simulation"
         log = folder / "verilator.log"
-        run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
-        runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
+        run(command, work=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        runtime.compile(folder, verilog, work=what, timeout=_TIMEOUT)
 
     tools = json.dumps([simulator_version("verilator"), command, COMPILER_OPTIONS])
     texts = (without_comments(verilog), source, *models.values(), reached, tools)

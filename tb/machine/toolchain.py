@@ -110,7 +110,7 @@ def verilator_environment(folder: Path) -> dict[str, str]:
 def run(
     command: Sequence[str | Path],
     *,
-    what: str,
+    work: str,
     cwd: Path,
     log: Path,
     timeout: float,
@@ -118,7 +118,7 @@ def run(
 ) -> None:
     """Run a command in Verilator's environment, as ``run_process`` does."""
     env = environment() | dict(extra or {})
-    run_process(command, what=what, cwd=cwd, log=log, env=env, timeout=timeout)
+    run_process(command, work=work, cwd=cwd, log=log, env=env, timeout=timeout)
 
 
 class Runtime:
@@ -159,11 +159,11 @@ class Runtime:
         return [*make, "VM_PARALLEL_BUILDS=0"]
 
     def compile(
-        self, folder: Path, verilog: str, *, what: str, timeout: float, top: str = "top"
+        self, folder: Path, verilog: str, *, work: str, timeout: float, top: str = "top"
     ) -> None:
         """Compile the C++ that Verilator wrote into a folder for a circuit."""
         make = ["make", "-j2", "-f", f"V{top}.mk", *self.lend(folder, verilog)]
-        run(make, what=what, cwd=folder, log=folder / "make.log", timeout=timeout)
+        run(make, work=work, cwd=folder, log=folder / "make.log", timeout=timeout)
         self.keep(folder, top)
 
     def keep(self, folder: Path, top: str = "top") -> None:
@@ -177,7 +177,7 @@ class Runtime:
             target = f"{self._HEADER}.fast.gch"
             command = ["make", "-f", f"V{top}.mk", target, *self._make]
             log = folder / "header.log"
-            run(command, what="Verilator's header", cwd=folder, log=log, timeout=self._LEAD)
+            run(command, work="Verilator's header", cwd=folder, log=log, timeout=self._LEAD)
             shutil.copyfile(folder / target, place / f"{self._HEADER}.gch")
 
         if paths:

