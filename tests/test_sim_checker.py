@@ -210,3 +210,15 @@ def test_accumulator_rows_cannot_be_taken_twice():
             f"DRAIN at word 0 takes accumulator rows twice: its tile columns are {stride} rows "
             f"apart and have m = 4"
         )
+
+
+def test_registers_before_the_start_are_taken() -> None:
+    words = pack(
+        assemble(
+            "LOAD sp_addr=r3 m=1 row_bytes=8\nSTORE dram_addr=64 sp_addr=16 m=1 row_bytes=8\nHALT"
+        )
+    )
+    assert check(words, CONFIG) == 2
+    message = r"^STORE at word 7 reads sp without waiting for the write of LOAD at word 0$"
+    with pytest.raises(ProgramError, match=message):
+        check(words, CONFIG, registers=[0, 0, 0, 16, *[0] * 12])

@@ -109,3 +109,14 @@ def test_four_sums_become_bytes_in_19_cycles() -> None:
         machine.load_program(pack(assemble(f"DRAIN m=1 n={columns} acc_stride=1\nHALT\n")))
         cycles.append(machine.start().cycles)
     assert cycles[1] - cycles[0] == 19
+
+
+@pytest.mark.parametrize("zero", [-32768, -3, 0, 5, 32767])
+@pytest.mark.parametrize("more", [0, 1])
+def test_bounds_say_whether_scale_moves_to_the_next_parameters(zero: int, more: int) -> None:
+    core = MicroCore(CONFIG, Microcode("BOUNDS r8, r9\nSCALE r10, r11, 3").words())
+    core.registers[8:12] = [0x7FFF_8000, (zero & 0xFFFF) + ((zero >> 16) + more << 16), 64, 0]
+    core.registers[9] %= 1 << 32
+    for _ in range(2):
+        core.step()
+    assert core.registers[10] == 64 + 3 * more
