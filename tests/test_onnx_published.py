@@ -12,7 +12,7 @@ from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.studies import comparison
 from tests.test_onnx_forms import INT, Form, runs
-from tests.test_onnx_opsets import FLOAT, helper, onnx
+from tests.test_onnx_opsets import FLOAT, agrees, helper, onnx
 
 OPEN = [1, "tokens"]
 HOLES = np.float32(-np.inf)
@@ -156,3 +156,129 @@ def test_outputs_that_are_inputs_handed_on(tmp_path) -> None:
     assert source.unused == ("output same",)
     assert comparison.compare(source, path)["difference"] < comparison.NEAR
     runs(path)
+
+
+def pooled(form: Form, x: str, rows: int) -> str:
+    """Add the attention of one learned query with two heads: of each group of ``rows`` tokens."""
+    query = form.rng.normal(0, 1, (1, 2, 1, 3)).astype(np.float32)
+    turned = form.add("Reshape", form.linear(x, 6), np.array([-1, rows, 2, 3]))
+    key = form.add("Transpose", turned, perm=[0, 2, 3, 1])
+    value = form.add("Reshape", form.linear(x, 6), np.array([-1, rows, 2, 3]))
+    value = form.add("Transpose", value, perm=[0, 2, 1, 3])
+    shares = form.add("Softmax", form.add("MatMul", query, key), axis=-1)
+    context = form.add("Transpose", form.add("MatMul", shares, value), perm=[0, 2, 1, 3])
+    return form.linear(form.add("Reshape", context, np.array([1, -1, 6])), 6)
+
+
+@pytest.mark.parametrize("inner", [True, False])
+def test_tokens_are_pooled_by_learned_queries(inner, tmp_path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    x = form.norm(pooled(form, form.linear("x", 6), 3))
+    x = pooled(form, form.norm(form.block(x, norm=form.norm) if inner else form.block(x)), 4)
+    form.write(
+        path, form.add("Reshape", form.linear(x, 1), np.array([1])), [("x", FLOAT, [1, 12, 6])], 1
+    )
+    source = load_onnx(path)
+    assert [step.name for step in (*source.before, *source.after)] == ["embedding", "head"]
+    assert "Softmax" in source.before[0].what
+    assert "Softmax" in source.after[0].what
+    assert comparison.compare(source, path)["difference"] < comparison.NEAR
+    runs(path)
+
+
+def test_a_head_that_takes_the_shape_of_the_input(tmp_path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    x = form.add("Transpose", form.block(form.linear("x", 6)), perm=[0, 2, 1])
+    x = form.add("Conv", x, form.rng.normal(0, 1, (2, 6, 3)).astype(np.float32))
+    size = form.add("Gather", form.add("Shape", "x"), np.array([0, 2, 1]))
+    shape = form.add("Div", size, np.array([1, 3, 1]))
+    x = form.add("Resize", x, "", "", shape, mode="nearest")
+    form.write(path, x, [("x", FLOAT, [1, 4, 6])])
+    source = load_onnx(path)
+    assert comparison.compare(source, path)["difference"] < comparison.NEAR
+    runs(path)
+
+
+class Keras(Form):
+    """Parts of models as Keras exports them, of width 6 on 4 tokens."""
+
+    def norm(self, x: str, *, gains: bool = True, less: bool = False) -> str:
+        """Add a LayerNorm written with moments."""
+        mean = self.add("GlobalAveragePool", x)
+        apart = self.add("Sub", x, mean)
+        spread = self.add("GlobalAveragePool", self.add("Mul", apart, apart))
+        spread = self.add("Sqrt", self.add("Add", spread, np.float32(1e-3)))
+        scale = self.add("Reciprocal", spread)
+        gamma, beta = self.rng.uniform(0.5, 2, (2, 1, 1, 6)).astype(np.float32)
+        scale = self.add("Mul", scale, gamma) if gains else scale
+        if less:
+            behind = self.add("Sub", beta, self.add("Mul", mean, scale))
+        else:
+            behind = self.add("Add", self.add("Mul", self.add("Neg", mean), scale), beta)
+        return self.add("Add", self.add("Mul", x, scale), behind)
+
+    def attention(self, x: str) -> str:
+        """Add an attention whose products are those of keys and queries."""
+        value, query, key = (
+            self.add("Reshape", self.linear(x, 6), np.array([-1, 4, 2, 3])) for _ in range(3)
+        )
+        query = self.add("Transpose", self.add("Mul", query, np.float32(0.5)), perm=[0, 2, 3, 1])
+        key, value = (self.add("Transpose", one, perm=[0, 2, 1, 3]) for one in (key, value))
+        weights = self.add("Softmax", self.add("MatMul", key, query), axis=2)
+        weights = self.add("Transpose", weights, perm=[0, 1, 3, 2])
+        context = self.add("Transpose", self.add("MatMul", weights, value), perm=[0, 2, 1, 3])
+        return self.linear(self.add("Reshape", context, np.array([-1, 4, 6])), 6)
+
+
+@pytest.mark.parametrize("form", [{}, {"gains": False}, {"less": True}])
+def test_attention_and_norms_as_keras_writes_them(form, tmp_path) -> None:
+    keras, path = Keras(), tmp_path / "model.onnx"
+    x = keras.linear("x", 6)
+    x = keras.add("Add", x, keras.attention(keras.norm(x, **form)))
+    x = keras.norm(keras.add("Add", x, keras.mlp(keras.norm(x))))
+    x = keras.linear(keras.add("ReduceMean", x, axes=[1], keepdims=0), 3)
+    keras.write(path, x, [("x", FLOAT, [1, 4, 6])], 2)
+    source = load_onnx(path)
+    assert source.description.final_norm
+    assert not source.after
+    assert comparison.compare(source, path)["difference"] < comparison.NEAR
+    runs(path)
+
+
+def test_norms_of_moments_that_are_no_norms_are_not_run(tmp_path) -> None:
+    form, path = Keras(), tmp_path / "model.onnx"
+    x = form.norm(form.linear("x", 6))
+    place = next(number for number, one in enumerate(form.nodes) if one.op_type == "Neg")
+    form.nodes[place].op_type = "Identity"
+    form.write(path, form.add("Add", x, form.attention(x)), [("x", FLOAT, [1, 4, 6])])
+    with pytest.raises(ValueError, match="it adds parts that are no whole norm"):
+        load_onnx(path)
+
+
+def gelu(form: Form, x: str, kind: str) -> str:
+    """Add GELU as Keras writes it, by a function that ONNX lacks, or the approximation by tanh."""
+    if kind == "tanh":
+        cube = form.add("Mul", form.add("Pow", x, np.float32(3)), np.float32(0.044715))
+        inner = form.add("Mul", form.add("Add", x, cube), np.float32(0.7978845608))
+        share = form.add("Add", form.add("Tanh", inner), np.float32(1))
+    else:
+        share = form.add(kind, form.add("Mul", form.add("Neg", x), np.float32(0.70710678)))
+    return form.add("Mul", form.add("Mul", np.float32(0.5), x), share)
+
+
+def test_operators_that_onnx_lacks_are_named_with_a_remedy(tmp_path) -> None:
+    for kind in ("Erfc", "tanh"):
+        form, path = Form(), tmp_path / f"{kind}.onnx"
+        x = form.add("Add", "x", form.attention("x"))
+        x = form.add("Add", x, form.linear(gelu(form, form.linear(x, 9), kind), 6, 9))
+        form.write(path, x, [("x", FLOAT, [1, 4, 6])])
+        if kind == "tanh":
+            agrees(path)
+            continue
+        node = next(one.name for one in form.nodes if one.op_type == kind)
+        message = (
+            f"Node {node} in {path} is of the kind Erfc, which ONNX does not have; convert the "
+            "model with other parts, of GELU with the approximation by tanh"
+        )
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            load_onnx(path)

@@ -145,6 +145,26 @@ def window(form: Form, good: bool) -> str:
     return form.block("x", "" if good else "near")
 
 
+def apart(form: Form, good: bool) -> str:
+    """Two halves of the tokens that attend apart, or all tokens."""
+    if good:
+        return form.block("x")
+    query, key, value = (
+        form.add("Reshape", form.linear("x", 6), np.array([2, 2, 6])) for _ in range(3)
+    )
+    scores = form.add("MatMul", query, form.add("Transpose", key, perm=[0, 2, 1]))
+    context = form.add("MatMul", form.add("Softmax", scores, axis=-1), value)
+    context = form.add("Reshape", context, np.array([1, 4, 6]))
+    x = form.add("Add", "x", form.linear(context, 6))
+    return form.add("Add", x, form.mlp(x))
+
+
+def alone(form: Form, good: bool) -> str:
+    """An attention with an MLP behind it, or without, and its norm."""
+    x = form.norm(form.add("Add", "x", form.attention("x")))
+    return form.norm(form.add("Add", x, form.mlp(x))) if good else x
+
+
 def gate(form: Form, good: bool) -> str:
     """An MLP with a gate, or without."""
     x = form.add("Add", "x", form.attention("x"))
@@ -227,6 +247,8 @@ MAKE = {
     "cross_reason": other_sequence,
     "relative_reason": relative,
     "mask_reason": window,
+    "apart_reason": apart,
+    "alone_reason": alone,
     "gate_reason": gate,
     "unlike_reason": unlike,
     "query_reason": normalized(0),

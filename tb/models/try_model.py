@@ -1,5 +1,6 @@
 """Tries any model of a file or a folder: what of it runs, and how near integers are to floats."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from celosia.tb.models.text_session import TextSession
 from celosia.tb.models.whole_model import differing
 
 _SAMPLES, _RUN = 32, 3
+_FEWEST = 2
+_PRODUCTS = 1 << 34
+"""Products of all samples together, above which a model has fewer of them, and one run."""
 _TEXTS, _LENGTH = 96, 12
 _ENCODERS = PRESETS["small"].replace(program_depth=1 << 14)
-_DECODERS = PRESETS["story"]
+_DECODERS = PRESETS["story"].replace(param_depth=1 << 11, weight_depth=1 << 13)
 _SEED = 2
 
 
@@ -50,11 +54,14 @@ def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dic
 def _encoder(path: Path, tokens: int, config: Config) -> dict[str, Any]:
     source = load_source(str(path), tokens)
     model, rng = source.description, np.random.default_rng(_SEED)
-    samples = [source.prepare(source.random(rng)) for _ in range(_SAMPLES)]
+    weights = sum(math.prod(shape) for shape in model.shapes().values())
+    products = model.sequence * (weights + 2 * model.layers * model.sequence * model.query_width)
+    count = max(_FEWEST, min(_SAMPLES, _PRODUCTS // products))
+    samples = [source.prepare(source.random(rng)) for _ in range(count)]
     compiled = compile_model(model, source.weights, samples, config, Options(search=False))
     golden = GoldenModel(compiled)
     mismatches, tensors, cosines = 0, 0, []
-    for sample in samples[:_RUN]:
+    for sample in samples[: _RUN if count == _SAMPLES else 1]:
         rows = source.rows(sample)
         wrong, count = differing(compiled, golden.tensors(rows), rows)
         mismatches, tensors = mismatches + len(wrong), tensors + count

@@ -64,7 +64,7 @@ def of_mean(node: str, tensor: Tensor) -> Tensor:
 
 def scaled(node: Node, view: View, number: Floats) -> View:
     """Return a view times a constant."""
-    gains = _per_column(view, number)
+    gains = per_column(view, number)
     if gains is None:
         raise UnsupportedError("it multiplies tokens by constants that differ from token to token")
     return View(affine(node.name, view.tensor, gains, np.zeros(1)), view.places)
@@ -72,7 +72,7 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 def shifted(node: Node, view: View, number: Floats) -> View:
     """Return a view plus a constant."""
-    shifts, tensor = _per_column(view, number), view.tensor
+    shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
         return View(affine(node.name, tensor, np.ones(tensor.columns), shifts), view.places)
     rows = full_rows(view)
@@ -95,14 +95,14 @@ def batch_norm(node: Node) -> View:
         raise UnsupportedError("a variance of its columns is not positive")
     gains = gamma / np.sqrt(spread)
     shape = [1, -1, *[1] * (len(view.shape) - 2)]
-    columns = _per_column(view, gains.reshape(shape))
-    shifts = _per_column(view, (beta - mean * gains).reshape(shape))
+    columns = per_column(view, gains.reshape(shape))
+    shifts = per_column(view, (beta - mean * gains).reshape(shape))
     if columns is None or shifts is None:
         raise UnsupportedError("it normalizes something else than the columns of all tokens")
     return View(affine(node.name, view.tensor, columns, shifts), view.places)
 
 
-def _per_column(view: View, number: Floats) -> Floats | None:
+def per_column(view: View, number: Floats) -> Floats | None:
     """Return a constant by the columns of the tensor; None where tokens differ in it."""
     columns = view.tensor.columns
     found = np.full(columns, np.nan)

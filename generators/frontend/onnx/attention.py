@@ -11,6 +11,7 @@ from celosia.generators.frontend.onnx.values import (
     Index,
     Mask,
     Scores,
+    Shares,
     UnsupportedError,
     View,
 )
@@ -40,20 +41,51 @@ def scores(node: Node, left: View, right: View) -> View:
     return whole(tensor, (*left.shape[:-1], rows))
 
 
+def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
+    """Return the products of constant queries, [..., n, head_dim], and keys."""
+    lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
+    shape = *lead, queries[-2], keys.shape[-1]
+    rows = math.prod(shape[:-1])
+    return whole(Shares(node=node.name, rows=rows, columns=shape[-1]), shape)
+
+
 def softmax(node: Node) -> View:
     """Return the softmax of scores over the keys."""
     view = node.inputs[0]
     axis = node.attribute("axis", -1 if node.opset >= 13 else 1)
+    if isinstance(view, View) and isinstance(view.tensor, Shares):
+        return view
     if not isinstance(view, View) or not isinstance(view.tensor, Scores):
         raise UnsupportedError("it is not taken of products of queries and keys")
     factor = view.factor()
     first, last = axis % len(view.shape), len(view.shape) - 1
     # Below opset 13 it is taken over the elements of all axes from the one that is named on.
     keys = first == last or (node.opset < 13 and math.prod(view.shape[first:last]) == 1)
+    if factor is not None and view.ordered and not keys and first == last - 1:
+        return _turned(node, view, factor)
     if not keys or factor is None or not view.ordered:
         raise UnsupportedError("it is not taken over the keys")
     scores = replace(view.tensor, node=node.name, factor=view.tensor.factor * factor, softmax=True)
     return View(scores, view.places)
+
+
+def _turned(node: Node, view: View, factor: float) -> View:
+    """Return a softmax of products of keys and queries, whose columns are those of one query."""
+    old = view.tensor
+    assert isinstance(old, Scores)
+    if old.variable or old.causal:
+        raise UnsupportedError("it is not taken over the keys, of which a mask takes some out")
+    made = replace(
+        old,
+        node=node.name,
+        query=old.key,
+        key=old.query,
+        query_columns=old.key_columns,
+        key_columns=old.query_columns,
+        factor=old.factor * factor,
+        softmax=True,
+    )
+    return View(made, np.swapaxes(view.index, -1, -2))
 
 
 def context(node: Node, left: View, right: View) -> View:
@@ -124,8 +156,12 @@ def masked(view: View, mask: Mask) -> View:
 def _head_columns(view: View, index: Index) -> Index:
     """Return the columns [heads, head_dim] of an index [heads, rows, head_dim]."""
     rows, columns = np.divmod(index, view.tensor.columns)
+    if index.shape[1] < view.tensor.rows == np.unique(rows).size:
+        raise UnsupportedError("it attends within parts of its tokens")
+    if index.shape[1] != view.tensor.rows:
+        raise UnsupportedError("it does not multiply heads of all tokens")
     inside = rows == np.arange(view.tensor.rows)[:, None]
-    if index.shape[1] != view.tensor.rows or not inside.all() or np.any(columns != columns[:, :1]):
+    if not inside.all() or np.any(columns != columns[:, :1]):
         raise UnsupportedError("it does not multiply heads of all tokens")
     return np.asarray(columns[:, 0])
 

@@ -21,22 +21,39 @@ _REASONS = {
     if "sign" in one
 }
 """Name and remedy by a part of the reason why a node is not understood."""
+_END = _REASONS[_THINGS["end_reason"]["sign"]]
+"""The least that is known."""
 
 
-def explain(graph: Any, reasons: list[str], error: UnsupportedError | None) -> str:
-    """Return all that is not run in a graph, with a remedy each, and the nodes at fault."""
+def explain(
+    graph: Any,
+    reasons: list[str],
+    error: UnsupportedError | None,
+    others: Iterable[UnsupportedError] = (),
+) -> str:
+    """Return all that is not run in a graph, with a remedy each, and the nodes at fault.
+
+    ``error`` is why its output is no block's; ``others`` are such of values before it, which count
+    where nothing else is known.
+    """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
     things = held(graph.model) + graph.others()
     if not things:
-        signs = [thing for sign, thing in _REASONS.items() if any(sign in one for one in text)]
-        things += signs[:1]
+        if _known(text) in ([], [_END]):
+            text += [str(one) for one in others if _known([str(one)]) not in ([], [_END])][:1]
+        things += _known(text)[:1]
     if not things and "Softmax" not in kinds:
         things.append("it holds no attention; give a Transformer encoder")
     if not things:
         things.append("it holds parts that are not those of an encoder; see the nodes")
     nodes = "; ".join(_grouped(re.sub(r"\s+", " ", one) for one in text))
     return "; and ".join(things) + (f" ({nodes})" if nodes else "")
+
+
+def _known(text: list[str]) -> list[str]:
+    """Return what some reasons tell, with a remedy each."""
+    return [thing for sign, thing in _REASONS.items() if any(sign in one for one in text)]
 
 
 def _grouped(reasons: Iterable[str]) -> Iterator[str]:

@@ -36,6 +36,7 @@ def read_model(path: Path) -> Any:
         with reading(path, "ONNX file"):
             model = onnx.load(str(path), load_external_data=False)
         _check_opsets(path, model)
+        _check_operators(path, model)
         for tensor in _tensors(model.graph):
             _check_tensor(path, tensor)
         onnx_library("onnx.external_data_helper").load_external_data_for_model(
@@ -98,6 +99,18 @@ def _check_opsets(path: Path, model: Any) -> None:
             raise InputError(
                 f"Model {path} is of ONNX opset {one.version}; export it again with an opset "
                 f"from {OLDEST_OPSET} to {newest}"
+            )
+
+
+def _check_operators(path: Path, model: Any) -> None:
+    """Refuse kinds of nodes that ONNX does not have."""
+    known, own = onnx_library("onnx.defs").has, {one.name for one in model.functions}
+    for node in every_node(model.graph):
+        if node.domain in ("", "ai.onnx") and node.op_type not in own and not known(node.op_type):
+            raise InputError(
+                f"Node {node.name or node.output[0]} in {path} is of the kind {node.op_type}, "
+                "which ONNX does not have; convert the model with other parts, of GELU with the "
+                "approximation by tanh"
             )
 
 

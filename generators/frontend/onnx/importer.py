@@ -28,6 +28,7 @@ from celosia.generators.frontend.onnx.values import (
     Context,
     Patches,
     Scores,
+    Shares,
     Tensor,
     UnsupportedError,
     Value,
@@ -140,14 +141,16 @@ def _read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
     first, error = _matched(graph, values, graph.output)
     if first is not None:
         return first, values
+    others: list[UnsupportedError] = []
     # Of all values behind the blocks, the last that is understood; the host does the rest.
     for node in reversed(graph.needed({graph.output}, set())):
         for name in node.output:
             if name and _host_can(graph, values, name):
-                found, _ = _matched(graph, values, name)
+                found, wrong = _matched(graph, values, name)
                 if found is not None:
                     return replace(found, name=name), values
-    raise InputError(f"Model {graph.path} is not run: {explain(graph, reasons, error)}")
+                others += [] if wrong is None else [wrong]
+    raise InputError(f"Model {graph.path} is not run: {explain(graph, reasons, error, others)}")
 
 
 def _matched(
@@ -173,19 +176,25 @@ def _host_can(graph: Graph, values: dict[str, Value], name: str) -> bool:
     if not isinstance(values.get(name), View):
         return False
     nodes, data = graph.needed({graph.output}, {name}), graph.places[0].name
-    return not any(data in node.input for node in nodes) and not _attends(graph, values, nodes)
+    # Of the input some nodes may take the shape.
+    taken = (node for node in nodes if node.op_type not in ("Shape", "Size"))
+    return not any(data in node.input for node in taken) and not _attends(graph, values, nodes)
 
 
 def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bool:
-    """Return whether some of the nodes multiply data by data, as attention does."""
+    """Return whether some of the nodes multiply data by data, as attention of tokens does.
+
+    What pools them by constant queries does not.
+    """
     for node in nodes:
         for one in node.output:
             value = values.get(one)
             if isinstance(value, View) and isinstance(value.tensor, Scores | Context):
                 return True
-        if node.op_type in ("MatMul", "Einsum") and all(
-            isinstance(values.get(one), View) for one in node.input
-        ):
+        given = [values.get(one) for one in node.input]
+        data = [one for one in given if isinstance(one, View)]
+        pools = any(isinstance(one.tensor, Shares) for one in data)
+        if node.op_type in ("MatMul", "Einsum") and data == given and not pools:
             return True
     return False
 
@@ -271,11 +280,12 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
         given = np.zeros(size)
         given[: rows.size] = rows.ravel()
         feeds: dict[str, Array] = {encoder.name: given.reshape(shape).astype(dtype)}
-        for place in graph.places[1:]:
-            if place.name in used:
-                feeds[place.name] = place.given(len(rows))
+        first, *others = graph.places
+        if first.name in used:  # its shape alone
+            feeds[first.name] = np.zeros(first.shape, first.dtype)
+        feeds |= {place.name: place.given(len(rows)) for place in others if place.name in used}
         found: Array = np.asarray(graph.run_part(part, feeds)[0], np.float64)
-        found = found[0] if graph.batched else found
+        found = np.atleast_1d(found[0] if graph.batched else found)
         by_token = found.ndim > 1 and rows.size < size and len(found) == shape[-2]
         return found[: len(rows)] if by_token else found
 

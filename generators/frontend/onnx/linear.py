@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from celosia.generators.frontend.host_steps import windows
-from celosia.generators.frontend.onnx.attention import context, scores
+from celosia.generators.frontend.onnx.attention import context, scores, shares
 from celosia.generators.frontend.onnx.node import Node, like
 from celosia.generators.frontend.onnx.values import (
     Affine,
@@ -54,6 +54,8 @@ def matmul(node: Node) -> View:
     left, right = node.inputs
     if isinstance(right, np.ndarray):
         return linear(node, node.view(0), node.constant(1), np.zeros(1))
+    if isinstance(left, np.ndarray) and isinstance(right, View) and min(left.ndim, 2) == 2:
+        return shares(node, left.shape, right)
     if not isinstance(left, View) or not isinstance(right, View):
         raise UnsupportedError("it does not multiply data by a constant or by data")
     if isinstance(left.tensor, Scores):

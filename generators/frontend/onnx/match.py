@@ -108,17 +108,26 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
     while (found := _block(x)) is not None:
         blocks.insert(0, found)
         x = found.source
+    if not blocks and _attends_alone(x):
+        raise UnsupportedError(f"node {x.node}: no MLP is behind its attention")
     if not blocks:
         raise UnsupportedError(
             f"node {x.node}: it is not the end of a block with attention and an MLP"
         )
     _alike(blocks)
+    bare = not blocks[0].norms
+    if norms and bare:
+        raise UnsupportedError(
+            f"node {norms[0].node}: it normalizes what blocks without norms give"
+        )
     norms += [norm for block in blocks for norm in block.norms]
     dim, length = x.columns, x.rows
     first, prologue, start = x, "", None
     parts: dict[str, Floats] = {}
     try:
         if isinstance(x, Norm):
+            if bare:
+                raise UnsupportedError(f"node {x.node}: blocks without norms take what it gives")
             parts |= _affine("embedding_norm", x)
             x = x.source
         embedding, start = _embedding(x, parts)
@@ -151,6 +160,13 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
         start,
         head_activation,
         prologue,
+    )
+
+
+def _attends_alone(x: Tensor) -> bool:
+    """Return whether a tensor is the sum of an attention and what it takes, or its norm."""
+    return any(
+        _context(one) is not None for _, one in _orders(x.source if isinstance(x, Norm) else x)
     )
 
 

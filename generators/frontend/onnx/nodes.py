@@ -11,6 +11,13 @@ from celosia.generators.frontend.onnx.affine import added, batch_norm, scaled, s
 from celosia.generators.frontend.onnx.attention import masked, softmax
 from celosia.generators.frontend.onnx.functions import BINARY, PARAMETRIC, UNARY, VARIADIC
 from celosia.generators.frontend.onnx.linear import conv, einsum, gemm, matmul
+from celosia.generators.frontend.onnx.moments import (
+    is_deviation,
+    spread,
+    spread_product,
+    spread_shift,
+    spread_sum,
+)
 from celosia.generators.frontend.onnx.node import Node, full_rows, whole
 from celosia.generators.frontend.onnx.norms import (
     axes_of,
@@ -19,10 +26,12 @@ from celosia.generators.frontend.onnx.norms import (
     layer_norm,
     mean,
     normalized,
+    pooled_mean,
     shared_mean,
     total,
 )
 from celosia.generators.frontend.onnx.values import (
+    Centred,
     Input,
     Kept,
     Largest,
@@ -31,6 +40,7 @@ from celosia.generators.frontend.onnx.values import (
     Prepend,
     RowMean,
     Scores,
+    Spread,
     UnsupportedError,
     Value,
     View,
@@ -258,6 +268,11 @@ def _binary(node: Node) -> View:
             return _shifted_where_known(node, view, mask)
         raise UnsupportedError("a mask is not added to scores")
     if isinstance(left, View) and isinstance(right, View):
+        parts = [isinstance(one.tensor, Spread) for one in (left, right)]
+        if all(parts) and node.kind in ("Add", "Sub"):
+            return spread_sum(node, left, right)
+        if node.kind == "Mul" and (any(parts) or _scales_rows(left, right)):
+            return spread_product(node, left, right)
         if isinstance(right.tensor, RowMean) and not isinstance(left.tensor, RowMean):
             return _by_means(node, left, right)
         if isinstance(left.tensor, RowMean) and not isinstance(right.tensor, RowMean):
@@ -269,6 +284,10 @@ def _binary(node: Node) -> View:
     number = known.astype(np.float64)
     if isinstance(view.tensor, Scores) and node.kind == "Add" and number.size > 1:
         return masked(view, Mask(number, number))
+    if isinstance(view.tensor, Spread) and node.kind in ("Add", "Sub"):
+        return spread_shift(node, view, number)
+    if is_deviation(view) and node.kind == "Mul" and number.ndim and number.shape[-1] > 1:
+        return spread(node, view, number)
     if number.size == 1:
         value = float(number.reshape(()))
         if view is left:
@@ -281,6 +300,17 @@ def _binary(node: Node) -> View:
     if node.kind == "Add" or (node.kind == "Sub" and view is left):
         return shifted(node, node.made.settled(view), number if node.kind == "Add" else -number)
     raise UnsupportedError("it combines data with constants in an unknown form")
+
+
+def _scales_rows(left: View, right: View) -> bool:
+    """Return whether rows, or their means, are multiplied by a function of their variance."""
+    view, by = (left, right) if is_deviation(right) else (right, left)
+    if not is_deviation(by):
+        return False
+    assert isinstance(by.tensor, RowMean)
+    assert isinstance(by.tensor.source, Centred)
+    source, own = by.tensor.source.source, view.tensor
+    return own is source or (isinstance(own, RowMean) and not own.squares and own.source is source)
 
 
 def _by_means(node: Node, view: View, by: View) -> View:
@@ -323,6 +353,7 @@ _KINDS: Mapping[str, Callable[[Node], View]] = {
     "Gelu": _gelu,
     "com.microsoft.Gelu": _gelu,
     "Gemm": gemm,
+    "GlobalAveragePool": pooled_mean,
     "LayerNormalization": layer_norm,
     "MatMul": matmul,
     "RMSNormalization": layer_norm,

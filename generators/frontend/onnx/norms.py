@@ -51,6 +51,15 @@ def mean(node: Node) -> View:
     return _pooled(node, of_mean(node.name, view.tensor), kept, axes[0])
 
 
+def pooled_mean(node: Node) -> View:
+    """Return the mean over all axes from the third on, which are the columns where it is one."""
+    value = node.inputs[0]
+    assert isinstance(value, View)
+    if len(value.shape) != 3:
+        raise UnsupportedError("it is the mean of more than the columns of a token")
+    return _row_mean(node, value)
+
+
 def total(node: Node) -> View:
     """Return the sum over all tokens that are there."""
     view, axes = node.view(0), axes_of(node, node.inputs[0])
@@ -96,13 +105,9 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
     stat = by.tensor
     assert isinstance(stat, RowMean)
     source = view.tensor
-    if not stat.squares or stat.source is not source or by.function is None:
+    if not stat.squares or stat.source is not source:
         raise UnsupportedError("it scales rows by something else than their own variance")
-    found = by.function(_POINTS)
-    root = np.divide(1.0, found) if multiply else found
-    epsilon = float(root[0] ** 2)
-    if not np.allclose(root, np.sqrt(_POINTS + epsilon), rtol=1e-4):
-        raise UnsupportedError("it scales rows by something else than the root of their variance")
+    epsilon = epsilon_of(by, multiply=multiply)
     rms = not isinstance(source, Centred)
     inner = source.source if isinstance(source, Centred) else source
     tensor = inner.into(
@@ -110,10 +115,25 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
         node.name,
         gamma=np.ones(source.columns),
         beta=np.zeros(source.columns),
-        epsilon=_epsilon(float(f"{epsilon:.3g}")),
+        epsilon=epsilon,
         rms=rms,
     )
     return View(tensor, view.index)
+
+
+def epsilon_of(by: View, *, multiply: bool) -> float:
+    """Return what is added to variances by what divides, or multiplies, their rows.
+
+    Raises :class:`UnsupportedError` where it is no function of a root.
+    """
+    if by.function is None:
+        raise UnsupportedError("it scales rows by something else than their own variance")
+    found = by.function(_POINTS)
+    root = np.divide(1.0, found) if multiply else found
+    epsilon = float(root[0] ** 2)
+    if not np.allclose(root, np.sqrt(_POINTS + epsilon), rtol=1e-4):
+        raise UnsupportedError("it scales rows by something else than the root of their variance")
+    return _epsilon(float(f"{epsilon:.3g}"))
 
 
 def _epsilon(value: float) -> float:

@@ -88,6 +88,19 @@ class Centred(Of):
 
 
 @dataclass(eq=False, kw_only=True)
+class Spread(Of):
+    """A part of a tensor's norm: ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon)``.
+
+    ``parts`` are a, b and c; ``beta`` is added.
+    """
+
+    epsilon: float
+    gamma: Floats
+    beta: Floats
+    parts: tuple[float, ...]
+
+
+@dataclass(eq=False, kw_only=True)
 class Kept(Of):
     """A tensor whose rows of missing tokens are zero; the sum of its rows, where ``summed``."""
 
@@ -192,6 +205,11 @@ class Context(Tensor):
     value: Tensor
     value_columns: Index
     """[heads, head_dim]"""
+
+
+@dataclass(eq=False, kw_only=True)
+class Shares(Tensor):
+    """Products of constant queries and of keys, or their softmax: with them rows are pooled."""
 
 
 @dataclass(frozen=True, eq=False)

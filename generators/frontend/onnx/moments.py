@@ -1,0 +1,96 @@
+"""LayerNorms as Keras writes them, of moments: ``x * s + (beta - mean * s)``, ``s`` by token.
+
+``s`` is ``gamma / sqrt(variance + epsilon)``. Each part of it is a :class:`Spread`, and so is the
+sum of two of one norm.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from celosia.generators.frontend.onnx.affine import per_column
+from celosia.generators.frontend.onnx.node import Node, whole
+from celosia.generators.frontend.onnx.norms import epsilon_of
+from celosia.generators.frontend.onnx.values import (
+    Centred,
+    Norm,
+    RowMean,
+    Spread,
+    UnsupportedError,
+    View,
+)
+from celosia.generators.frontend.weights import Floats
+
+
+def is_deviation(view: object) -> bool:
+    """Return whether a view is a function of the variance of each row, [..., 1]."""
+    if not isinstance(view, View) or not isinstance(view.tensor, RowMean):
+        return False
+    return view.tensor.squares and isinstance(view.tensor.source, Centred)
+
+
+def spread(node: Node, view: View, gamma: Floats) -> View:
+    """Return ``gamma``, [columns] behind leading ones, over the root of each row's variance."""
+    stat = view.tensor
+    assert isinstance(stat, RowMean)
+    assert isinstance(stat.source, Centred)
+    if not view.ordered or gamma.size not in (1, gamma.shape[-1] if gamma.ndim else 1):
+        raise UnsupportedError("it scales rows other than by columns")
+    source = stat.source.source
+    tensor = source.into(
+        Spread,
+        node.name,
+        epsilon=epsilon_of(view, multiply=True),
+        gamma=np.broadcast_to(gamma.reshape(-1), source.columns),
+        beta=np.zeros(source.columns),
+        parts=(0.0, 0.0, 1.0),
+    )
+    return whole(tensor, (*view.shape[:-1], source.columns))
+
+
+def spread_product(node: Node, left: View, right: View) -> View:
+    """Return rows, or their means, times a :class:`Spread` of ones."""
+    view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
+    if is_deviation(by):
+        by = spread(node, by, np.ones(1))
+    factor, tensor, own = view.factor(), by.tensor, view.tensor
+    assert isinstance(tensor, Spread)
+    alone = tensor.parts == (0.0, 0.0, 1.0) and not tensor.beta.any()
+    mean = isinstance(own, RowMean) and not own.squares and own.source is tensor.source
+    if factor is None or not alone or not view.ordered or not (mean or own is tensor.source):
+        raise UnsupportedError("it scales rows by another one's variance")
+    parts = (0.0, factor, 0.0) if mean else (factor, 0.0, 0.0)
+    return whole(replace(tensor, node=node.name, parts=parts), by.shape)
+
+
+def spread_sum(node: Node, left: View, right: View) -> View:
+    """Return the sum or difference of two parts of a norm: the norm, where it is whole."""
+    one, other = left.tensor, right.tensor
+    assert isinstance(one, Spread)
+    assert isinstance(other, Spread)
+    alike = one.source is other.source and one.epsilon == other.epsilon
+    if not alike or not np.array_equal(one.gamma, other.gamma):
+        raise UnsupportedError("it adds parts of different norms")
+    sign = -1.0 if node.kind == "Sub" else 1.0
+    parts = tuple(a + sign * b for a, b in zip(one.parts, other.parts, strict=True))
+    beta = one.beta + sign * other.beta
+    if not np.allclose(parts, (1.0, -1.0, 0.0)):
+        raise UnsupportedError("it adds parts that are no whole norm")
+    made = one.source.into(
+        Norm, node.name, gamma=one.gamma, beta=beta, epsilon=one.epsilon, rms=False
+    )
+    return whole(made, left.shape)
+
+
+def spread_shift(node: Node, view: View, number: Floats) -> View:
+    """Return a part of a norm plus a constant, less it, or the constant less the part."""
+    tensor = view.tensor
+    assert isinstance(tensor, Spread)
+    columns = per_column(view, number)
+    if columns is None:
+        raise UnsupportedError("it adds constants to some of the tokens")
+    sign = -1.0 if node.kind == "Sub" else 1.0
+    own, added = (1.0, sign) if view is node.inputs[0] else (sign, 1.0)
+    parts = tuple(own * one for one in tensor.parts)
+    beta = own * tensor.beta + added * columns
+    return View(replace(tensor, node=node.name, parts=parts, beta=beta), view.places)
