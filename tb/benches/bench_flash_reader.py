@@ -3,15 +3,19 @@
 from typing import Any
 
 import cocotb
+import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from celosia.arch.flash import BOARD_NS
+from celosia.arch.flash import ADDR_WIDTH, BOARD_NS, READS, WAITED, start_up
 from celosia.tb.benches.common import PERIOD_NS, StreamDriver, StreamMonitor, rng, start_clock
 from celosia.tb.devices.flash import FlashModel, FlashModes
-from celosia.tb.verify.mutation.devices import CLOCK, FLASH_SHEET
+from celosia.tb.verify.mutation.devices import FLASH, FLASH_CLOCK, FLASH_SHEET
 
 _PINS = ("sck", "cs_n", "dq_o", "dq_oe")
-_LIMIT = 8_000  # cycles
+_LANES = 4
+_TIMES, _START = FLASH.at(FLASH_CLOCK), start_up(FLASH, _LANES)
+_LIMIT = 30_000  # cycles
+_LONGEST = max(_TIMES.power, _TIMES.wake, 2 * _TIMES.half * 8 * _LANES) + 2  # cycles of a step
 _MODES: list[dict[str, Any]] = [
     {"asleep": True},
     {"four_bytes": True, "four_at_power_on": True},
@@ -22,45 +26,129 @@ _MODES: list[dict[str, Any]] = [
 ]
 
 
+def _driven(bits: str, others: int, quad: bool) -> list[tuple[int, int]]:
+    """Return the levels and the drivers of all lines, clock by clock."""
+    enable = 0b1101 | quad << 1
+    return [((int(bit) | others << 1) & enable, enable) for bit in bits]
+
+
+class _Pins:
+    """The pins of every cycle, for the chip, and compared with the start-up and the requests."""
+
+    def __init__(
+        self, dut: Any, model: FlashModel, requests: list[tuple[int, int]], *, stalls: bool
+    ):
+        self._dut, self._model, self._stalls = dut, model, stalls
+        self._wanted = [
+            _driven(s.line * s.clocks if len(s.line) == 1 else s.line, s.others, quad=s.quad)
+            for s in _START
+        ]
+        for addr, count in requests:
+            command = _driven(f"{READS[_LANES]:08b}{addr:024b}", 0b111, quad=False)
+            self._wanted.append(command + [(0, 0)] * (WAITED + count * 8 // _LANES))
+        self._since = 0  # cycles since the chip was selected or not selected any more
+        self._lines: list[tuple[int, int]] = []  # of each clock since then
+        self.ended = 0
+
+    async def watch(self) -> None:
+        before, held = {"cs_n": 1, "sck": 0}, (0, 0)
+        while True:
+            await FallingEdge(self._dut.clk)
+            pins = {name: int(getattr(self._dut, f"pins__{name}").value) for name in _PINS}
+            self._dut.pins__dq_i.value = self._model.step(pins)
+            driven = (pins["dq_o"] & pins["dq_oe"], pins["dq_oe"])
+            self._since += 1
+            if pins["cs_n"] != before["cs_n"]:
+                (self._check_end if pins["cs_n"] else self._check_begin)()
+                self._since, self._lines = 0, []
+            elif not pins["cs_n"] and pins["sck"] >= before["sck"]:
+                assert driven == held, "lines change but as the clock falls"
+            if pins["sck"] and not before["sck"]:
+                self._lines.append(driven)
+            assert self._since <= _LONGEST or self.ended >= len(_START), "the start-up takes long"
+            before, held = pins, driven
+
+    def _check_begin(self) -> None:
+        """Check that the start-up does not wait for longer than it must, but for a cycle or two."""
+        most = _TIMES.wake if self.ended else _TIMES.power
+        assert self._since <= most + 2 or self.ended >= len(_START), "the start-up takes long"
+
+    def _check_end(self) -> None:
+        assert self._lines == self._wanted[self.ended], f"selection {self.ended}"
+        # Nothing but bytes that are not taken lets the clock stand still.
+        least = _TIMES.half * (2 * len(self._lines) + 1)
+        stands = self._stalls and self.ended >= len(_START)
+        assert self._since == least or stands, f"{self._since} cycles"
+        self.ended += 1
+
+
+def _chip(contents: bytes, modes: FlashModes | None = None) -> FlashModel:
+    model = FlashModel(FLASH_SHEET, FLASH_CLOCK, contents, quad=True, way=BOARD_NS, modes=modes)
+    # A cycle has passed since the reset.
+    model.step({"sck": 0, "cs_n": 1, "dq_o": 0b1100, "dq_oe": 0b1101})
+    return model
+
+
 @cocotb.test(timeout_time=_LIMIT * len(_MODES) * PERIOD_NS, timeout_unit="ns")
 async def bytes_come(dut: Any) -> None:
     """Every request's bytes come in order, and every time of the chip is kept."""
     random = rng()
     contents = random.bytes(300)
-    for modes in _MODES:
+    for index, modes in enumerate(_MODES):
         await start_clock(dut, random)
         left = FlashModes(**modes)
-        model = FlashModel(FLASH_SHEET, CLOCK, contents, quad=True, way=BOARD_NS, modes=left)
-        # A cycle has passed since the reset.
-        model.step({"sck": 0, "cs_n": 1, "dq_o": 0b1100, "dq_oe": 0b1101})
-        pins = cocotb.start_soon(_pins(dut, model))
-        stall = float(random.choice([0.0, 0.9]))
-        asks = StreamDriver(dut, "i", random, 0.5)
-        takes = StreamMonitor(dut, "o", random, stall)
+        model = _chip(contents, left)
+        stall = (0.0, 0.9, 0.9, 0.5)[index % 4]
         requests = [(0, 1), (0x10, 40), (0x2A, 12), (0x12C, 2)]
-        asking = cocotb.start_soon(asks.send([addr | count - 1 << 24 for addr, count in requests]))
-        for addr, count in requests:
-            found = bytes(await takes.receive(count))
-            assert found == (contents + b"\xff" * 400)[addr : addr + count]
-        await asking
+        requests += [(int(random.integers(1 << ADDR_WIDTH)), 1030 if index == 3 else 7)]
+        pins = _Pins(dut, model, requests, stalls=stall > 0)
+        watching = cocotb.start_soon(pins.watch())
+        # The start-up waits for no request, and requests wait for it.
+        while index % 2 and pins.ended < len(_START):
+            await RisingEdge(dut.clk)
+        await _read(dut, contents, requests, random, stall)
         for _ in range(400):
             await FallingEdge(dut.clk)
             assert not int(dut.o__valid.value), "a byte that nobody asked for"
             await RisingEdge(dut.clk)
-        # One that is longer than the chip's contents does not end early.
-        addr, last = int(random.integers(1 << 24)), 1 << int(random.integers(6, 24))
-        await asks.send([addr | last << 24])
-        found = bytes(await takes.receive(6))
-        assert found == bytes((contents[at] if at < 300 else 255) for at in range(addr, addr + 6))
-        assert [addr for code, addr in model.commands if code == 0x6B] == [
-            addr for addr, _ in requests
-        ]
+        assert pins.ended == len(_START) + len(requests)
         assert model.modes == FlashModes(four_at_power_on=left.four_at_power_on)
-        pins.cancel()
+        watching.cancel()
 
 
-async def _pins(dut: Any, model: FlashModel) -> None:
-    while True:
-        await FallingEdge(dut.clk)
-        values = {name: int(getattr(dut, f"pins__{name}").value) for name in _PINS}
-        dut.pins__dq_i.value = model.step(values)
+@cocotb.test(timeout_time=_LIMIT * ADDR_WIDTH * PERIOD_NS, timeout_unit="ns")
+async def long_reads_do_not_end_early(dut: Any) -> None:
+    """A read of a power of two of bytes, one more, goes on behind its first ones."""
+    random = rng()
+    contents = random.bytes(300)
+    for bits in range(6, ADDR_WIDTH):
+        await start_clock(dut)
+        watching = cocotb.start_soon(_Pins(dut, _chip(contents), [], stalls=False).watch())
+        addr = int(random.integers(1 << ADDR_WIDTH))
+        await StreamDriver(dut, "i", random).send([addr | 1 << ADDR_WIDTH + bits])
+        takes = StreamMonitor(dut, "o", random)
+        assert bytes(await takes.receive(6)) == _bytes(contents, addr, 6)
+        watching.cancel()
+
+
+def _bytes(contents: bytes, addr: int, count: int) -> bytes:
+    places = (at % (1 << ADDR_WIDTH) for at in range(addr, addr + count))
+    return bytes(contents[at] if at < len(contents) else 0xFF for at in places)
+
+
+async def _read(
+    dut: Any,
+    contents: bytes,
+    requests: list[tuple[int, int]],
+    random: np.random.Generator,
+    stall: float,
+) -> None:
+    """Ask for bytes, and compare them."""
+    asks = StreamDriver(dut, "i", random, 0.5)
+    takes = StreamMonitor(dut, "o", random, stall)
+    asking = cocotb.start_soon(
+        asks.send([addr | count - 1 << ADDR_WIDTH for addr, count in requests])
+    )
+    for addr, count in requests:
+        assert bytes(await takes.receive(count)) == _bytes(contents, addr, count)
+    await asking

@@ -6,101 +6,13 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from celosia.arch.link import ANSWER_HEADER, Command, request
-from celosia.arch.power_on import Op, record, seal
 from celosia.sim.power_on import power_on
 from celosia.tb.benches.common import PERIOD_NS, StreamMonitor, noise, rng, start_clock
-from celosia.tb.devices.linked_host import ADDR, CONFIG, IDENTITY, Host
-from celosia.tb.verify.mutation.devices import SIZE
+from celosia.tb.benches.power_on_images import SIZE, images
+from celosia.tb.devices.linked_host import ADDR, IDENTITY, Host
 
 _LIMIT = 60_000  # cycles
-_CLASSES = 280
 _RUN = 70  # cycles of a run
-
-
-def _asked(command: Command, tag: int, length: int, addr: int, data: bytes = b"") -> bytes:
-    return record(Op.REQUEST, request(command, tag, length, addr, data)[1:])
-
-
-def _good(random: np.random.Generator, classes: int = 21) -> bytes:
-    """Return the records of an image whose scores are random."""
-    scores = random.integers(-(1 << 15), 1 << 15, 21).astype("<i2")
-    scores[random.integers(21, size=2)] = random.integers(1 << 15)
-    data = scores.tobytes()
-    choices = b"".join(
-        request(Command.WRITE_MEMORY, 9, 3, 40 + each % 8, bytes([each % 255 + 1] * 3)).ljust(
-            16, b"\0"
-        )
-        for each in range(classes)
-    )
-    names = b"".join(f"name {each}".encode().ljust(16, b"\0") for each in range(classes))
-    return (
-        _asked(Command.WRITE_MEMORY, 1, len(data), 7, data)
-        + record(Op.TEXT, b"ok ")
-        + _asked(Command.START, 2, 0, 0)
-        + record(Op.WAIT)
-        + _asked(Command.READ_MEMORY, 3, len(data), 7)
-        + record(Op.LABEL, names)
-        + record(Op.CHOICE, choices)
-        + record(Op.TEXT, bytes(random.integers(32, 127, 300).astype(np.uint8)))
-    )
-
-
-def _images(random: np.random.Generator) -> list[tuple[bytes, int, Any]]:
-    """Return images, the STATUS of their runs, and what becomes of answers."""
-    good = _good(random)
-    image = seal(CONFIG, good + record(Op.END))
-    flipped = bytearray(image)
-    flipped[int(random.integers(12, len(image)))] ^= 1 << int(random.integers(8))
-
-    def other(at: int, found: bytes) -> bytes:
-        """Return an error for the fourth request."""
-        return found[:1] + bytes([error]) + found[2:] if at == 3 else found
-
-    def odd(at: int, found: bytes) -> bytes:
-        """Return a byte more than numbers have, and the least of them first."""
-        start = 1 + ANSWER_HEADER
-        if at != 2:
-            return found
-        data = b"\x00\x80" + found[start + 2 : -2] + b"\x7f"
-        return found[: start - 2] + len(data).to_bytes(2, "little") + data + found[-2:]
-
-    scores = random.integers(-(1 << 15), 1 << 14, _CLASSES).astype("<i2")
-    scores[int(random.integers(_CLASSES - 20, _CLASSES))] = 1 << 14
-    error = 1 << int(random.integers(3))
-
-    def many(at: int, found: bytes) -> bytes:
-        """Return more scores than were asked for, of which a late one is the largest."""
-        if at != 2:
-            return found
-        data = scores.tobytes()
-        start = 1 + ANSWER_HEADER
-        return found[: start - 2] + len(data).to_bytes(2, "little") + data + found[-2:]
-
-    return [
-        (seal(CONFIG, _good(random, _CLASSES) + record(Op.END)), 0, many),
-        (image, 0, None),
-        (image, 0, odd),
-        (image, 2, None),
-        (image, 0, other),
-        (bytes(flipped), 0, None),
-        (image[:4] + bytes([image[4] ^ 16]) + image[5:], 0, None),
-        (b"CEL\x02" + image[4:], 0, None),
-        (b"\xff" * 16, 0, None),
-        (seal(CONFIG, b""), 0, None),
-        (image[:8] + (SIZE - ADDR - 15).to_bytes(4, "little") + image[12:], 0, None),
-        (image[:8] + b"\x00\x00\x00\x01" + image[12:], 0, None),
-        (seal(CONFIG, good), 0, None),
-        (seal(CONFIG, good[:-3]), 0, None),
-        (
-            seal(CONFIG, record(Op.TEXT, b"a") + bytes([int(random.integers(6, 256)), 0, 0])),
-            0,
-            None,
-        ),
-        (seal(CONFIG, _asked(Command.WRITE_MEMORY, 1, 2, 63, b"no") + record(Op.END)), 0, None),
-        (seal(CONFIG, _asked(Command.READ_MEMORY, 3, 2, 7) + record(Op.CHOICE, b"")), 0, None),
-        (seal(CONFIG, _asked(Command.WRITE_MEMORY, 1, 2, 0, b"ab")[:-3]), 0, None),
-    ]
 
 
 class _Board:
@@ -170,11 +82,11 @@ class _Board:
                 return
 
 
-@cocotb.test(timeout_time=_LIMIT * 20 * PERIOD_NS, timeout_unit="ns")
+@cocotb.test(timeout_time=_LIMIT * 30 * PERIOD_NS, timeout_unit="ns")
 async def images_are_carried_out(dut: Any) -> None:
     """Text, requests and the refusal of each image are the golden model's."""
     random = rng()
-    for image, status, answers in _images(random):
+    for image, status, answers in images(random):
         contents = image[: SIZE - ADDR].ljust(SIZE - ADDR, b"\0")
         golden, host = Host(status, answers), Host(status, answers)
         wanted = power_on(contents, SIZE - ADDR, IDENTITY.configuration, golden.ask, status.__int__)
