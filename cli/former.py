@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from celosia.arch.errors import InputError
-from celosia.cli.tree import commands
+from celosia.cli.tree import command_of
 
 TABLE: Mapping[str, Any] = tomllib.loads(
     Path(__file__).with_name("former.toml").read_text(encoding="utf-8")
@@ -45,13 +45,14 @@ def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
     Raises :class:`InputError` with the reason if an option is gone.
     """
     name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in TABLE["names"]), None)
-    known = dict(commands(tree))
     if name is None:
-        name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in known), None)
+        name = next((n for n in (" ".join(words[:2]), *words[:1]) if command_of(tree, n)), None)
     if name is None:
         return None
     command = TABLE["names"].get(name, name)
-    flags = {o for p in known[command].params if getattr(p, "is_flag", False) for o in p.opts}
+    found = command_of(tree, command)
+    assert found is not None, "the table names commands"
+    flags = {o for p in found.params if getattr(p, "is_flag", False) for o in p.opts}
     kept: list[tuple[str, ...]] = []
     merged: dict[str, dict[str, str]] = {}
     rest = list(words[len(name.split()) :])

@@ -118,3 +118,16 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
             yield from commands(command, words)
         elif command is not None:
             yield " ".join(words), command
+
+
+def command_of(group: click.Group, name: str) -> click.Command | None:
+    """Return the command of some words, whose module alone is loaded; None where it is no command.
+
+    Raises :class:`InputError` as :meth:`Tree.get_command`.
+    """
+    found: click.Command | None = group
+    for word in name.split():
+        if not isinstance(found, click.Group):
+            return None
+        found = found.get_command(click.Context(found), word)
+    return None if isinstance(found, click.Group) else found

@@ -1,6 +1,8 @@
 """The tree of commands: headings, examples, general options, and what old lines are answered."""
 
 import shlex
+import subprocess
+import sys
 
 import click
 import pytest
@@ -120,3 +122,18 @@ def test_a_wrong_name_is_answered_with_a_close_one(celosia, words, close) -> Non
     assert (code, output) == (2, "")
     assert close in errors
     assert errors.count("\n") == 1
+
+
+def test_a_line_loads_the_module_of_its_command_alone() -> None:
+    script = (
+        "import sys\n"
+        "from celosia.cli.former import today\n"
+        "from celosia.cli.main import celosia\n"
+        "assert today(celosia, ['configs', '--json']) is None\n"
+        "names = [one for one in sys.modules if one.startswith('celosia.cli.')]\n"
+        "sys.exit(str([one for one in names if one.partition('cli.')[2] in sys.argv[1:]]))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *COMMANDS], capture_output=True, text=True, check=False
+    )
+    assert ran.stderr.strip() == "['celosia.cli.configs']"
