@@ -10,14 +10,14 @@ from celosia.cli.bench_all import bench_all
 from celosia.cli.bench_boards import bench_boards
 from celosia.cli.bench_formats import bench_formats
 from celosia.cli.bench_pins import bench_pins
-from celosia.cli.format_options import Formats, format_options
+from celosia.cli.format_options import Formats, quantize_options
 from celosia.cli.options import (
     config_options,
     json_option,
     memory_options,
     seed_option,
     simulator_option,
-    size_options,
+    size_argument,
     times,
 )
 from celosia.cli.output import cycles_table, progress, report
@@ -29,7 +29,7 @@ from celosia.generators.quantize.options import Quantization
 from celosia.generators.studies.gemm_bench import bench_gemm, bench_shapes
 from celosia.generators.studies.gemm_shapes import shapes_named
 from celosia.generators.studies.sparse_bench import bench_sparse
-from celosia.tb.machine.memory_timing import FAR, SDRAM, MemoryTiming
+from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import make_machine
 from celosia.tb.models.trace_model import check_clocked
 from celosia.tb.speed.attention_bench import bench_attention
@@ -50,11 +50,11 @@ bench.add_command(bench_formats)
 bench.add_command(bench_pins)
 
 
-@bench.command(example="--m 64 --k 64 --n 64")
+@bench.command(example="64x64x64")
 @config_options("small")
-@size_options()
+@size_argument("MxKxN")
 @trace_option
-@memory_options(SDRAM)
+@memory_options("sdram")
 @simulator_option
 @seed_option
 @json_option
@@ -90,7 +90,7 @@ def gemm(
 @click.option(
     "--only", multiple=True, metavar="TEXT", help="Only shapes with this text in their names."
 )
-@memory_options(SDRAM)
+@memory_options("sdram")
 @simulator_option
 @seed_option
 @json_option
@@ -128,20 +128,16 @@ def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": result["name"], "size": times(result)} | figures
 
 
-@bench.command(example="--seq 128 --head-dim 64 --heads 4")
+@bench.command(example="4x128x64")
 @config_options("medium")
-@click.option("--seq", type=int, required=True, help="Queries, and keys.")
-@click.option("--head-dim", type=int, required=True, help="Elements of a head's queries.")
-@click.option("--heads", type=int, default=1, show_default=True, help="Heads.")
-@memory_options(SDRAM)
+@size_argument("HEADSxSEQxDIM", smallest={"heads": 1})
+@memory_options("sdram")
 @simulator_option
 @seed_option
 @json_option
 def attention(
     config: Config,
-    seq: int,
-    head_dim: int,
-    heads: int,
+    sizes: dict[str, int],
     timing: MemoryTiming,
     simulator: str,
     seed: int,
@@ -149,9 +145,11 @@ def attention(
 ) -> None:
     """Compile a model of one layer, run it, and measure its attention.
 
-    cycles are those that attention takes in the run: scores, softmax and values of all heads.
+    The size is of the heads, the queries and keys, and a head's elements. cycles are those that
+    attention takes in the run: scores, softmax and values of all heads.
     """
     check_clocked(simulator)
+    heads, seq, head_dim = (sizes[name] for name in ("heads", "seq", "dim"))
     with progress(f"{heads} x {seq} x {head_dim} on {config.name}, {simulator}"):
         result = bench_attention(
             config, simulator, timing, seq=seq, head_dim=head_dim, heads=heads, seed=seed
@@ -160,9 +158,9 @@ def attention(
     report(f"Attention {heads} x {seq} x {head_dim}", [result], as_json, result)
 
 
-@bench.command(example="--set sparse_lanes=16 --k 256 --n 64 --sparsity 0.9")
+@bench.command(example="--set sparse_lanes=16 256x64 --sparsity 0.9")
 @config_options("small")
-@size_options(rows=1)
+@size_argument("MxKxN", smallest={"m": 1})
 @click.option("--sparsity", type=float, required=True, help="Share of zero weights.")
 @simulator_option
 @seed_option
@@ -187,25 +185,21 @@ def sparse(
     report(f"Sparse {times(sizes)}", [result], as_json, result)
 
 
-@bench.command(example="--dim 288 --ffn 768")
+@bench.command(example="288x768x128 --quantize weights=nf4")
 @config_options("medium")
-@click.option("--dim", type=int, default=288, show_default=True, help="Width of the residual.")
-@click.option("--ffn", type=int, default=768, show_default=True, help="Width of the MLP.")
-@click.option("--positions", type=int, default=128, show_default=True, help="Tokens before.")
-@format_options
+@size_argument("DIMxFFNxPOSITIONS", "288x768x128")
+@quantize_options()
 @click.option(
     "--sparsity", type=float, default=0.0, show_default=True, help="Share of zero weights."
 )
-@memory_options(SDRAM)
+@memory_options("sdram")
 @trace_option
 @simulator_option
 @seed_option
 @json_option
 def decode(
     config: Config,
-    dim: int,
-    ffn: int,
-    positions: int,
+    sizes: dict[str, int],
     formats: Formats,
     sparsity: float,
     timing: MemoryTiming,
@@ -215,6 +209,7 @@ def decode(
     as_json: bool,
 ) -> None:
     """Compile a decoder of one layer, and run a token, its weights streamed from memory."""
+    dim, ffn = sizes["dim"], sizes["ffn"]
     formats.refuse_search("a layer of random weights")
     bits = formats.one_bits("A layer is measured")
     options = Quantization(**formats.quantization)
@@ -223,9 +218,7 @@ def decode(
         result = bench_decode(
             config,
             lambda chosen, size: run.machine(chosen, simulator, size, timing),
-            dim=dim,
-            ffn=ffn,
-            positions=positions,
+            **sizes,
             options=options,
             bits=bits,
             sparse=formats.sparse,
@@ -241,7 +234,7 @@ def decode(
 @bench.command("compile", example="minilm")
 @click.argument("model", type=MODEL, default="minilm")
 @config_options("medium")
-@memory_options(FAR)
+@memory_options("far")
 @json_option
 def compile_command(
     model: str,
@@ -266,9 +259,9 @@ def harness(config: Config, seed: int, as_json: bool) -> None:
     report("Cycles per second", [result], as_json, result)
 
 
-@bench.command(example="--m 64 --k 64 --n 64")
+@bench.command(example="64x64x64")
 @config_options("small")
-@size_options()
+@size_argument("MxKxN")
 @seed_option
 @json_option
 def toggles(config: Config, sizes: dict[str, int], seed: int, as_json: bool) -> None:

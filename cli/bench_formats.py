@@ -14,7 +14,13 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.presets import PRESETS
-from celosia.cli.options import json_option, memory_options, seed_option, simulator_option
+from celosia.cli.options import (
+    json_option,
+    memory_options,
+    seed_option,
+    simulator_option,
+    size_argument,
+)
 from celosia.cli.output import progress, report
 from celosia.cli.tree import Command
 from celosia.fpga.boards import get_board
@@ -23,7 +29,7 @@ from celosia.generators.quantize.options import Quantization
 from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.sparse.engine import SparseMatrixEngine
-from celosia.tb.machine.memory_timing import SDRAM, MemoryTiming
+from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import make_machine
 from celosia.tb.speed.decode_bench import bench_decode
 
@@ -60,19 +66,15 @@ def read_formats() -> Iterator[Format]:
 
 
 @click.command("formats", cls=Command, example="--only int4")
-@click.option("--dim", type=int, default=96, show_default=True, help="Width of the residual.")
-@click.option("--ffn", type=int, default=256, show_default=True, help="Width of the MLP.")
-@click.option("--positions", type=int, default=64, show_default=True, help="Tokens before.")
+@size_argument("DIMxFFNxPOSITIONS", "96x256x64")
 @click.option("--only", metavar="TEXT", default="", help="Only formats with this in their names.")
 @click.option("--area/--no-area", default=True, help="Synthesize the matrix engines, with Yosys.")
-@memory_options(SDRAM)
+@memory_options("sdram")
 @simulator_option
 @seed_option
 @json_option
 def bench_formats(
-    dim: int,
-    ffn: int,
-    positions: int,
+    sizes: dict[str, int],
     only: str,
     area: bool,
     timing: MemoryTiming,
@@ -95,9 +97,7 @@ def bench_formats(
     rows: list[dict[str, Any]] = []
     with progress(f"Formats, {simulator}") as update:
         for done, case in enumerate(chosen):
-            rows.append(
-                _measure(case, simulator, timing, dim=dim, ffn=ffn, positions=positions, seed=seed)
-            )
+            rows.append(_measure(case, simulator, timing, **sizes, seed=seed))
             if area:
                 rows[-1] |= measured_area(case.config)
             update(done + 1, len(chosen))
@@ -105,9 +105,9 @@ def bench_formats(
         first = next(one for one in rows if one["weights"] == row["weights"])
         row["share"] = row["cycles"] / first["cycles"] if first["cycles"] else None
     mismatches = sum(row["mismatches"] for row in rows)
-    result = {"dim": dim, "ffn": ffn, "positions": positions, "simulator": simulator}
+    result: dict[str, Any] = {**sizes, "simulator": simulator}
     result |= {"memory": timing.fields(), "mismatches": mismatches, "rows": rows}
-    report(f"Layer {dim}, {ffn} in every format", rows, as_json, result)
+    report(f"Layer {sizes['dim']}, {sizes['ffn']} in every format", rows, as_json, result)
 
 
 def _measure(case: Format, simulator: str, timing: MemoryTiming, **sizes: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.cli.board import opened
 from celosia.cli.board_options import board_options, checked_clock
-from celosia.cli.format_options import Formats, format_options
+from celosia.cli.format_options import Formats, quantize_options
 from celosia.cli.model_options import searched
 from celosia.cli.options import given_options, json_option, seed_option
 from celosia.cli.output import progress, report
@@ -48,7 +48,7 @@ _OF_SHAPES = ("shape", "layers", "context", "position", "seed")
 @click.option("--model", help="A model of sentences, as minilm, in the place of a shape.")
 @click.option("--sentences", type=FILE, help="A file whose first line such a model gets.")
 @click.option("--clock", "mhz", type=float, help="Clock in MHz, in the place of the board's own.")
-@format_options
+@quantize_options()
 @seed_option
 @json_option
 def bench_pins(

@@ -1,12 +1,12 @@
 """Options of commands that run campaigns, and how such a campaign is run and reported."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from celosia.arch.errors import InputError
 from celosia.cli.options import grouped
 from celosia.cli.output import progress
 from celosia.cli.paths import FILE
@@ -49,20 +49,25 @@ class Runner:
             )
 
 
+def _runner(jobs: str | None, results: Path | None) -> Runner:
+    if jobs is None:
+        return Runner(Workers(), results)
+    if "://" in jobs:
+        return Runner(Workers(cluster=jobs), results)
+    try:
+        return Runner(Workers(int(jobs)), results)
+    except ValueError:
+        raise InputError(f"--jobs must be a number or tls://HOST:PORT, not {jobs!r}") from None
+
+
 campaign_options = grouped(
     "runner",
-    lambda jobs, cluster, results: Runner(Workers(jobs, cluster), results),
+    _runner,
     click.option(
         "--jobs",
-        type=int,
-        default=os.cpu_count() or 1,
-        show_default="one a core",
-        help="Cases at the same time on this machine.",
-    ),
-    click.option(
-        "--cluster",
-        metavar="tls://HOST:PORT",
-        help="Dask's scheduler whose workers run the cases, instead of processes here.",
+        metavar="NUMBER_OR_tls://HOST:PORT",
+        help="Cases at the same time on this machine, without it one a core, or Dask's scheduler "
+        "whose workers run the cases.",
     ),
     click.option(
         "--results",
@@ -70,4 +75,4 @@ campaign_options = grouped(
         help="SQLite file of the outcomes: a campaign goes on where it stopped.",
     ),
 )
-"""Adds ``--jobs``, ``--cluster`` and ``--results``; the command gets a ``runner``."""
+"""Adds ``--jobs`` and ``--results``; the command gets a ``runner``."""

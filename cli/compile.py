@@ -13,7 +13,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.micro.config import MicroConfig
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
-from celosia.cli.format_options import Formats, format_options
+from celosia.cli.format_options import DECODER_KEYS, RANGE_KEYS, Formats, quantize_options
 from celosia.cli.model_options import ModelOptions, model_options, searched
 from celosia.cli.options import config_choice, given_options, json_option, memory_options
 from celosia.cli.output import progress, report, say, warn
@@ -32,7 +32,7 @@ from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.lower.equipment import equipped
 from celosia.generators.verilog.manifest import manifest
 from celosia.generators.verilog.verilog import to_verilog
-from celosia.tb.machine.memory_timing import FAR, MemoryTiming
+from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.models.export_inputs import COUNT, export_inputs, read_names
 from celosia.tb.models.model_testbench import golden_outputs, model_testbench
 from celosia.tb.models.plain_testbench import TOP, Attachment
@@ -66,15 +66,9 @@ DECODER_ONLY = (
 )
 @click.option("--count", type=int, help=f"Inputs for --testbench and --c; {COUNT} without it.")
 @click.option("--names", type=FILE, help="Names of the output's columns, a line each.")
+@quantize_options(RANGE_KEYS, DECODER_KEYS)
 @model_options
-@format_options
 @decoder_options
-@click.option(
-    "--memory",
-    "memory_bytes",
-    type=click.IntRange(1),
-    help="External memory that the host has (bytes); all that is addressed without it.",
-)
 @prompts_option("What a language model takes in --testbench and --c.")
 @click.option(
     "--steps", type=click.IntRange(1), default=4, show_default=True, help="Tokens behind it."
@@ -89,7 +83,7 @@ DECODER_ONLY = (
 @top_option
 @click.option("--c", "with_c", is_flag=True, help="Add a driver in C, and the model as C arrays.")
 @attachment_options
-@memory_options(FAR)
+@memory_options("far", sized=True)
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
 @json_option
 def compile_command(

@@ -18,6 +18,8 @@ from celosia.tb.verify.coverage.covered import CONFIGURATIONS
 from celosia.tb.verify.coverage.points import Coverage, ModuleCoverage, from_json, merge, totals
 from celosia.tb.verify.coverage.units import KIND, UNITS, run
 
+FUNCTIONAL = "functional"
+
 
 @dataclass
 class Found:
@@ -29,7 +31,13 @@ class Found:
 
 
 @click.command(cls=Command, example="--unit softmax")
-@click.option("--unit", "units", multiple=True, metavar="UNIT", help="Only this unit; repeatable.")
+@click.option(
+    "--unit",
+    "units",
+    multiple=True,
+    metavar="UNIT",
+    help=f"Only this unit; repeatable. {FUNCTIONAL}: functional points alone.",
+)
 @click.option(
     "--config",
     "configs",
@@ -39,14 +47,12 @@ class Found:
     metavar="NAME",
     help=f"Configuration; repeatable: {', '.join(CONFIGURATIONS)}.",
 )
-@click.option("--functional", "alone", is_flag=True, help="Functional points alone.")
 @seed_option
 @campaign_options
 @json_option
 def coverage(
     units: tuple[str, ...],
     configs: tuple[str, ...],
-    alone: bool,
     seed: int,
     runner: Runner,
     as_json: bool,
@@ -58,16 +64,17 @@ def coverage(
     with the same circuit counts once. Points of `functional` are each instruction with each flag,
     at the bounds of each size, under each timing of memory; with --unit there are none.
     """
-    if alone and units:
-        raise InputError("Options --unit and --functional exclude each other")
+    alone = FUNCTIONAL in units
+    if alone and len(units) > 1:
+        raise InputError(f"Option --unit {FUNCTIONAL} excludes other units")
     for unit in units:
-        check_known("unit", unit, UNITS)
+        check_known("unit", unit, (*UNITS, FUNCTIONAL))
     for name in configs:
         check_known("configuration", name, CONFIGURATIONS)
     check_simulator("verilator")
     found = Found()
     rows = [] if alone else _circuits(units or UNITS, configs, seed, runner, found)
-    if not units:
+    if alone or not units:
         _functional(configs, seed, runner, found)
     for one in found.failures:
         say(f"celosia verify replay {one.case}  # {one.message}", err=True)

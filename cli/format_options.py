@@ -1,15 +1,16 @@
-"""Formats of weights and activations, the same options for every command that makes integers."""
+"""How a model is made integers: the option --quantize, the same for every command that takes it."""
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from celosia.arch.errors import InputError
+from celosia.arch.errors import InputError, check_known
 from celosia.arch.formats import FORMATS, NESTED, OPERAND_BITS
-from celosia.cli.options import grouped
+from celosia.cli.options import QUANTIZE, Adder, Command, grouped
 from celosia.generators.graph.fewer_planes import check_bits
 from celosia.generators.quantize.options import INT8, MIXED
 
@@ -19,79 +20,70 @@ WIDE = "wide"
 """Functions that take INT16."""
 
 
-def _check_group(context: click.Context, _option: click.Parameter, group: int) -> int:
-    """Return the inputs of a group of weights; refuse them for INT8, which has no such scales."""
-    if group > 0 and context.params["weights"] == INT8:
-        raise InputError(
-            f"Option --group {group} needs a format of fewer bits in --weights, which is {INT8}"
-        )
-    return group
+@dataclass(frozen=True)
+class Key:
+    """A key of ``--quantize``: its argument of the command, and how its value is read."""
+
+    name: str
+    kind: type | tuple[str, ...]
+    """``int``, ``float``, ``str``, ``bool`` for yes and no, ``tuple`` of integers, or choices."""
+    default: Any
+    meaning: str
+
+    def value(self, key: str, text: str) -> Any:
+        """Return the value that a text stands for; raise :class:`InputError` if there is none."""
+        choices = YES_NO if self.kind is bool else self.kind
+        if isinstance(choices, tuple) and text not in choices:
+            raise InputError(
+                f"Option --quantize {key} must be {' or '.join(choices)}, not {text!r}"
+            )
+        if self.kind is bool:
+            return text == YES_NO[0]
+        if isinstance(self.kind, tuple):
+            return text
+        try:
+            return tuple(map(int, text.split(","))) if self.kind is tuple else self.kind(text)
+        except ValueError:
+            noun = {int: "an integer", float: "a number", tuple: "numbers with commas between"}
+            raise InputError(
+                f"Option --quantize {key} takes {noun[self.kind]}, not {text!r}"
+            ) from None
 
 
-def _read_bits(_context: click.Context, _option: click.Parameter, given: str) -> tuple[int, ...]:
-    """Return the bits that tokens are computed with in turn."""
-    try:
-        return tuple(int(one) for one in given.split(","))
-    except ValueError:
-        raise InputError(
-            f"Option --bits takes numbers with commas between, not {given!r}"
-        ) from None
-
-
-FORMAT_OPTIONS = (
-    click.option(
-        "--weights",
-        default=INT8,
-        is_eager=True,
-        show_default=True,
-        metavar="FORMAT",
-        help=f"Format of the linear layers' weights: {', '.join((INT8, *FORMATS))}, {NESTED}, "
-        f"{AUTO}.",
+YES_NO = ("yes", "no")
+FORMAT_KEYS = {
+    "weights": Key(
+        "weights",
+        str,
+        INT8,
+        f"format of linear layers' weights, {', '.join((INT8, *FORMATS))}, {NESTED}, {AUTO}",
     ),
-    click.option(
-        "--group",
-        default=0,
-        callback=_check_group,
-        show_default=True,
-        help="Inputs that share a scale of such weights; 0: outputs have scales alone.",
+    "group": Key("group", int, 0, "inputs that share a scale of weights of fewer bits"),
+    "low-rank": Key("low_rank", int, 0, "rank of their correction by two thin INT8 products"),
+    "bits": Key("bits", tuple, (OPERAND_BITS,), f"bits {NESTED} weights are read at, in turn"),
+    "loss": Key(
+        "loss", float, None, f"loss allowed to {AUTO}: points of accuracy, or log-likelihood"
     ),
-    click.option(
-        "--low-rank",
-        default=0,
-        show_default=True,
-        metavar="RANK",
-        help="Rank of what is added to weights of fewer bits as two thin INT8 products; 0 for "
-        "none.",
-    ),
-    click.option(
-        "--bits",
-        default=str(OPERAND_BITS),
-        callback=_read_bits,
-        show_default=True,
-        metavar="BITS",
-        help=f"Bits that --weights {NESTED} are read at, 8, 4 or 2; several are taken in turn.",
-    ),
-    click.option(
-        "--loss",
-        type=float,
-        help=f"What --weights {AUTO} may lose: points of accuracy, or log-likelihood of a token.",
-    ),
-    click.option(
-        "--functions",
-        type=click.Choice(["table", WIDE]),
-        default="table",
-        show_default=True,
-        help="What GELU, SiLU and their like take: INT8 from a table, or INT16, as polynomials.",
-    ),
-    click.option(
-        "--activations",
-        type=click.Choice([INT8, MIXED]),
-        default=INT8,
-        show_default=True,
-        help="Rows of products: INT8, or mixed, INT16 of attention.",
-    ),
-    click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster."),
-)
+    "functions": Key("functions", ("table", WIDE), "table", f"GELU etc. of INT8, or {WIDE}, INT16"),
+    "activations": Key("activations", (INT8, MIXED), INT8, f"rows of products, or {MIXED}, INT16"),
+    "sparse": Key("sparse", bool, False, "yes: skip zero weights where that is faster"),
+}
+RANGE_KEYS = {
+    "percentile": Key("percentile", float, 100.0, "share of values in a range (percent)"),
+    "balance": Key("balance", float, None, "how far columns fill ranges, 0 to 1"),
+    "scales": Key("scales", ("channel", "tensor"), "channel", "scales of INT8 weights"),
+}
+NORM_KEYS = {
+    "folded": Key("folded", bool, False, "yes: RMS norms' gains in the weights"),
+    "deferred": Key("deferred", bool, False, "yes: rows' factors left to the next products"),
+}
+KV_KEYS = {
+    "kv-bits": Key("kv_bits", int, OPERAND_BITS, "width of the KV cache, 8 or 4"),
+    "kv-whole": Key("kv_whole", int, None, "columns of a key head that keep 8 bits of 4"),
+    "kv-blocks": Key("kv_blocks", int, 0, "columns of 4-bit values that share an exponent"),
+}
+KEPT_KEYS = {"kv": Key("kv", ("keep", "recompute"), "keep", "keys and values, or their inputs")}
+DECODER_KEYS = KV_KEYS | KEPT_KEYS | NORM_KEYS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +105,17 @@ class Formats:
 
     def __post_init__(self) -> None:
         """Check what does not depend on where the model comes from."""
+        if self.group > 0 and self.weights == INT8:
+            raise InputError(
+                f"Option --quantize group={self.group} needs a format of fewer bits in weights, "
+                f"which is {INT8}"
+            )
         check_bits(self.bits, NESTED)
         if self.loss is not None and not 0 <= self.loss < math.inf:
             raise InputError(f"Loss must be a number from 0 on, not {self.loss}")
         if (self.weights == AUTO) != (self.loss is not None):
             raise InputError(
-                f"Options --weights {AUTO} and --loss need each other, but weights is "
+                f"Options --quantize weights={AUTO} and loss need each other, but weights is "
                 f"{self.weights} and loss {self.loss}"
             )
 
@@ -159,13 +156,59 @@ class Formats:
         """Raise :class:`InputError` where fewer bits are asked for by what computes with all."""
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))
-            raise InputError(f"Option --bits {asked} is not for {what}, which computes with all")
+            raise InputError(
+                f"Option --quantize bits={asked} is not for {what}, which computes with all"
+            )
 
     def refuse_search(self, what: str) -> None:
         """Raise :class:`InputError` where formats are to be searched for by what has no loss."""
         if self.loss is not None:
-            raise InputError(f"Option --weights {AUTO} needs a trained model, not {what}")
+            raise InputError(f"Option --quantize weights={AUTO} needs a trained model, not {what}")
 
 
-format_options = grouped("formats", Formats, *FORMAT_OPTIONS)
-"""Adds the options; the command gets them as ``formats``."""
+def quantize_options(*others: Mapping[str, Key]) -> Adder:
+    """Add ``--quantize``; the command gets ``formats``, and other keys' values by their names."""
+    keys = FORMAT_KEYS | {key: value for each in others for key, value in each.items()}
+    formats = grouped("formats", Formats)
+
+    def decorate(command: Command) -> Command:
+        inner = formats(command)
+
+        @functools.wraps(inner)
+        def with_keys(quantize: tuple[str, ...], **named: Any) -> Any:
+            return inner(**read_keys(quantize, keys), **named)
+
+        meanings = " ".join(f"{name}: {key.meaning}." for name, key in keys.items())
+        return click.option(
+            "--quantize",
+            multiple=True,
+            metavar="KEY=VALUE[,...]",
+            help=f"How the model is made integers. {meanings}",
+        )(with_keys)
+
+    return decorate
+
+
+def read_keys(texts: Sequence[str], keys: Mapping[str, Key]) -> dict[str, Any]:
+    """Return the values of ``--quantize`` by the names of the command's arguments.
+
+    A part without ``=`` continues the value before it: ``bits=8,4``.
+
+    Raises :class:`InputError` for a key that the command does not take, or a wrong value.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        key = ""
+        for part in text.split(","):
+            name, equals, value = part.partition("=")
+            if not equals and not key:
+                raise InputError(f"Option --quantize takes KEY=VALUE, not {text!r}")
+            if not equals:
+                found[key] += f",{part}"
+                continue
+            key = name.strip()
+            check_known("key of --quantize", key, keys)
+            found[key] = value.strip()
+    click.get_current_context().meta[QUANTIZE] = {keys[key].name: key for key in found}
+    values = {each.name: each.default for each in keys.values()}
+    return values | {keys[key].name: keys[key].value(key, text) for key, text in found.items()}

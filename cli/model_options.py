@@ -15,21 +15,6 @@ from celosia.generators.studies.mixtures import mix_digits
 
 _OPTIONS = (
     click.option(
-        "--percentile", default=100.0, show_default=True, help="Share in a range (percent)."
-    ),
-    click.option(
-        "--balance",
-        type=float,
-        help="How far columns fill ranges, 0 to 1: 0.7, or 0 for weights trained for their format.",
-    ),
-    click.option(
-        "--scales",
-        type=click.Choice(["channel", "tensor"]),
-        default="channel",
-        show_default=True,
-        help="What of INT8 weights has a scale of its own.",
-    ),
-    click.option(
         "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
     ),
 )

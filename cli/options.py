@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS, load, stated
 from celosia.cli.tree import GENERAL
-from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.memory_timing import FAR, ONCHIP, SDRAM, MemoryTiming
 from celosia.tb.machine.toolchain import MACHINES
 
 Command = Callable[..., Any]
@@ -107,45 +108,83 @@ def resolve(source: str, overrides: tuple[str, ...]) -> Config:
     return load(source, list(overrides))
 
 
-_MEMORY_HELP = {
-    "latency": "Cycles from a request to external memory to its first word.",
-    "interval": "Cycles a word of external memory.",
-    "refresh_period": "Cycles from refresh to refresh of external memory; 0 for none.",
-    "refresh_cycles": "Cycles of a refresh, in which no word moves.",
-}
+TIMINGS = {"chip": ONCHIP, "far": FAR, "sdram": SDRAM, "prompt": MemoryTiming()}
+"""Names of the timings of external memory."""
 
 
-def memory_options(default: MemoryTiming) -> Adder:
-    """Add options for external memory's timing; the command gets it as ``timing``."""
-    options = (
-        click.option(
-            f"--memory-{name.replace('_', '-')}",
-            name,
-            type=int,
-            default=default.fields()[name],
-            show_default=True,
-            help=meaning,
-        )
-        for name, meaning in _MEMORY_HELP.items()
+def memory_options(default: str, *, sized: bool = False) -> Adder:
+    """Add ``--memory``; the command gets external memory's ``timing``, and as ``memory_bytes``
+    its size if it is ``sized``.
+    """
+    size = "bytes that the host has, or, also after a comma, " if sized else ""
+    option = click.option(
+        "--memory",
+        default=default,
+        show_default=True,
+        metavar="NAME_OR_CYCLES",
+        help=f"External memory: {size}{', '.join(TIMINGS)}, or cycles to the first word and "
+        "between words, and from refresh to refresh and of one: 40/1/780/9.",
     )
-    return grouped("timing", MemoryTiming, *options)
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_memory(memory: str, **named: Any) -> Any:
+            size, timing = read_memory(memory, default)
+            if size is not None and not sized:
+                raise InputError(f"Option --memory takes no bytes here, but {memory!r}")
+            return command(timing=timing, **({"memory_bytes": size} if sized else {}), **named)
+
+        return option(with_memory)
+
+    return decorate
 
 
-def size_options(rows: int | None = None) -> Adder:
-    """Add the sizes of a product, ``rows`` being the default of its rows, as ``sizes``."""
-    return grouped(
-        "sizes",
-        lambda m, k, n: {"m": m, "k": k, "n": n},
-        click.option(
-            "--m",
-            type=int,
-            default=rows,
-            required=rows is None,
-            show_default=rows is not None,
-            help="Rows of the result.",
-        ),
-        click.option("--k", type=int, required=True, help="Length of the sums."),
-        click.option("--n", type=int, required=True, help="Columns of the result."),
+def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
+    """Return the bytes of external memory, None if they are not given, and its timing.
+
+    Raises :class:`InputError` if the text is neither.
+    """
+    size, timing = None, TIMINGS[default]
+    for part in filter(None, text.split(",")):
+        numbers = part.split("/")
+        if part in TIMINGS:
+            timing = TIMINGS[part]
+        elif not all(re.fullmatch(r"-?\d{1,18}", number) for number in numbers):
+            raise InputError(
+                f"Option --memory must be {', '.join(TIMINGS)} or cycles as 40/1, not {part!r}"
+            )
+        elif len(numbers) == 1:
+            size = int(part)
+        elif len(numbers) in (2, 4):
+            timing = MemoryTiming(**dict(zip(timing.fields(), map(int, numbers), strict=False)))
+        else:
+            raise InputError(f"Option --memory takes 2 or 4 numbers of cycles, not {part!r}")
+    if size is not None and size < 1:
+        raise InputError(f"Option --memory must be 1 byte or more, not {size}")
+    return size, timing
+
+
+def size_argument(
+    form: str, default: str | None = None, *, smallest: Mapping[str, int] | None = None
+) -> Adder:
+    """Add the argument of a size as ``sizes``, by the names in its form, as ``MxKxN``.
+
+    ``smallest`` gives the values of the first names, which may be left out.
+    """
+    names = [name.lower() for name in form.split("x")]
+    optional = dict(smallest or {})
+
+    def read(_context: click.Context, _parameter: click.Parameter, text: str) -> dict[str, int]:
+        words = text.split("x")
+        missing = len(names) - len(words)
+        if not 0 <= missing <= len(optional) or not all(
+            re.fullmatch(r"-?\d{1,18}", word) for word in words
+        ):
+            raise InputError(f"A size is {form} as 64x64x64, not {text!r}")
+        return optional | dict(zip(names[missing:], map(int, words), strict=True))
+
+    return click.argument(
+        "sizes", metavar=form, callback=read, required=default is None, default=default
     )
 
 
@@ -176,48 +215,15 @@ def check_unit(unit: str, config: Config) -> None:
         raise InputError(f"Unit {unit} is left out: {field} is false")
 
 
-KV_OPTIONS = (
-    click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
-    click.option(
-        "--kv-whole",
-        type=int,
-        help="Columns of a key head that keep 8 bits of 4; half of a rotated head without it.",
-    ),
-    click.option(
-        "--kv-blocks",
-        default=0,
-        show_default=True,
-        help="Columns of values of 4 bits that share an exponent; 0 for none.",
-    ),
-)
-
-
-NORM_OPTIONS = (
-    click.option(
-        "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
-    ),
-    click.option(
-        "--deferred",
-        is_flag=True,
-        help="RMS norms and softmaxes leave rows' factors to the products behind.",
-    ),
-)
-
-
-def norm_options(command: Command) -> Command:
-    """Add options for what RMS norms leave to the products behind them."""
-    return added(NORM_OPTIONS, command)
-
-
-def kv_options(command: Command) -> Command:
-    """Add options for the bits of keys and values that are kept."""
-    return added(KV_OPTIONS, command)
+QUANTIZE = "celosia.cli.options.quantize"
+"""Key of a context for the keys of --quantize that are given, by their arguments' names."""
 
 
 def given_options(names: Sequence[str]) -> list[str]:
     """Return those of the command's parameters that the command line gives, as options."""
     context = click.get_current_context()
-    return [
+    keys = context.meta.get(QUANTIZE, {})
+    return [f"--quantize {keys[name]}" for name in names if name in keys] + [
         parameter.opts[0]
         for parameter in context.command.params
         if parameter.name in names

@@ -7,8 +7,8 @@ import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.cli.format_options import Formats, format_options
-from celosia.cli.options import config_options, json_option, kv_options, norm_options, seed_option
+from celosia.cli.format_options import KV_KEYS, NORM_KEYS, Formats, quantize_options
+from celosia.cli.options import config_options, json_option, seed_option
 from celosia.cli.output import progress, report, warn
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.text_options import searched_text
@@ -27,8 +27,6 @@ from celosia.generators.studies.perplexity import measure, read_texts
 @click.argument("checkpoint", type=MODEL)
 @click.option("--tokenizer", type=FILE, help="The tokenizer's file; a folder's own without it.")
 @click.option("--text", "path", type=FILE, required=True, help="Texts, <|endoftext|> in between.")
-@kv_options
-@norm_options
 @click.option("--float", "in_float", is_flag=True, help="Measure the float model.")
 @click.option("--count", type=int, help="Texts to take; all without it.")
 @click.option("--verbatim", is_flag=True, help="Leave typographers' quotes and dashes.")
@@ -40,7 +38,7 @@ from celosia.generators.studies.perplexity import measure, read_texts
     show_default=True,
     help="Texts to make up and calibrate on.",
 )
-@format_options
+@quantize_options(KV_KEYS, NORM_KEYS)
 @seed_option
 @config_options("small")
 @json_option

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from celosia.arch.config import Config
-from celosia.cli.format_options import Formats, format_options
+from celosia.cli.format_options import RANGE_KEYS, Formats, quantize_options
 from celosia.cli.input_options import InputOptions, input_options, report_model
 from celosia.cli.model_options import ModelOptions, model_options, searched
 from celosia.cli.options import config_options, json_option, memory_options, simulator_option
@@ -13,7 +13,7 @@ from celosia.cli.output import progress
 from celosia.cli.paths import MODEL
 from celosia.cli.tree import Command
 from celosia.generators.lower.equipment import equipped
-from celosia.tb.machine.memory_timing import FAR, MemoryTiming
+from celosia.tb.machine.memory_timing import MemoryTiming
 
 
 @click.command(cls=Command, example="digits --config small --sim golden --count 10")
@@ -21,9 +21,9 @@ from celosia.tb.machine.memory_timing import FAR, MemoryTiming
 @config_options("small")
 @simulator_option
 @input_options("--tokens")
+@quantize_options(RANGE_KEYS)
 @model_options
-@format_options
-@memory_options(FAR)
+@memory_options("far")
 @json_option
 def run(
     model: str,

@@ -24,7 +24,7 @@ from celosia.cli.tree import Command
 from celosia.generators.export.text_folder import is_compiled_text
 from celosia.generators.frontend.sample_files import read_answers
 from celosia.generators.frontend.text_sources import is_text
-from celosia.tb.machine.memory_timing import FAR, MemoryTiming
+from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import check_simulator
 from celosia.tb.models.run_inputs import Files, run_files
 
@@ -48,7 +48,7 @@ from celosia.tb.models.run_inputs import Files, run_files
 @config_options("story")
 @simulator_option
 @seed_option
-@memory_options(FAR)
+@memory_options("far")
 @json_option
 def text(
     checkpoint: str,

@@ -10,8 +10,8 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
-from celosia.cli.format_options import Formats, format_options
-from celosia.cli.options import KV_OPTIONS, NORM_OPTIONS, Command, added, given_options
+from celosia.cli.format_options import DECODER_KEYS, Formats, quantize_options
+from celosia.cli.options import Command, added, given_options
 from celosia.cli.output import cycles_table, progress, report, say, warn
 from celosia.cli.paths import FILE
 from celosia.generators.export.text_folder import is_compiled_text, load_compiled_text
@@ -46,15 +46,6 @@ _DECODER_OPTIONS = (
     ),
     click.option("--context", default=0, help="Tokens that the cache has room for; 0 for all."),
     click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it."),
-    *KV_OPTIONS,
-    click.option(
-        "--kv",
-        type=click.Choice([KEEP, RECOMPUTE]),
-        default=KEEP,
-        show_default=True,
-        help="Keep keys and values, or the narrower inputs that each token makes them of anew.",
-    ),
-    *NORM_OPTIONS,
 )
 _OPTIONS = (
     click.option(
@@ -76,7 +67,7 @@ def decoder_options(command: Command) -> Command:
 
 def text_options(command: Command) -> Command:
     """Add what says how a text goes on; :class:`TextOptions` takes the values."""
-    return format_options(decoder_options(added(_OPTIONS, command)))
+    return quantize_options(DECODER_KEYS)(decoder_options(added(_OPTIONS, command)))
 
 
 @dataclass(frozen=True, kw_only=True)

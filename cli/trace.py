@@ -12,7 +12,7 @@ from celosia.cli.options import config_options, json_option, memory_options, sim
 from celosia.cli.output import cycles_table, progress, report, say
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.tree import Command
-from celosia.tb.machine.memory_timing import FAR, MemoryTiming
+from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.models.run_inputs import Files
 from celosia.tb.models.timeline import timeline
 from celosia.tb.models.trace_model import trace_model
@@ -34,7 +34,7 @@ from celosia.tb.models.trace_picture import png, roofline, utilization
 @click.option("--sentences", type=FILE, help="Run a model of texts on a file's first line.")
 @click.option("--calibration", type=FILE, help="Texts to calibrate such a model on.")
 @click.option("--tokens", type=int, default=0, help="Longest text; 0 for the model's own length.")
-@memory_options(FAR)
+@memory_options("far")
 @json_option
 def trace(
     model: str,

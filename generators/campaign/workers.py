@@ -44,10 +44,10 @@ class Workers:
         if not 1 <= self.jobs <= _LONGEST:
             raise InputError(f"--jobs must be from 1 to {_LONGEST}, not {self.jobs}")
         if self.cluster is not None and not _is_address(self.cluster):
-            raise InputError(f"--cluster must be tcp://HOST:PORT, not {self.cluster!r}")
+            raise InputError(f"--jobs must be tcp://HOST:PORT, not {self.cluster!r}")
         if self.cluster is not None and not _is_safe(self.cluster):
             raise InputError(
-                f"--cluster {self.cluster} is another machine without encryption, where whoever "
+                f"--jobs {self.cluster} is another machine without encryption, where whoever "
                 "reaches the scheduler runs code on its workers and here; use tls://HOST:PORT, or "
                 "a tunnel of ssh to tcp://127.0.0.1:PORT"
             )
@@ -139,13 +139,13 @@ def _dask(address: str) -> Iterator[tuple[Executor, int]]:
         distributed = importlib.import_module("distributed")
     except ModuleNotFoundError as error:
         raise InputError(
-            "--cluster needs the package distributed; install celosia[cluster]"
+            "--jobs needs the package distributed; install celosia[cluster]"
         ) from error
     security = distributed.Security()
     needed = (security.tls_ca_file, security.tls_client_cert)
     if urlsplit(address).scheme == "tls" and None in needed:
         raise InputError(
-            f"--cluster {address} needs certificates in Dask's settings: set "
+            f"--jobs {address} needs certificates in Dask's settings: set "
             "DASK_DISTRIBUTED__COMM__TLS__CA_FILE and DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT"
         )
     try:
