@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from celosia.arch.errors import InputError
+from celosia.arch.errors import InputError, check_known
 from celosia.arch.fields import Fields
 from celosia.arch.rules import check_ranges, check_rules, check_types
 
@@ -35,8 +35,7 @@ class Config(Fields):
         """
         known = {field.name for field in fields(self) if field.init}
         for name in changes:
-            if name not in known:
-                raise InputError(f"Unknown field {name!r}; known are {', '.join(sorted(known))}")
+            check_known("field", name, sorted(known))
         return dataclasses.replace(self, **changes)
 
     def override(self, assignments: list[str]) -> Self:

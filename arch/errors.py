@@ -1,6 +1,7 @@
 """Errors that are reported in one sentence; any other exception is a defect of this project."""
 
 from collections.abc import Collection
+from difflib import get_close_matches
 
 
 class InputError(ValueError):
@@ -25,4 +26,11 @@ class RunError(RuntimeError):
 def check_known(label: str, name: object, known: Collection[str]) -> None:
     """Raise :class:`InputError` where a name is none of those that are known."""
     if name not in known:
-        raise InputError(f"Unknown {label} {name!r}; known are {', '.join(known)}")
+        names = ", ".join(map(str, known))
+        raise InputError(f"Unknown {label} {name!r};{close(name, known)} known are {names}")
+
+
+def close(name: object, known: Collection[str]) -> str:
+    """Return a question for the known name that is closest; an empty text if none is close."""
+    names = get_close_matches(str(name), [str(each) for each in known], 1)
+    return f" did you mean {names[0]}?" if names else ""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError
+from celosia.arch.errors import InputError, close
 from celosia.arch.files import read_toml
 from celosia.arch.micro.config import MicroConfig
 from celosia.arch.tables import own_table
@@ -36,7 +36,8 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
         config = _load_toml(Path(source))
     else:
         raise InputError(
-            f"Unknown configuration {source!r}; use a TOML file or one of {', '.join(PRESETS)}"
+            f"Unknown configuration {source!r};{close(source, PRESETS)} use a TOML file or one of "
+            f"{', '.join(PRESETS)}"
         )
     return config.override(overrides or [])
 

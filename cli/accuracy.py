@@ -21,8 +21,8 @@ _MOST_ROWS = 100_000_000
 @click.option(
     "--model",
     type=MODEL,
-    help="Compare this model's outputs instead, activations as tables, --functions wide, "
-    "or --activations mixed.",
+    help="Compare this model's outputs instead, activations as tables, --quantize functions=wide, "
+    "or --quantize activations=mixed.",
 )
 @click.option("--tokenizer", type=FILE, help="Its tokenizer's file; its own without it.")
 @click.option(

@@ -89,7 +89,8 @@ def _hole(option: str) -> str:
 
 
 def _filled(command: str, template: str, values: Mapping[str, str]) -> str:
-    return _HOLE.sub(lambda hole: _value(command, hole[1], values), template)
+    filled = _HOLE.sub(lambda hole: _value(command, hole[1], values), template)
+    return filled.replace("/0/0", "").replace(" ,", " ")
 
 
 def _value(command: str, hole: str, values: Mapping[str, str]) -> str:

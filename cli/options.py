@@ -113,8 +113,9 @@ TIMINGS = {"chip": ONCHIP, "far": FAR, "sdram": SDRAM, "prompt": MemoryTiming()}
 
 
 def memory_options(default: str, *, sized: bool = False) -> Adder:
-    """Add ``--memory``; the command gets external memory's ``timing``, and as ``memory_bytes``
-    its size if it is ``sized``.
+    """Add ``--memory``; the command gets external memory as ``timing``.
+
+    If it is ``sized`` the command gets its bytes, too, as ``memory_bytes``.
     """
     size = "bytes that the host has, or, also after a comma, " if sized else ""
     option = click.option(

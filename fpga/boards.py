@@ -155,8 +155,7 @@ def get_board(name: str, link: str = "uart") -> Board:
 
     Raises :class:`InputError` where there is no such board, or it cannot have that link.
     """
-    if name not in _ENTRIES:
-        raise InputError(f"Unknown board {name!r}; known are {', '.join(BOARDS)}")
+    check_known("board", name, BOARDS)
     entry = _ENTRIES[name]
     platform = entry.resources()
     clock = platform.resources[platform.default_clk, 0]

@@ -170,11 +170,11 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
             f"one of {', '.join(model_names())}",
         ),
         (
-            ("bench", "gemm", "--config", "tiny", "--m", "0", "--k", "1", "--n", "1"),
+            ("bench", "gemm", "--config", "tiny", "0x1x1"),
             "Size m of a product must be positive, not 0",
         ),
         (
-            ("bench", "gemm", "--config", "tiny", "--m", "1", "--k", "4000", "--n", "1"),
+            ("bench", "gemm", "--config", "tiny", "1x4000x1"),
             "A sum of k = 4000 products could overflow the accumulator: max_k is 2048",
         ),
         (
@@ -183,19 +183,19 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
             "stories15m, vit-base, vit-tiny",
         ),
         (
-            ("bench", "attention", "--seq", "8", "--head-dim", "0", "--config", "tiny"),
+            ("bench", "attention", "8x0", "--config", "tiny"),
             "Size head_dim of attention must be from 1 to 16384, not 0",
         ),
         (
-            ("bench", "sparse", "--k", "8", "--n", "8", "--sparsity", "2"),
+            ("bench", "sparse", "8x8", "--sparsity", "2"),
             "Sparsity must be from 0 to 1, not 2.0",
         ),
         (
-            ("bench", "decode", "--dim", "0"),
+            ("bench", "decode", "0x8x8"),
             "Size dim of a layer must be from 1 to 4096, not 0",
         ),
         (
-            ("bench", "decode", "--memory-interval", "0"),
+            ("bench", "decode", "--memory", "40/0"),
             "Memory timing interval must be from 1 to 100000, not 0",
         ),
         (
@@ -280,8 +280,9 @@ def test_a_trained_model_runs_on_the_golden_machine(celosia) -> None:
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 def test_products_of_any_size_run_on_the_circuit(celosia) -> None:
     for m, k, n in ((1, 1, 1), (17, 23, 5), (8, 84, 100)):
-        size = ("--m", str(m), "--k", str(k), "--n", str(n))
-        found = numbers(celosia, "bench", "gemm", "--config", "tiny", *size, "--sim", "icarus")
+        found = numbers(
+            celosia, "bench", "gemm", "--config", "tiny", f"{m}x{k}x{n}", "--sim", "icarus"
+        )
         assert found["mismatches"] == 0
         assert found["ideal_cycles"] == -(-m * k * n // 16)
         assert found["utilization"] == pytest.approx(m * k * n / 16 / found["cycles"])
@@ -290,7 +291,7 @@ def test_products_of_any_size_run_on_the_circuit(celosia) -> None:
 
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 def test_attention_of_a_compiled_model_is_measured(celosia) -> None:
-    size = ("--config", "tiny", "--seq", "8", "--head-dim", "4", "--heads", "2")
+    size = ("--config", "tiny", "2x8x4")
     found = numbers(celosia, "bench", "attention", *size, "--sim", "icarus")
     assert found["mismatches"] == 0
     assert found["ideal_cycles"] == 2 * 2 * 4 * 8 * 8 / 16
@@ -298,7 +299,7 @@ def test_attention_of_a_compiled_model_is_measured(celosia) -> None:
 
 
 def test_a_bench_writes_a_timeline(celosia, tmp_path: Path) -> None:
-    words = ("bench", "gemm", "--config", "tiny", "--m", "9", "--k", "9", "--n", "9")
+    words = ("bench", "gemm", "--config", "tiny", "9x9x9")
     file = tmp_path / "gemm.json"
     found = numbers(celosia, *words, "--sim", "icarus", "--trace", file)
     shown = json.loads(file.read_text("utf-8"))

@@ -7,7 +7,7 @@ import pytest
 from celosia.cli.bench_all import Case, bench_all, markdown, measure, read_cases, sections, table
 
 TINY = Case(
-    "bench sparse --config tiny --set sparse_lanes=2 --k 16 --n 8 --sparsity 0.5 --sim icarus",
+    "bench sparse --config tiny --set sparse_lanes=2 16x8 --sparsity 0.5 --sim icarus",
     "cycles",
     "none",
 )
@@ -24,7 +24,7 @@ def test_a_line_has_its_commands_figures() -> None:
 
 def test_a_command_that_fails_is_named() -> None:
     with pytest.raises(RuntimeError, match="--sparsity 2 failed: celosia: Sparsity must be"):
-        measure(Case("bench sparse --config tiny --k 16 --n 8 --sparsity 2"))
+        measure(Case("bench sparse --config tiny 16x8 --sparsity 2"))
 
 
 def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:
@@ -40,7 +40,7 @@ def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:
 
 def test_formats_are_a_table_beside_those_that_a_page_has(celosia, monkeypatch, tmp_path) -> None:
     """Two formats on the golden machine; INT8's row is what shares are of."""
-    words = "bench formats --only INT2 --sim golden --no-area --dim 16 --ffn 16 --positions 3"
+    words = "bench formats --only INT2 --sim golden --no-area 16x16x3"
     case = Case(words, whole=True)
     row = measure(case)
     assert [one["format"] for one in row["rows"]] == ["INT2", "INT2, rank 8"]

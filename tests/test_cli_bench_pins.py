@@ -146,7 +146,15 @@ def test_a_boards_configuration_is_written(celosia, tmp_path: Path) -> None:
 def test_a_model_of_15_million_parameters_decodes_at_the_pins(
     celosia, weights: str, share: float
 ) -> None:
-    given = ("--board", "ulx3s_85f", "--memory", "sdram", "--weights", weights, "--json")
+    given = (
+        "--board",
+        "ulx3s_85f",
+        "--memory",
+        "sdram",
+        "--quantize",
+        f"weights={weights}",
+        "--json",
+    )
     code, output, errors = celosia("bench", "pins", *given)
     assert code == 0, errors
     found = json.loads(output)

@@ -153,10 +153,29 @@ def test_the_files_are_all_that_a_host_of_two_texts_needs(celosia, tmp_path: Pat
 @pytest.mark.parametrize(
     "options",
     [
-        (*SMALL, "--weights", "int4", "--group", "8", "--activations", "mixed", "--low-rank", "2"),
-        ("--config", "story", "--context", "24", "--kv-bits", "4"),
-        ("--config", "story", "--context", "24", "--kv", "recompute", "--functions", "wide"),
-        (*SMALL, "--sparse", "--set", "sparse_lanes=8", "--set", "sparse_depth=64"),
+        (
+            *SMALL,
+            "--quantize",
+            "weights=int4",
+            "--quantize",
+            "group=8",
+            "--quantize",
+            "activations=mixed",
+            "--quantize",
+            "low-rank=2",
+        ),
+        ("--config", "story", "--context", "24", "--quantize", "kv-bits=4"),
+        (
+            "--config",
+            "story",
+            "--context",
+            "24",
+            "--quantize",
+            "kv=recompute",
+            "--quantize",
+            "functions=wide",
+        ),
+        (*SMALL, "--quantize", "sparse=yes", "--set", "sparse_lanes=8", "--set", "sparse_depth=64"),
     ],
     ids=["mixed", "resident", "recompute", "sparse"],
 )
@@ -180,8 +199,8 @@ def test_an_encoder_decoder_answers_from_a_folder(celosia, tmp_path: Path) -> No
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
 def test_nested_weights_run_from_a_folder_on_the_circuit(celosia, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    compiled(celosia, out, "tales-nested", *SMALL, "--weights", "nested")
-    code, output, errors = celosia("text", out, "--bits", "8,4", *PROMPT)
+    compiled(celosia, out, "tales-nested", *SMALL, "--quantize", "weights=nested")
+    code, output, errors = celosia("text", out, "--quantize", "bits=8,4", *PROMPT)
     assert code == 0, errors
     found = json.loads(output)
     assert (found["mismatches"], found["bits"]) == (0, [8, 4])
@@ -212,9 +231,12 @@ def test_a_folder_that_is_not_whole_is_refused(celosia, folder: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--weights", "int4"), "Option --weights is not for {folder}, which is compiled; give it"),
+        (
+            ("--quantize", "weights=int4"),
+            "Option --quantize weights is not for {folder}, which is compiled; give it",
+        ),
         (("--config", "tiny"), "Option --config is not for {folder}, which is compiled"),
-        (("--bits", "4"), "Bits 4 need weights nested, but they are in int8"),
+        (("--quantize", "bits=4"), "Bits 4 need weights nested, but they are in int8"),
     ],
 )
 def test_what_a_folder_has_answered_is_refused(celosia, folder: Path, words, message) -> None:
@@ -231,13 +253,22 @@ def test_what_a_folder_has_answered_is_refused(celosia, folder: Path, words, mes
         (("tales", "--inputs", "x"), "Option --inputs is not for tales, which is a language model"),
         (("tales", "--batch", "2"), "Option --batch is not for tales, which is a language model"),
         (("digits", "--prompt", "a"), "Option --prompt is not for digits, which is an encoder"),
-        (("digits", "--kv-bits", "4"), "Option --kv-bits is not for digits, which is an encoder"),
-        (("tales", "--sparse"), "Skipping zero weights needs sparse_lanes, which story lacks"),
-        (("tales", "--bits", "8,4", "--weights", "nested"), "with one number of bits, not 2"),
+        (
+            ("digits", "--quantize", "kv-bits=4"),
+            "Option --quantize kv-bits is not for digits, which is an encoder",
+        ),
+        (
+            ("tales", "--quantize", "sparse=yes"),
+            "Skipping zero weights needs sparse_lanes, which story lacks",
+        ),
+        (
+            ("tales", "--quantize", "bits=8,4", "--quantize", "weights=nested"),
+            "with one number of bits, not 2",
+        ),
         (("digits", "--memory", "9"), "bytes of external memory, but the board has 9"),
         (("numerals", *["--prompt", "X"] * 2), "for decoders alone, and model numerals takes a so"),
         (("tales", "--memory", "9"), "pieces of 256 bytes, but external memory has 9"),
-        (("digits", "--bits", "4"), "Bits 4 need weights nested, but they are in int8"),
+        (("digits", "--quantize", "bits=4"), "Bits 4 need weights nested, but they are in int8"),
     ],
 )
 def test_options_of_the_other_kind_are_refused(celosia, tmp_path: Path, words, message) -> None:

@@ -14,7 +14,7 @@ from celosia.arch.support.cache import ROOT
 MODEL = ROOT / "generators" / "models" / "digits"
 NPY = b"\x93NUMPY\x01\x00"
 LONG = "x" * 300
-GEMM = ("bench", "gemm", "--sim", "golden", "--m", "4", "--k", "4", "--n", "4")
+GEMM = ("bench", "gemm", "--sim", "golden")
 UNIT = ("--unit", "softmax", "--set", "softmax=false")
 LLAMA = {
     "model_type": "llama",
@@ -56,18 +56,18 @@ def huge() -> bytes:
         (("generate", "--out", ""), "must name a file or a folder, not be empty"),
         (("trace", "digits", "--out", "a\nb"), "must not have control characters"),
         (("demo", "--out", "x.qqq"), "must end in .png or .svg or .pdf"),
-        ((*GEMM, "--m", "1000000000"), "mem_addr_width = 28 bits"),
-        ((*GEMM, "--memory-interval", "1000000000"), "must be from 1 to 100000"),
-        ((*GEMM, "--set", "max_k=3"), "max_k is 3"),
-        ((*GEMM, "--set", "rows=4\nnorm=false"), "must look like FIELD=VALUE"),
+        ((*GEMM, "1000000000x4x4"), "mem_addr_width = 28 bits"),
+        ((*GEMM, "4x4x4", "--memory", "40/1000000000"), "must be from 1 to 100000"),
+        ((*GEMM, "4x4x4", "--set", "max_k=3"), "max_k is 3"),
+        ((*GEMM, "4x4x4", "--set", "rows=4\nnorm=false"), "must look like FIELD=VALUE"),
         (("verify", "accuracy", "--rows", "1000000000000"), "Rows must be at most"),
         (
-            ("bench", "attention", "--seq", "100000000", "--head-dim", "8"),
+            ("bench", "attention", "100000000x8"),
             "must be from 1 to 16384",
         ),
-        (("bench", "decode", "--sim", "golden", "--dim", "10000000"), "must be from 1 to 4096"),
+        (("bench", "decode", "--sim", "golden", "10000000x768x128"), "must be from 1 to 4096"),
         (
-            ("bench", "sparse", "--k", "64", "--n", "1000000000", "--sparsity", "0"),
+            ("bench", "sparse", "64x1000000000", "--sparsity", "0"),
             "The operands are",
         ),
         (("build", "--board", "icebreaker", "--clock", "1e9", "--out", "b"), "at most 1000 MHz"),

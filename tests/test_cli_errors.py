@@ -22,10 +22,10 @@ from tests.support.standards import NO_NETS, refused_by_icarus, refused_by_slang
 MODEL = ROOT / "generators" / "models" / "digits"
 FIGURES = {"cycles", "ideal_cycles", "utilization", "mismatches"}
 RUN = ("run", "digits", "--sim", "golden", "--count", "1")
-GEMM = ("bench", "gemm", "--sim", "golden", "--m", "3", "--k", "4", "--n", "5")
+GEMM = ("bench", "gemm", "--sim", "golden", "3x4x5")
 SHAPES = ("bench", "shapes", "--sim", "golden", "--config", "small", "--only", "minilm scores")
 SPARSE = ("bench", "sparse", "--sim", "golden", "--config", "tiny", "--set", "sparse_lanes=2")
-SPARSE += ("--k", "20", "--n", "3")
+SPARSE_LAYER = (*SPARSE, "20x3")
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 
@@ -52,7 +52,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         (RUN, FIGURES | {"accuracy", "cycles_per_inference", "cycles_per_second"}),
         (GEMM, FIGURES),
         (SHAPES, {"shapes", "lowest_utilization", "mismatches"}),
-        ((*SPARSE, "--sparsity", "0.5"), {"dense_cycles", "bits_per_weight"}),
+        ((*SPARSE_LAYER, "--sparsity", "0.5"), {"dense_cycles", "bits_per_weight"}),
         (
             ("bench", "compile", "digits", "--config", "tiny"),
             {"seconds", "processor_seconds", "predicted_cycles"},
@@ -104,29 +104,47 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
         ((*RUN, "--sentences", "a", "--inputs", "b"), "exclude each other"),
         ((*RUN, "--inputs", "no such file"), "does not take texts; give its inputs as .npy"),
         ((*RUN, "--inputs", "none.npy"), "Cannot read inputs"),
-        ((*RUN, "--balance", "2"), "Balance of columns"),
-        ((*RUN, "--percentile", "40"), "Calibration percentile"),
+        ((*RUN, "--quantize", "balance=2"), "Balance of columns"),
+        ((*RUN, "--quantize", "percentile=40"), "Calibration percentile"),
         ((*RUN, "--sentences", "no such file"), "Cannot read sentences"),
-        ((*RUN, "--group", "32"), "Option --group 32 needs a format of fewer bits in --weights"),
-        (("compile", "digits", "--group", "8", "--out", "{out}"), "Option --group 8 needs a form"),
-        (("text", "stories260k", "--group", "8"), "Option --group 8 needs a format of fewer bits"),
-        (("perplexity", "x", "no", "--group", "8"), "Option --group 8 needs a format of fewer"),
-        (("bench", "decode", "--group", "8", "--weights", "int8"), "--weights, which is int8"),
+        (
+            (*RUN, "--quantize", "group=32"),
+            "Option --quantize group=32 needs a format of fewer bits in weights",
+        ),
+        (
+            ("compile", "digits", "--quantize", "group=8", "--out", "{out}"),
+            "Option --quantize group=8 needs a form",
+        ),
+        (
+            ("text", "stories260k", "--quantize", "group=8"),
+            "Option --quantize group=8 needs a format of fewer bits",
+        ),
+        (
+            ("perplexity", "x", "no", "--quantize", "group=8"),
+            "Option --quantize group=8 needs a format of fewer",
+        ),
+        (
+            ("bench", "decode", "--quantize", "group=8", "--quantize", "weights=int8"),
+            "weights, which is int8",
+        ),
         (("bench", "decode", "--sparsity", "nan"), "Sparsity must be from 0 to 1, not nan"),
-        (("bench", "decode", "--sparse"), "Skipping zero weights needs sparse_lanes, which medium"),
+        (
+            ("bench", "decode", "--quantize", "sparse=yes"),
+            "Skipping zero weights needs sparse_lanes, which medium",
+        ),
         ((*RUN, "--set", "norm=false"), "needs the unit norm"),
         ((*RUN, "--set", "mem_addr_width=8"), "mem_addr_width is 8"),
         ((*RUN, "--set", "scratchpad_bytes=1024"), "Model digits needs"),
         ((*GEMM, "--set", "max_k=3"), "max_k is 3"),
         ((*GEMM, "--seed", "-1"), "--seed"),
-        ((*SPARSE, "--k", "0", "--sparsity", "0"), "Size k of a product must be positive"),
-        ((*SPARSE, "--k", "9", "--sparsity", "0"), "A sparse matrix must have from 16 to"),
+        ((*SPARSE, "0x3", "--sparsity", "0"), "Size k of a product must be positive"),
+        ((*SPARSE, "9x3", "--sparsity", "0"), "A sparse matrix must have from 16 to"),
         (
-            (*SPARSE, "--set", "sparse_lanes=0", "--sparsity", "0"),
+            (*SPARSE_LAYER, "--set", "sparse_lanes=0", "--sparsity", "0"),
             "Skipping zero weights needs sparse_lanes",
         ),
-        ((*SPARSE, "--sparsity", "nan"), "Sparsity must be"),
-        ((*SPARSE, "--sparsity", "0", "--sim", "questa"), "Unknown simulator 'questa'"),
+        ((*SPARSE_LAYER, "--sparsity", "nan"), "Sparsity must be"),
+        ((*SPARSE_LAYER, "--sparsity", "0", "--sim", "questa"), "Unknown simulator 'questa'"),
         (("verify", "accuracy", "--rows", "0"), "Rows must be positive"),
         (("test", "--unit", "warp"), "Unknown unit 'warp'"),
         (("test", "--sim", "golden"), "Unknown simulator 'golden'"),

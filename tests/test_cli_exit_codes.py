@@ -10,14 +10,14 @@ from celosia.sim.interpreter import Interpreter
 from celosia.tb.machine.toolchain import missing_tools
 
 GOLDEN = ("--sim", "golden")
-GEMM = ("bench", "gemm", "--config", "tiny", *GOLDEN, "--m", "3", "--k", "4", "--n", "5")
+GEMM = ("bench", "gemm", "--config", "tiny", *GOLDEN, "3x4x5")
 SHAPES = ("bench", "shapes", *GOLDEN, "--config", "small", "--only", "minilm scores")
 RUN = ("run", "digits", *GOLDEN, "--count", "2")
 TEXT = ("text", "tales", "--prompt", "the fox", "--steps", "2", *GOLDEN)
 ICARUS = ("--config", "tiny", "--sim", "icarus")
-ATTENTION = ("bench", "attention", *ICARUS, "--seq", "3")
-DECODE = ("bench", "decode", *ICARUS, "--set", "lanes=2", "--dim", "8", "--ffn", "8")
-SPARSE = ("bench", "sparse", "--config", "tiny", *GOLDEN, "--set", "sparse_lanes=2", "--k", "20")
+ATTENTION = ("bench", "attention", *ICARUS)
+DECODE = ("bench", "decode", *ICARUS, "--set", "lanes=2")
+SPARSE = ("bench", "sparse", "--config", "tiny", *GOLDEN, "--set", "sparse_lanes=2")
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 
@@ -39,11 +39,11 @@ def damage_writes(monkeypatch) -> None:
     [
         GEMM,
         SHAPES,
-        (*SPARSE, "--n", "3", "--sparsity", "0.5"),
+        (*SPARSE, "20x3", "--sparsity", "0.5"),
         RUN,
         TEXT,
-        pytest.param((*ATTENTION, "--head-dim", "4"), marks=needs_icarus),
-        pytest.param((*DECODE, "--positions", "5"), marks=needs_icarus),
+        pytest.param((*ATTENTION, "3x4"), marks=needs_icarus),
+        pytest.param((*DECODE, "8x8x5"), marks=needs_icarus),
     ],
     ids=["gemm", "shapes", "sparse", "run", "text", "attention", "decode"],
 )

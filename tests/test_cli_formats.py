@@ -6,81 +6,69 @@ from pathlib import Path
 import click
 import pytest
 
-from celosia.cli.bench import bench
-from celosia.cli.format_options import FORMAT_OPTIONS, Formats
-from celosia.cli.host import host
-from celosia.cli.main import celosia as commands
+from celosia.cli.format_options import FORMAT_KEYS, Formats, read_keys
+from celosia.cli.main import celosia as tree
+from celosia.cli.tree import commands
 
 NAMES = set(Formats.__dataclass_fields__)
-TAKING = {
-    **{name: (name,) for name in ("run", "text", "perplexity", "compile", "flash")},
-    "bench decode": ("bench", "decode"),
-    "bench pins": ("bench", "pins"),
-    "host run": ("host", "run"),
-}
+EVERY = dict(commands(tree))
+TAKING = (
+    *("run", "text", "perplexity", "compile", "flash"),
+    *("bench decode", "bench pins", "host run"),
+)
 """Commands that make integers of a model as the options say."""
-LIKE_FORMATS = ("weight", "activation", "sparse", "low", "bits", "loss", "function", "group")
 TALES = ("tales", "--config", "small", "--context", "24", "--prompt", "one day", "--steps", "3")
 
 
-def command(words: tuple[str, ...]) -> click.Command:
-    """Return a command by its words."""
-    found: click.Command | None = commands
-    for word in words:
-        assert isinstance(found, click.Group)
-        found = found.get_command(click.Context(found), word)
-    assert found is not None
-    return found
-
-
-def every(group: click.Group, path: tuple[str, ...] = ()) -> dict[str, click.Command]:
-    """Return all commands below a group by their words."""
-    found: dict[str, click.Command] = {}
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        one = group.get_command(context, name)
-        assert one is not None
-        words = (*path, name)
-        found |= every(one, words) if isinstance(one, click.Group) else {" ".join(words): one}
-    return found
-
-
-def described(option: click.Parameter) -> dict[str, object]:
-    """Return what makes an option what it is."""
+@pytest.mark.parametrize("name", TAKING)
+def test_every_command_takes_the_same_formats(celosia, name: str) -> None:
+    """Its help names each key; a wrong one is refused with those that are close."""
+    (option,) = [each for each in EVERY[name].params if "--quantize" in each.opts]
     assert isinstance(option, click.Option)
-    keys = ("opts", "default", "is_flag", "help", "metavar", "callback")
-    kind = getattr(option.type, "choices", option.type.name)
-    return {key: getattr(option, key) for key in keys} | {"type": kind}
-
-
-@pytest.mark.parametrize("words", TAKING.values(), ids=TAKING)
-def test_every_command_takes_the_same_formats(words: tuple[str, ...]) -> None:
-    @click.command()
-    def bare() -> None:
-        """Hold the options and nothing else."""
-
-    for option in FORMAT_OPTIONS:
-        bare = option(bare)
-    wanted = {one.name: described(one) for one in bare.params}
-    assert set(wanted) == NAMES
-    found = {one.name: described(one) for one in command(words).params if one.name in NAMES}
-    assert found == wanted
+    assert all(f"{key}: {value.meaning}" in str(option.help) for key, value in FORMAT_KEYS.items())
 
 
 def test_no_other_command_has_some_of_them() -> None:
-    found = every(commands)
-    assert found["bench decode"] is bench.get_command(click.Context(bench), "decode")
-    assert found["host run"] is host.get_command(click.Context(host), "run")
-    having = {name for name, one in found.items() if NAMES & {each.name for each in one.params}}
+    having = {
+        name
+        for name, command in EVERY.items()
+        for option in command.params
+        if NAMES & {option.name} or "--quantize" in option.opts
+    }
     assert having == set(TAKING)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("wieghts=int4", "Unknown key of --quantize 'wieghts'; did you mean weights?"),
+        ("int4", "Option --quantize takes KEY=VALUE, not 'int4'"),
+        ("group=x", "Option --quantize group takes an integer, not 'x'"),
+        ("loss=x", "Option --quantize loss takes a number, not 'x'"),
+        ("sparse=1", "Option --quantize sparse must be yes or no, not '1'"),
+        ("functions=nope", "Option --quantize functions must be table or wide, not 'nope'"),
+        ("kv-bits=4", "Unknown key of --quantize 'kv-bits'"),
+    ],
+)
+def test_a_wrong_key_or_value_is_refused(celosia, text: str, message: str) -> None:
+    code, output, errors = celosia("run", "digits", "--quantize", text)
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert message in errors
+
+
+def test_keys_are_read_from_one_value_or_several() -> None:
+    with click.Context(click.Command("run")):
+        found = read_keys(["weights=nested,bits=8,4", "sparse=yes"], FORMAT_KEYS)
+    assert (found["weights"], found["bits"], found["sparse"]) == ("nested", (8, 4), True)
+    assert set(found) == NAMES
 
 
 @pytest.mark.parametrize(
     "formats",
     [
-        ("--weights", "int4", "--group", "8", "--activations", "mixed"),
-        ("--weights", "ternary", "--low-rank", "2"),
-        ("--weights", "nested"),
+        ("--quantize", "weights=int4", "--quantize", "group=8", "--quantize", "activations=mixed"),
+        ("--quantize", "weights=ternary", "--quantize", "low-rank=2"),
+        ("--quantize", "weights=nested"),
     ],
 )
 def test_the_formats_have_one_meaning(celosia, tmp_path: Path, formats: tuple[str, ...]) -> None:
@@ -100,8 +88,7 @@ def test_the_formats_have_one_meaning(celosia, tmp_path: Path, formats: tuple[st
         found[name] = [result[key] for key in ("weights", "group", "activations", "low_rank")]
         found[name].append(result["weight_bytes"])
     assert found["text"] == found["perplexity"] == found["compile"]
-    dim, ffn = ("--dim", "32"), ("--ffn", "64")
-    layer = ("bench", "decode", "--config", "small", *dim, *ffn, "--positions", "8")
+    layer = ("bench", "decode", "32x64x8", "--config", "small")
     code, output, errors = celosia(*layer, "--sim", "golden", *formats, "--json")
     assert code == 0, errors
     result = json.loads(output)
@@ -114,15 +101,18 @@ def test_the_formats_have_one_meaning(celosia, tmp_path: Path, formats: tuple[st
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("bench", "decode"), "Option --weights auto needs a trained model, not a layer of random"),
+        (
+            ("bench", "decode"),
+            "Option --quantize weights=auto needs a trained model, not a layer of random",
+        ),
         (
             ("run", "tales"),
-            "Option --weights auto measures accuracy on the digits, which tales does",
+            "Option --quantize weights=auto measures accuracy on the digits, which tales does",
         ),
     ],
 )
 def test_a_search_needs_what_has_a_loss(celosia, words: tuple[str, ...], message: str) -> None:
-    code, _, errors = celosia(*words, "--weights", "auto", "--loss", "0.5")
+    code, _, errors = celosia(*words, "--quantize", "weights=auto", "--quantize", "loss=0.5")
     assert code == 2
     assert message in errors
     assert errors.count("\n") == 1
@@ -132,12 +122,12 @@ def test_sparse_weights_are_counted_in_their_code(celosia, tmp_path: Path) -> No
     file = tmp_path / "text.txt"
     file.write_text("one day a quiet fox saw a river")
     words = ("perplexity", "tales-sparse", "--text", file, "--json")
-    code, output, errors = celosia(*words, "--sparse", "--set", "sparse_lanes=8")
+    code, output, errors = celosia(*words, "--quantize", "sparse=yes", "--set", "sparse_lanes=8")
     assert code == 0, errors
     dense = json.loads(celosia(*words)[1])
     sparse = json.loads(output)
     assert sparse["nll"] == dense["nll"]
     assert sparse["weight_bytes"] < 0.5 * dense["weight_bytes"]
-    code, _, errors = celosia(*words, "--sparse", "--set", "sparse_lanes=0")
+    code, _, errors = celosia(*words, "--quantize", "sparse=yes", "--set", "sparse_lanes=0")
     assert code == 2
     assert "Skipping zero weights needs sparse_lanes, which small lacks" in errors

@@ -139,7 +139,7 @@ def test_programs_are_broken_in_many_ways() -> None:
         ),
         (("--count", "0"), "--count must be from 1 to 100,000,000, not 0"),
         (("--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
-        (("--cluster", "here"), "--cluster must be tcp://HOST:PORT, not 'here'"),
+        (("--jobs", "here"), "--jobs must be tcp://HOST:PORT, not 'here'"),
     ],
 )
 def test_wrong_words_are_refused(celosia, words, message) -> None:

@@ -152,14 +152,14 @@ def test_a_machine_has_norms_of_one_kind() -> None:
 def test_the_commands_take_and_refuse_them(celosia: Any) -> None:
     words = str(STORIES / "stories260K.bin"), "--tokenizer", str(STORIES / "tok512.bin")
     given = "perplexity", *words, "--text", str(STORIES / "evaluation.txt"), "--count", "1"
-    given += "--samples", "2", "--deferred", "--json"
+    given += "--samples", "2", "--quantize", "deferred=yes", "--json"
     code, output, errors = celosia(*given)
     assert (code, output, errors) == (
         2,
         "",
         "celosia: Deferred norms need folded True, not False\n",
     )
-    code, output, _ = celosia(*given, "--folded")
+    code, output, _ = celosia(*given, "--quantize", "folded=yes")
     found = json.loads(output)
     assert (code, output.count("\n")) == (0, 1)
     assert found["nll"] < found["float_nll"] + 0.1

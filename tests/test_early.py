@@ -75,11 +75,16 @@ def sized(layers: int) -> TextDescription:
             40,
             {},
             None,
-            "mem_addr_width is 28, which reaches 268435456, the most there is; --weights int6 "
-            "makes them 230768640",
+            "mem_addr_width is 28, which reaches 268435456, the most there is; --quantize "
+            "weights=int6 makes them 230768640",
         ),
         (4, {}, 1 << 20, "external memory has 1048576; take a smaller model"),
-        (4, {}, 1 << 25, "external memory has 33554432; --weights int5 makes them 33054720"),
+        (
+            4,
+            {},
+            1 << 25,
+            "external memory has 33554432; --quantize weights=int5 makes them 33054720",
+        ),
         (400, {"weight_depth": 4}, None, ""),
     ],
 )

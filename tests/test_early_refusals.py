@@ -30,8 +30,14 @@ LONG = " ".join(["the"] * 400)
         ((*TEXT, "--temperature", "inf"), "Temperature must be finite, not inf"),
         ((*TEXT, "--temperature", "-1"), "Temperature must not be negative, not -1.0"),
         ((*TEXT, "--top-p", "nan"), "Top-p must be more than 0 and at most 1, not nan"),
-        ((*TEXT, "--weights", "auto", "--loss", "nan"), "Loss must be a number from 0 on, not nan"),
-        ((*TEXT, "--weights", "auto", "--loss", "-1"), "Loss must be a number from 0 on, not -1"),
+        (
+            (*TEXT, "--quantize", "weights=auto", "--quantize", "loss=nan"),
+            "Loss must be a number from 0 on, not nan",
+        ),
+        (
+            (*TEXT, "--quantize", "weights=auto", "--quantize", "loss=-1"),
+            "Loss must be a number from 0 on, not -1",
+        ),
         (
             (*TEXT, "--set", "activation=false", "--set", "norm=false"),
             "needs the units norm and activation, which configuration story leaves out; set "
@@ -46,7 +52,7 @@ LONG = " ".join(["the"] * 400)
             "steps need more than the",
         ),
         (
-            ("run", "digits", "--weights", "auto", "--loss", "nan"),
+            ("run", "digits", "--quantize", "weights=auto", "--quantize", "loss=nan"),
             "Loss must be a number from 0 on, not nan",
         ),
         (

@@ -158,14 +158,14 @@ def test_decoders_with_weights_of_fewer_bits(weights, group, changes, machine) -
 @pytest.mark.parametrize(
     "words",
     [
-        ("int4", "--group", "32"),
+        ("int4", "--quantize", "group=32"),
         pytest.param(("int6",), marks=[pytest.mark.slow, pytest.mark.long]),
     ],
 )
 def test_encoder_with_weights_of_fewer_bits(celosia, words: tuple[str, ...]) -> None:
     """All tensors of images of the digits equal the golden machine's."""
     code, output, _ = celosia(
-        *("run", "digits", "--count", "2", "--json", "--config", "tiny", "--weights", *words)
+        *("run", "digits", "--count", "2", "--json", "--config", "tiny", *words)
     )
     assert (code, json.loads(output)["mismatches"]) == (0, 0)
 
@@ -173,18 +173,28 @@ def test_encoder_with_weights_of_fewer_bits(celosia, words: tuple[str, ...]) -> 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--weights", "int9"), "Weights must be in int8, int2, "),
-        (("--weights", "int4", "--group", "12"), "Field weight_group needs weight_formats and"),
+        (("--quantize", "weights=int9"), "Weights must be in int8, int2, "),
         (
-            ("--weights", "int4", "--set", "weight_formats=int2"),
+            ("--quantize", "weights=int4", "--quantize", "group=12"),
+            "Field weight_group needs weight_formats and",
+        ),
+        (
+            ("--quantize", "weights=int4", "--set", "weight_formats=int2"),
             "Model digits has weights in int4, but weight_formats is 'int2'",
         ),
         (
-            ("--weights", "int4", "--group", "32", "--set", "weight_formats=int4"),
+            (
+                "--quantize",
+                "weights=int4",
+                "--quantize",
+                "group=32",
+                "--set",
+                "weight_formats=int4",
+            ),
             "Model digits has weights in groups of 32, but weight_group is 0",
         ),
         (
-            ("--weights", "int4", "--config", "micro"),
+            ("--quantize", "weights=int4", "--config", "micro"),
             "Field weight_formats of a microcoded machine is , not int4",
         ),
     ],
@@ -235,20 +245,24 @@ def test_a_mixture_keeps_its_bound_and_is_smaller_than_one_format() -> None:
     ("words", "message"),
     [
         (
-            ("--weights", "auto"),
-            "Options --weights auto and --loss need each other, but weights is auto and loss None",
+            ("--quantize", "weights=auto"),
+            "Options --quantize weights=auto and loss need each other, but weights is auto and "
+            "loss None",
         ),
-        (("--loss", "1"), "need each other, but weights is int8 and loss 1.0"),
-        (("--weights", "auto", "--loss", "-1"), "Loss must be a number from 0 on, not -1.0"),
+        (("--quantize", "loss=1"), "need each other, but weights is int8 and loss 1.0"),
+        (
+            ("--quantize", "weights=auto", "--quantize", "loss=-1"),
+            "Loss must be a number from 0 on, not -1.0",
+        ),
     ],
 )
 def test_searches_that_are_refused(celosia, words, message) -> None:
     code, output, errors = celosia("run", "digits", "--count", "1", "--sim", "golden", *words)
     assert (code, output) == (2, "")
     assert message in errors
-    code, _, errors = celosia("run", "minilm", "--weights", "auto", "--loss", "1")
+    code, _, errors = celosia("run", "minilm", "--quantize", "weights=auto", "--quantize", "loss=1")
     assert code == 2
-    assert "Option --weights auto measures accuracy on the digits, which minilm" in errors
+    assert "Option --quantize weights=auto measures accuracy on the digits, which minilm" in errors
 
 
 @pytest.mark.parametrize("machine", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])

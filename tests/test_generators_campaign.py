@@ -201,8 +201,8 @@ def test_files_that_cannot_keep_results(tmp_path) -> None:
     ("given", "message"),
     [
         ({"jobs": 0}, "--jobs must be from 1 to 256, not 0"),
-        ({"cluster": "somewhere"}, "--cluster must be tcp://HOST:PORT, not 'somewhere'"),
-        ({"cluster": "tcp://here:x"}, "--cluster must be tcp://HOST:PORT, not 'tcp://here:x'"),
+        ({"cluster": "somewhere"}, "--jobs must be tcp://HOST:PORT, not 'somewhere'"),
+        ({"cluster": "tcp://here:x"}, "--jobs must be tcp://HOST:PORT, not 'tcp://here:x'"),
     ],
 )
 def test_workers_that_cannot_be(given, message) -> None:

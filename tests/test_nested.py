@@ -125,18 +125,33 @@ def test_weights_that_stay_are_refused() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("text", "tales", "--bits", "4"), "Bits 4 need weights nested, but they are in int8"),
         (
-            ("text", "tales", "--weights", "nested", "--bits", "3"),
+            ("text", "tales", "--quantize", "bits=4"),
+            "Bits 4 need weights nested, but they are in int8",
+        ),
+        (
+            ("text", "tales", "--quantize", "weights=nested", "--quantize", "bits=3"),
             "Bits must be 8, 4 or 2, not 3",
         ),
         (
-            ("text", "tales", "--weights", "nested", "--bits", "8,2", "--answers", ANSWERS),
-            "Option --bits 8,2 is not for --answers, which computes with all",
+            (
+                "text",
+                "tales",
+                "--quantize",
+                "weights=nested",
+                "--quantize",
+                "bits=8,2",
+                "--answers",
+                ANSWERS,
+            ),
+            "Option --quantize bits=8,2 is not for --answers, which computes with all",
         ),
-        (("text", "tales", "--bits", "x"), "Option --bits takes numbers with commas between"),
         (
-            ("bench", "decode", "--weights", "nested", "--bits", "8,4"),
+            ("text", "tales", "--quantize", "bits=x"),
+            "Option --quantize bits takes numbers with commas between",
+        ),
+        (
+            ("bench", "decode", "--quantize", "weights=nested", "--quantize", "bits=8,4"),
             "A layer is measured with one number of bits, not 2",
         ),
     ],

@@ -117,8 +117,8 @@ def test_columns_of_very_different_sizes_are_warned_of() -> None:
     warning = _encoder(weights)[1].warning
     assert re.search(
         r"most at layers\.0\.\w+, which is \d+\.\d% off; columns of layers\.0\.attention_input "
-        r"differ in size by \d\.\de\+1\d: give them ranges of their own \(--balance 1\), or "
-        r"rescale the weights before and behind it$",
+        r"differ in size by \d\.\de\+1\d: give them ranges of their own \(--quantize "
+        r"balance=1\), or rescale the weights before and behind it$",
         warning,
     )
     assert _encoder(weights, balance=1.0)[1].warning == ""

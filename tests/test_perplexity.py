@@ -120,9 +120,12 @@ def test_the_float_model_is_as_documented(celosia) -> None:
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("--kv-bits", "8"), 1.29),
-        (("--kv-bits", "4"), 1.34),
-        (("--kv-bits", "4", "--kv-whole", "5", "--kv-blocks", "16"), 1.3),
+        (("--quantize", "kv-bits=8"), 1.29),
+        (("--quantize", "kv-bits=4"), 1.34),
+        (
+            ("--quantize", "kv-bits=4", "--quantize", "kv-whole=5", "--quantize", "kv-blocks=16"),
+            1.3,
+        ),
     ],
 )
 def test_a_decoder_all_in_integers_loses_little(celosia, words, most) -> None:
@@ -134,7 +137,7 @@ def test_a_decoder_all_in_integers_loses_little(celosia, words, most) -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--kv-bits", "5"), "Bits of keys and values must be 8 or 4, not 5"),
+        (("--quantize", "kv-bits=5"), "Bits of keys and values must be 8 or 4, not 5"),
         (("--count", "2"), "Count of texts must be from 1 to 1, not 2"),
         (("--seed", "-1"), "--seed"),
         ((), "Cannot read checkpoint nothing: No such file or directory"),

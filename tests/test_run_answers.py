@@ -210,8 +210,11 @@ def test_integers_read_numerals_as_floats_do():
     [
         (("numerals", "--prompt", "M" * 16), "takes sources of 1 to 16 tokens, not 17"),
         (("numerals", "--prompt", "MCZ"), "Character 'Z' has no token"),
-        (("numerals", "--kv-bits", "4"), "must be 8 where source_layers is not 0, not 4"),
-        (("numerals", "--weights", "auto", "--loss", "1"), "Weights auto is for decoders alone"),
+        (("numerals", "--quantize", "kv-bits=4"), "must be 8 where source_layers is not 0, not 4"),
+        (
+            ("numerals", "--quantize", "weights=auto", "--quantize", "loss=1"),
+            "Weights auto is for decoders alone",
+        ),
         (("numerals", "--answers", ANSWERS, "--temperature", "1"), "Temperature must be 0 with"),
         (("tales", "--answers", ANSWERS), "Character 'M' has no token"),
         (("numerals", "--answers", "README.md"), "Answers README.md must have one tab in each"),

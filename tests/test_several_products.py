@@ -149,9 +149,9 @@ def test_corrections_that_are_refused(options, message) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--bits", "4"), "Bits 4 need weights nested, but they are in int8"),
-        (("--weights", "nested", "--bits", "3"), "Bits must be 8, 4 or 2, not 3"),
-        (("--low-rank", "4"), "needs weights of fewer bits, but they are in int8"),
+        (("--quantize", "bits=4"), "Bits 4 need weights nested, but they are in int8"),
+        (("--quantize", "weights=nested", "--quantize", "bits=3"), "Bits must be 8, 4 or 2, not 3"),
+        (("--quantize", "low-rank=4"), "needs weights of fewer bits, but they are in int8"),
     ],
 )
 def test_commands_refuse(celosia, words, message) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 
-from celosia.arch.errors import InputError
+from celosia.arch.errors import InputError, close
 from celosia.arch.files import reading, within
 from celosia.generators.frontend.description import ModelDescription, read_description
 
@@ -47,8 +47,8 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
     folder = _MODELS / source if source in names else Path(source)
     if not folder.is_dir():
         raise InputError(
-            f"Unknown model {source!r}; use a folder with {DESCRIPTION_FILE} and {WEIGHTS_FILE}, "
-            f"or one of {', '.join(names)}"
+            f"Unknown model {source!r};{close(source, names)} use a folder with "
+            f"{DESCRIPTION_FILE} and {WEIGHTS_FILE}, or one of {', '.join(names)}"
         )
     description = read_description(folder / DESCRIPTION_FILE)
     return description, read_weights(folder / WEIGHTS_FILE, description)

@@ -69,7 +69,11 @@ def check_memory(
         for form in narrow
     }
     fits = [name for name, size in sizes.items() if size <= limit]
-    advice = f"--weights {fits[0]} makes them {sizes[fits[0]]}" if fits else "take a smaller model"
+    advice = (
+        f"--quantize weights={fits[0]} makes them {sizes[fits[0]]}"
+        if fits
+        else "take a smaller model"
+    )
     raise InputError(
         f"Model {model.name} needs at least {least} bytes of external memory for its weights, but "
         f"{room}{'' if memory_bytes or config.mem_addr_width < widest else ', the most there is'}; "

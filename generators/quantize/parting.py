@@ -72,7 +72,7 @@ class Parting:
         if self.spread > SPREAD:
             remedy = (
                 f"columns of {self.spread_tensor} differ in size by {self.spread:.1e}: "
-                f"{'give them ranges of their own (--balance 1), or ' * self.balanced}"
+                f"{'give them ranges of their own (--quantize balance=1), or ' * self.balanced}"
                 "rescale the weights before and behind it"
             )
         same = "" if chosen is None else f", same choice in {chosen:.1%}"

@@ -37,7 +37,8 @@ def mix_digits(
     """
     if model not in model_names():
         raise InputError(
-            f"Option --weights auto measures accuracy on the digits, which {model} does not take"
+            "Option --quantize weights=auto measures accuracy on the digits, which "
+            f"{model} does not take"
         )
     source = load_source(model)
     train, _ = digits.load()

@@ -116,8 +116,8 @@ def _toml(folder: Path, rng: Rng) -> Seed:
         shutil.copytree(_MODELS / "digits-simplified", folder / "m")
         return Seed(("inspect", "m"), ("m/model.toml",))
     (folder / "c.toml").write_text(PRESETS["tiny"].to_toml())
-    words = ("bench", "gemm", "--config", "c.toml", "--sim", "golden", "--m", "3")
-    return Seed((*words, "--k", "4", "--n", "5"), ("c.toml",))
+    words = ("bench", "gemm", "--config", "c.toml", "--sim", "golden")
+    return Seed((*words, "3x4x5"), ("c.toml",))
 
 
 def _vision(folder: Path, rng: Rng) -> None:
