@@ -1,20 +1,69 @@
-"""Packages that only some commands need."""
+"""Packages that only some commands need, and the extras that bring them."""
 
 import importlib
 import importlib.util
+import re
+from importlib import metadata
 from typing import Any
 
 from celosia.arch.errors import InputError
 
+_PACKAGES = {
+    "PIL": "pillow",
+    "amaranth_boards": "amaranth-boards",
+    "cocotb_tools": "cocotb",
+    "cocotbext": "cocotbext-axi",
+    "serial": "pyserial",
+    "sklearn": "scikit-learn",
+    "systemrdl": "systemrdl-compiler",
+}
+"""The package of a module that has another name."""
 
-def library(module: str, who: str, package: str, extra: str = "") -> Any:
-    """Return a module of a package that may be missing; ``extra`` is the one of ours that has it.
 
-    Raises :class:`InputError`, which begins with ``who`` needs it, where it is missing.
+def library(module: str, who: str, package: str = "", extra: str = "") -> Any:
+    """Return a module of a package that may be missing.
+
+    ``package`` brings the module, and ``extra`` the package, where there is a choice. Raises
+    :class:`InputError`, which begins with ``who`` needs it, if the package is missing.
     """
-    if importlib.util.find_spec(module.partition(".")[0]) is None:
-        whose = f" of the extra {extra}" if extra else ""
-        raise InputError(
-            f"{who} the package {package}{whose}; install it with: pip install {package}"
-        )
-    return importlib.import_module(module)
+    top = module.partition(".")[0]
+    if importlib.util.find_spec(top) is None:
+        raise missing(top, who, package, extra)
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise missing(str(error.name).partition(".")[0], who) from error
+
+
+class Deferred:
+    """A module that is imported when one of its names is asked for.
+
+    It is a package's module, or one of this project's that cannot be without a package. Asking
+    raises :class:`InputError` as :func:`library` does.
+    """
+
+    def __init__(self, module: str, who: str):
+        self._module, self._who = module, who
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(library(self._module, self._who), name)
+
+
+def missing(module: str, who: str, package: str = "", extra: str = "") -> InputError:
+    """Return the error that names the package of a module, and the extra that brings it."""
+    package = package or _PACKAGES.get(module, module)
+    extra = extra or _extra(package)
+    if not extra:
+        return InputError(f"{who} the package {package}; install it with: pip install {package}")
+    return InputError(
+        f"{who} the package {package} of the extra {extra}; "
+        f"install it with: pip install 'celosia[{extra}]'"
+    )
+
+
+def _extra(package: str) -> str:
+    """Return the first extra that asks for a package; empty if none does."""
+    name = re.escape(package).replace(r"\-", "[-_]")
+    wanted = re.compile(rf"{name}\b(?![-_]).*\bextra == ['\"](\w+)['\"]", re.IGNORECASE)
+    matches = map(wanted.match, metadata.requires("celosia") or ())
+    return next((match[1] for match in matches if match), "")

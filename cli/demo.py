@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from celosia.arch.packages import Deferred
 from celosia.arch.presets import PRESETS
 from celosia.arch.support.writing import check_folder
 from celosia.cli.output import progress, report
@@ -13,9 +14,10 @@ from celosia.cli.paths import FILE, check_ending
 from celosia.cli.tree import Command
 from celosia.generators.frontend import digits
 from celosia.tb.machine.toolchain import missing_tools
-from celosia.tb.models.picture import chosen, draw
 from celosia.tb.models.run_inputs import run_files
 from celosia.tb.models.trace_model import trace_model
+
+_picture: Any = Deferred("celosia.tb.models.picture", "The picture needs")
 
 MODELS = ("digits", "digits-simplified")
 SMALLER_COUNT = 3
@@ -65,13 +67,13 @@ def demo(picture: Path) -> None:
         with progress(f"{MODELS[0]} on small, recorded"):
             recording = trace_model(MODELS[0], PRESETS["small"], simulator).recording
     _, test = digits.load()
-    draw(results, test.images, recording, picture)
+    _picture.draw(results, test.images, recording, picture)
     click.echo(f"Picture: {picture}")
 
 
 def _predictions(results: Sequence[Mapping[str, Any]]) -> None:
     """Print the predictions of the images that the picture shows."""
-    shown = chosen(results[0]["predictions"], results[0]["labels"])
+    shown = _picture.chosen(results[0]["predictions"], results[0]["labels"])
     lines = [("label", results[0]["labels"])]
     lines += [(result["model"], result["predictions"]) for result in results]
     for name, numbers in lines:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from celosia.arch.errors import InputError, RunError
+from celosia.arch.packages import missing
 from celosia.arch.support.cache import is_full
 from celosia.arch.support.process import end_processes, starting
 from celosia.cli.former import refuse_former
@@ -80,6 +81,8 @@ def _code() -> int:
     except RunError as error:
         say(f"celosia: {error}", err=True)
         return 1
+    except ModuleNotFoundError as error:
+        return _refuse(str(missing(str(error.name).partition(".")[0], "This needs")))
     except MemoryError:
         return _refuse("this takes more memory than this computer has; give smaller sizes")
     except Exception as error:

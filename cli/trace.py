@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.packages import Deferred
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.options import config_options, json_option, memory_options, simulator_option
 from celosia.cli.output import cycles_table, progress, report, say
@@ -16,7 +18,8 @@ from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.models.run_inputs import Files
 from celosia.tb.models.timeline import timeline
 from celosia.tb.models.trace_model import trace_model
-from celosia.tb.models.trace_picture import png, roofline, utilization
+
+_picture: Any = Deferred("celosia.tb.models.trace_picture", "Pictures need")
 
 
 @click.command(cls=Command, example="digits --config small")
@@ -67,8 +70,8 @@ def trace(
             mem_bytes=config.mem_bytes,
         )
         pictures = [
-            roofline(traced.operations, config, title),
-            utilization(
+            _picture.roofline(traced.operations, config, title),
+            _picture.utilization(
                 traced.recording,
                 traced.operations,
                 config,
@@ -76,7 +79,7 @@ def trace(
                 traced.figures["utilization"],
             ),
         ]
-        contents = [json.dumps(shown), *map(png, pictures)]
+        contents = [json.dumps(shown), *map(_picture.png, pictures)]
         write_files(file.parent, dict(zip(names, contents, strict=True)))
     paths = [str(file.parent / name) for name in names]
     rows = [

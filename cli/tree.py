@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.exceptions import NoSuchCommand
 
-from celosia.arch.errors import InputError
+from celosia.arch.packages import missing
 
 GENERAL = {
     "--json": "Print one JSON object and nothing else.",
@@ -78,10 +78,8 @@ class Tree(click.Group):
         try:
             module = importlib.import_module(f"celosia.cli.{cmd_name}")
         except ModuleNotFoundError as error:
-            raise InputError(
-                f"Command {cmd_name} needs the package {error.name}; install "
-                "celosia[simulate,digits,plot,boards]"
-            ) from error
+            absent = str(error.name).partition(".")[0]
+            raise missing(absent, f"Command {cmd_name} needs") from error
         command: click.Command = getattr(module, self.functions.get(cmd_name, cmd_name))
         return command
 

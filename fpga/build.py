@@ -13,11 +13,11 @@ from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
 from celosia.arch.errors import RunError
+from celosia.arch.packages import Deferred
 from celosia.fpga.attribution import Units, count_units, critical_path
 from celosia.fpga.boards import Board
 from celosia.fpga.ddr3.core import ClockError, Core, make_core
 from celosia.fpga.devices import RESOURCES, Family
-from celosia.fpga.floorplan import draw
 from celosia.fpga.global_resets import spread_resets
 from celosia.fpga.harness import Harness
 from celosia.fpga.pins import CORE, TOP, constraints, top_verilog, unit_constraints
@@ -28,6 +28,8 @@ from celosia.fpga.synthesis import NETLIST, check_fits, count, prepare, synthesi
 from celosia.fpga.tools import find_tool
 from celosia.fpga.top import BoardTop
 from celosia.generators.verilog.verilog import to_verilog
+
+_floorplan: Any = Deferred("celosia.fpga.floorplan", "A floorplan needs")
 
 Progress = Callable[[str, int, int], None]
 
@@ -301,7 +303,7 @@ def _finish(
         "seconds": round(time.monotonic() - began, 1),
     }
     title = f"{board.title}: {config.name}, {best.mhz:.1f} MHz"
-    draw(places, title, folder / "floorplan.png")
+    _floorplan.draw(places, title, folder / "floorplan.png")
     kept = {
         **files,
         "design.v": (folder / "design.v").read_bytes(),

@@ -9,8 +9,6 @@ import time
 from collections.abc import Sequence
 from typing import Self
 
-import serial
-
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.link import (
@@ -40,7 +38,7 @@ from celosia.arch.registers import (
     cause_of,
 )
 from celosia.fpga.boards import board_configs, check_link
-from celosia.fpga.serial_port import Port, open_serial
+from celosia.fpga.serial_port import Port, open_serial, serial
 from celosia.fpga.spi_port import open_spi
 from celosia.fpga.top import BAUD
 from celosia.sim.report import Report

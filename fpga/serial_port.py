@@ -2,9 +2,10 @@
 
 from typing import Any, Protocol
 
-import serial
-
 from celosia.arch.errors import InputError
+from celosia.arch.packages import Deferred
+
+serial: Any = Deferred("serial", "A serial port needs")
 
 
 class Port(Protocol):

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
+from celosia.arch.packages import Deferred
 from celosia.fpga.devices import Device
+
+_optimize: Any = Deferred("scipy.optimize", "Places of multipliers need")
 
 _ELEMENT = re.compile(r"\.array\.column_(\d+)\.element_(\d+)\.")
 _FACTOR = re.compile(r"\.array\.column_(\d+)\.multiplier_(\d+)\.")
@@ -129,7 +131,7 @@ def _assigned(
     """Return how far weights go to multipliers at the first free sites, and the sites of both."""
     here = dict(zip(own, free, strict=False))
     ways = np.array([[_way(key, site, rams, rows, here) for site in sites] for key in rams])
-    places = linear_sum_assignment(ways)
+    places = _optimize.linear_sum_assignment(ways)
     beside = {rams[ram]: sites[site] for ram, site in zip(*places, strict=True)}
     return int(ways[places].sum()), here, beside
 

@@ -6,14 +6,15 @@ import select
 import termios
 import time
 import tty
-from typing import Protocol
-
-from pyftdi.spi import SpiController, SpiIOError
-from pyftdi.usbtools import UsbToolsError
+from typing import Any, Protocol
 
 from celosia.arch.errors import InputError
+from celosia.arch.packages import Deferred
 from celosia.fpga.serial_port import port_error
 from celosia.hdl.link.spi import FILL
+
+_spi: Any = Deferred("pyftdi.spi", "An SPI adapter needs")
+_usb: Any = Deferred("pyftdi.usbtools", "An SPI adapter needs")
 
 FTDI = "ftdi://"
 """Prefix of the names of adapters with FTDI's chips."""
@@ -87,11 +88,11 @@ class FtdiWires:
     """
 
     def __init__(self, name: str, hertz: float):
-        self._controller = SpiController(cs_count=1)
+        self._controller = _spi.SpiController(cs_count=1)
         try:
             self._controller.configure(name)
             self._port = self._controller.get_port(cs=0, freq=hertz, mode=0)
-        except (ValueError, OSError, UsbToolsError, SpiIOError) as error:
+        except (ValueError, OSError, _usb.UsbToolsError, _spi.SpiIOError) as error:
             raise InputError(
                 f"Cannot use SPI adapter {name}: {error}; connect it, install libusb, and name it "
                 "as ftdi://ftdi:232h/1"

@@ -158,7 +158,7 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     message = (
         "Texts of Hugging Face folders need the package transformers of the extra text; install "
-        "it with: pip install transformers"
+        "it with: pip install 'celosia\\[text\\]'"
     )
     with pytest.raises(ValueError, match=f"^{message}$"):
         load_text(str(tmp_path))

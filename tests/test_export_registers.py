@@ -68,8 +68,8 @@ def test_the_pages_have_every_register() -> None:
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     message = (
-        r"^The registers' header needs the package peakrdl-cheader; install it with: "
-        r"pip install peakrdl-cheader$"
+        r"^The registers' header needs the package peakrdl-cheader of the extra firmware; "
+        r"install it with: pip install 'celosia\[firmware\]'$"
     )
     with pytest.raises(ValueError, match=message):
         header()

@@ -33,7 +33,8 @@ def test_patches_go_row_by_row() -> None:
 def test_without_scikit_learn(monkeypatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     message = (
-        "^The digits need the package scikit-learn; install it with: pip install scikit-learn$"
+        r"^The digits need the package scikit-learn of the extra digits; install it with: "
+        r"pip install 'celosia\[digits\]'$"
     )
     with pytest.raises(ValueError, match=message):
         digits.load()

@@ -204,6 +204,6 @@ def test_a_reference_that_is_not_installed(monkeypatch, missing) -> None:
     monkeypatch.setattr("celosia.arch.packages.importlib.util.find_spec", found)
     monkeypatch.setattr("celosia.arch.packages.importlib.import_module", lambda name: name)
     assert compare(load_text(str(path)), path)["refused"] == (
-        f"A reference of a folder needs the package {missing}; install it with: "
-        f"pip install {missing}"
+        f"A reference of a folder needs the package {missing} of the extra zoo; install it with: "
+        "pip install 'celosia[zoo]'"
     )

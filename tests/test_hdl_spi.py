@@ -15,9 +15,8 @@ from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.link.link import Link
 from celosia.hdl.link.spi import CYCLES, LATE, SpiPeripheral
 from celosia.hdl.memory.onchip import OnchipMemory
-from celosia.tb.benches.common import PERIOD_NS
 from celosia.tb.benches.simulate import simulate
-from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.machine.toolchain import PERIOD_NS, missing_tools
 from tests.support.configurations import SMALLEST
 
 FASTEST = CYCLES // 2 * PERIOD_NS

@@ -13,9 +13,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.support import cache
-from celosia.tb.benches.common import pack, unpack
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.machine import toolchain
+from celosia.tb.machine.packing import pack, unpack
 from tools.verilator_command import command
 
 

@@ -39,8 +39,8 @@ def folder_reference(path: Path) -> Callable[..., Array]:
     Raises :class:`InputError` where torch or transformers is not installed, where they do not read
     the folder, or where the file lacks tensors of theirs, which they would make up.
     """
-    torch = library("torch", "A reference of a folder needs", "torch")
-    transformers = library("transformers", "A reference of a folder needs", "transformers")
+    torch = library("torch", "A reference of a folder needs", extra="zoo")
+    transformers = library("transformers", "A reference of a folder needs", extra="zoo")
     folder = Folder(path)
     named = getattr(transformers, folder.architecture or "AutoModel", None)
     if folder.kind in TEXT_FAMILIES:

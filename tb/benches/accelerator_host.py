@@ -19,7 +19,7 @@ from celosia.hdl.control.span import PAUSE_WIDTH
 from celosia.hdl.ports import ENGINE_EVENT, WORD, write_layout
 from celosia.sim.flow import Step
 from celosia.sim.report import signature
-from celosia.tb.benches.common import unpack
+from celosia.tb.machine.packing import unpack
 
 LIMIT = 200_000
 """Cycles after which a run is taken to hang."""

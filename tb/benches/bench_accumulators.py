@@ -22,7 +22,8 @@ from celosia.arch.formats import SCALE_BITS
 from celosia.hdl.arithmetic.multiplier import HARDWARE_WIDTH
 from celosia.hdl.memory.accumulator import ACC_SETTLE
 from celosia.hdl.ports import DrainPort
-from celosia.tb.benches.common import pack, parameters, rng, start_clock
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import pack
 
 SPELL = 50
 """Cycles in which the same few rows are used."""

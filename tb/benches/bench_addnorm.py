@@ -16,16 +16,9 @@ from numpy.typing import NDArray
 
 from celosia.hdl.functions.addnorm import input_layout, output_layout, sum_layout
 from celosia.sim.norm import normalize
-from celosia.tb.benches.common import (
-    PERIOD_NS,
-    StreamDriver,
-    StreamMonitor,
-    pack,
-    parameters,
-    rng,
-    start_clock,
-    unpack,
-)
+from celosia.tb.benches.common import StreamDriver, StreamMonitor, parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
+from celosia.tb.machine.toolchain import PERIOD_NS
 
 Rows = NDArray[np.int64]
 

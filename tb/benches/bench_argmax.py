@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from celosia.arch.isa import COLUMN_WIDTH
 from celosia.hdl.functions.argmax import ArgmaxUnit, largest_layout
-from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
 
 
 def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:

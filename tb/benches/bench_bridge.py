@@ -18,15 +18,9 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from celosia.arch.config import Config
 from celosia.hdl.memory.address import BURST_BOUNDARY, burst_words
 from celosia.hdl.ports import MemoryWritePort, burst_layout
-from celosia.tb.benches.common import (
-    StreamDriver,
-    StreamMonitor,
-    pack,
-    parameters,
-    rng,
-    start_clock,
-)
+from celosia.tb.benches.common import StreamDriver, StreamMonitor, parameters, rng, start_clock
 from celosia.tb.benches.slow_memory import MODELS
+from celosia.tb.machine.packing import pack
 
 SIZE = 1 << 16
 """External memory (bytes): reads are from one half, writes to the other."""

@@ -8,8 +8,9 @@ from amaranth.utils import ceil_log2
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.arch.ddr3 import CHIPS, DELAYS, SLIPS, Ddr3Start, Kind, Step, start_of
-from celosia.tb.benches.common import PERIOD_NS, rng, start_clock
+from celosia.tb.benches.common import rng, start_clock
 from celosia.tb.devices.ddr3 import REGISTERS, SEQUENCE, Bus
+from celosia.tb.machine.toolchain import PERIOD_NS
 from celosia.tb.verify.mutation.devices import LONGEST
 
 _LIMIT = 160_000  # cycles

@@ -15,8 +15,8 @@ from celosia.arch.formats import DIGITS
 from celosia.arch.presets import PRESETS
 from celosia.hdl.matrix.decoder import step_layout
 from celosia.sim.formats import pack, unpack
-from celosia.tb.benches.common import pack as payload
 from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import pack as payload
 
 
 @cocotb.test()

@@ -13,7 +13,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from celosia.arch.isa import DEFINITIONS, MAX_TOKENS, Engine, Opcode
 from celosia.arch.presets import PRESETS
 from celosia.hdl.ports import WORD, command_layout
-from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock
 from celosia.tb.benches.dispatch_commands import (
     Tokens,
     no_tokens,
@@ -21,6 +21,7 @@ from celosia.tb.benches.dispatch_commands import (
     random_program,
     shortest_words,
 )
+from celosia.tb.machine.packing import unpack
 
 PHASE = 12
 """Commands of an engine after which it works faster or slower."""

@@ -7,8 +7,9 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.arch.flash import ADDR_WIDTH, BOARD_NS, READS, WAITED, start_up
-from celosia.tb.benches.common import PERIOD_NS, StreamDriver, StreamMonitor, rng, start_clock
+from celosia.tb.benches.common import StreamDriver, StreamMonitor, rng, start_clock
 from celosia.tb.devices.flash import FlashModel, FlashModes
+from celosia.tb.machine.toolchain import PERIOD_NS
 from celosia.tb.verify.mutation.devices import FLASH, FLASH_CLOCK, FLASH_SHEET
 
 _PINS = ("sck", "cs_n", "dq_o", "dq_oe")

@@ -16,7 +16,8 @@ from celosia.hdl.functions.function_table import FunctionTable
 from celosia.hdl.functions.table import TABLE_LATENCY
 from celosia.sim.polynomial import evaluate_table
 from celosia.sim.table import lookup
-from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
 
 CYCLES = 3000
 

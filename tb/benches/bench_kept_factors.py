@@ -14,7 +14,8 @@ from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH, FACTOR_SHIFT, Engine
 from celosia.hdl.functions.row_factors import factor_layout, numbered_layout
 from celosia.hdl.ports import command_layout
-from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
 
 
 @cocotb.test()

@@ -19,7 +19,7 @@ from celosia.arch.isa import Engine, Opcode
 from celosia.arch.presets import PRESETS
 from celosia.hdl.memory.address import BURST_BOUNDARY
 from celosia.hdl.ports import burst_layout, command_layout, write_layout
-from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import parameters, rng, start_clock
 from celosia.tb.benches.row_commands import (
     DRAM_BYTES,
     MOST,
@@ -28,6 +28,7 @@ from celosia.tb.benches.row_commands import (
     random_command,
 )
 from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.packing import pack, unpack
 
 SETTLED = 6
 """Cycles without a word after which an engine has nothing to do but wait."""

@@ -28,8 +28,9 @@ from celosia.arch.isa import RING_SLOTS, Opcode
 from celosia.arch.presets import PRESETS
 from celosia.hdl.matrix.array import sum_layout
 from celosia.hdl.matrix.retirement import dispatch_cycles
-from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock
 from celosia.tb.benches.matrix_jobs import Jobs, window
+from celosia.tb.machine.packing import unpack
 
 PRODUCTS = 8
 """Products whose cycles are counted, alone and not."""

@@ -11,16 +11,10 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
 from celosia.arch.config import Config
-from celosia.tb.benches.common import (
-    PERIOD_NS,
-    StreamDriver,
-    StreamMonitor,
-    parameters,
-    rng,
-    start_clock,
-)
+from celosia.tb.benches.common import StreamDriver, StreamMonitor, parameters, rng, start_clock
 from celosia.tb.devices.psram import PsramModel
 from celosia.tb.devices.sdram import SdramModel, untouched
+from celosia.tb.machine.toolchain import PERIOD_NS
 from celosia.tb.verify.mutation.devices import CLOCK, PSRAM_CLOCK, PSRAM_SHEET, SDRAM_SHEET
 
 _SDRAM = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o", "dq_oe")

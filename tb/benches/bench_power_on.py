@@ -7,9 +7,10 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.sim.power_on import power_on
-from celosia.tb.benches.common import PERIOD_NS, StreamMonitor, noise, rng, start_clock
+from celosia.tb.benches.common import StreamMonitor, noise, rng, start_clock
 from celosia.tb.benches.power_on_images import SIZE, images
 from celosia.tb.devices.linked_host import ADDR, IDENTITY, Host
+from celosia.tb.machine.toolchain import PERIOD_NS
 
 _LIMIT = 60_000  # cycles
 _RUN = 70  # cycles of a run

@@ -19,7 +19,8 @@ from celosia.arch.polynomial import (
 from celosia.hdl.arithmetic.reciprocal import EXPONENT_WIDTH
 from celosia.sim.polynomial import evaluate
 from celosia.sim.reciprocal import normalize, reciprocal, rsqrt
-from celosia.tb.benches.common import parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import unpack
 
 
 def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from celosia.hdl.functions.rotary import RotaryUnit
 from celosia.sim.rotary import ROTARY_FRACTION, rotate, times
-from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
 
 EXTREMES = (-32768, -32767, -1, 0, 1, 32767)
 

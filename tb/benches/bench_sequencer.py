@@ -27,7 +27,8 @@ from celosia.arch.presets import PRESETS
 from celosia.arch.registers import Cause
 from celosia.hdl.ports import WORD
 from celosia.sim.flow import run
-from celosia.tb.benches.common import parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import unpack
 
 SENT_MAX = 300
 

@@ -15,16 +15,9 @@ from cocotb.utils import get_sim_time
 from celosia.hdl.functions.row_divide import probability_layout
 from celosia.hdl.functions.row_maximum import score_layout
 from celosia.sim.softmax import softmax
-from celosia.tb.benches.common import (
-    PERIOD_NS,
-    StreamDriver,
-    StreamMonitor,
-    pack,
-    parameters,
-    rng,
-    start_clock,
-    unpack,
-)
+from celosia.tb.benches.common import StreamDriver, StreamMonitor, parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
+from celosia.tb.machine.toolchain import PERIOD_NS
 
 BLOCK = 30
 """Rows of a block."""

@@ -27,7 +27,8 @@ from celosia.hdl.matrix.retirement import dispatch_cycles
 from celosia.hdl.ports import command_layout
 from celosia.sim.matmul import wrap
 from celosia.sim.sparse import decode, encode, multiply
-from celosia.tb.benches.common import StreamDriver, pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
 
 Ints = NDArray[np.int64]
 

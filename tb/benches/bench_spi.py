@@ -13,7 +13,8 @@ from cocotb.triggers import FallingEdge, RisingEdge, Timer, ValueChange
 from cocotb.utils import get_sim_time
 
 from celosia.arch.link import ANSWER_HEADER, CRC_BYTES, Command, Status, answer, request
-from celosia.tb.benches.common import PERIOD_NS, StreamDriver, parameters, rng, start_clock
+from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock
+from celosia.tb.machine.toolchain import PERIOD_NS
 
 
 class Host:

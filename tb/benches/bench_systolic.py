@@ -24,7 +24,8 @@ from celosia.hdl.matrix.array import (
     weight_layout,
 )
 from celosia.sim.matmul import multiply, part
-from celosia.tb.benches.common import noise, pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import noise, parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
 
 Ints = NDArray[np.int64]
 

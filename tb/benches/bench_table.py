@@ -11,7 +11,8 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.arch.functions import FUNCTIONS, int8_table
 from celosia.sim.table import lookup
-from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
 
 
 @cocotb.test()

@@ -13,7 +13,8 @@ from cocotbext.uart import UartSink
 
 from celosia.hdl.link.uart import tolerance
 from celosia.sim.uart import line_bytes, line_levels
-from celosia.tb.benches.common import PERIOD_NS, StreamDriver, parameters, rng, start_clock
+from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock
+from celosia.tb.machine.toolchain import PERIOD_NS
 
 GLITCH = 0.2
 """Chance that a bit has a wrong level for one cycle, away from its edges."""

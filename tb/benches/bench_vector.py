@@ -35,7 +35,8 @@ from celosia.sim.flow import Step
 from celosia.sim.interpreter import Interpreter
 from celosia.sim.regions import ceil_div
 from celosia.sim.report import signature
-from celosia.tb.benches.common import pack, parameters, rng, start_clock, unpack
+from celosia.tb.benches.common import parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
 from celosia.tb.verify.random_programs import RandomProgram, random_program
 
 COMMAND = command_layout(Engine.VECTOR)

@@ -12,12 +12,10 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from amaranth.hdl import Shape, ShapeLike
-from amaranth.lib import data
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
-PERIOD_NS = 10
+from celosia.tb.machine.toolchain import PERIOD_NS
 
 _DISTURBED = 40  # cycles of random inputs
 
@@ -67,31 +65,6 @@ def noise(rng: np.random.Generator, port: Any) -> int:
     """Return random bits for a port."""
     bits = int.from_bytes(rng.bytes(len(port) // 8 + 1), "little")
     return bits & ((1 << len(port)) - 1)
-
-
-def pack(shape: ShapeLike, value: Any) -> int:
-    """Return the bits of a value of an Amaranth shape, as an unsigned integer.
-
-    ``value`` is an integer, or what the layout's ``const`` takes (dictionaries and lists).
-    """
-    if isinstance(shape, data.Layout):
-        return int(shape.const(value).as_bits())
-    return int(value) & ((1 << Shape.cast(shape).width) - 1)
-
-
-def unpack(shape: ShapeLike, bits: int) -> Any:
-    """Return the value whose bits are given: an integer, a list, or a dictionary by field."""
-    if isinstance(shape, data.StructLayout):
-        return {name: _field(field, bits) for name, field in shape}
-    if isinstance(shape, data.ArrayLayout):
-        return [_field(field, bits) for _, field in shape]
-    width, is_signed = Shape.cast(shape).width, Shape.cast(shape).signed
-    value = bits & ((1 << width) - 1)
-    return value - (1 << width) if is_signed and value >> (width - 1) else value
-
-
-def _field(field: data.Field, bits: int) -> Any:
-    return unpack(field.shape, bits >> field.offset & ((1 << field.width) - 1))
 
 
 class StreamDriver:

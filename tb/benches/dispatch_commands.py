@@ -6,7 +6,7 @@ import numpy as np
 
 from celosia.arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, Engine
 from celosia.hdl.ports import WORD
-from celosia.tb.benches.common import pack
+from celosia.tb.machine.packing import pack
 
 Tokens = dict[tuple[Engine, Engine], int]
 

@@ -11,7 +11,7 @@ from celosia.hdl.ports import command_layout
 from celosia.sim import blocks, pairs
 from celosia.sim.formats import unpack as unpack_weights
 from celosia.sim.matmul import accumulate, append, cut, held, marked, parts_of_wide, place
-from celosia.tb.benches.common import pack
+from celosia.tb.machine.packing import pack
 
 Ints = NDArray[np.int64]
 BYTES = {"b_high", "b_low"}

@@ -17,10 +17,10 @@ from amaranth.lib.wiring import Component, In
 
 from celosia.arch.support.cache import ROOT, cached, digest, run_folder
 from celosia.generators.verilog.verilog import to_verilog
-from celosia.tb.benches.common import PERIOD_NS
 from celosia.tb.machine.toolchain import (
     COMPILER_OPTIONS,
     COVERAGE_OPTIONS,
+    PERIOD_NS,
     Runtime,
     check_simulator,
     environment,

@@ -10,8 +10,8 @@ from celosia.arch.config import Config
 from celosia.hdl.memory.address import BURST_BOUNDARY
 from celosia.hdl.ports import MemoryWritePort, burst_layout
 from celosia.tb.benches.axi4_memory import AxiMemory
-from celosia.tb.benches.common import unpack
 from celosia.tb.benches.wishbone_memory import WishboneMemory, WishbonePackage
+from celosia.tb.machine.packing import unpack
 
 QUEUE = 4
 """Bursts of a kind that are taken before the first of them is finished."""

@@ -8,7 +8,7 @@ from celosia.arch.instruction import unpack_one, wrap
 from celosia.arch.isa import Engine, Opcode
 from celosia.arch.registers import ARRAY_CAUSES
 from celosia.hdl.ports import WORD
-from celosia.tb.benches.common import unpack
+from celosia.tb.machine.packing import unpack
 
 SUMS = (*(name.lower() for name in ARRAY_CAUSES), "loaded", "stored")
 """Counts over windows of cycles: causes of the array, words of external memory."""

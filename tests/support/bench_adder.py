@@ -7,15 +7,8 @@ import cocotb
 from amaranth.hdl import signed
 from amaranth.lib import data
 
-from celosia.tb.benches.common import (
-    StreamDriver,
-    StreamMonitor,
-    pack,
-    parameters,
-    rng,
-    start_clock,
-    unpack,
-)
+from celosia.tb.benches.common import StreamDriver, StreamMonitor, parameters, rng, start_clock
+from celosia.tb.machine.packing import pack, unpack
 
 LAYOUT = data.StructLayout({"a": signed(5), "b": signed(5)})
 

@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from celosia.arch.errors import InputError
+from celosia.arch.packages import Deferred
 from celosia.generators.campaign.case import Case
 from celosia.generators.frontend.onnx.importer import load_onnx
 from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.tb.verify.fuzz.machines import random_machine
 from celosia.tb.verify.fuzz.models import differs
+
+onnx: Any = Deferred("onnx", "ONNX files need")
+helper: Any = Deferred("onnx.helper", "ONNX files need")
 
 _OPSET = 17
 _TRIES = 200  # of machines for a graph that is understood
@@ -25,7 +27,7 @@ class RandomGraph:
 
     def __init__(self, rng: np.random.Generator):
         self._rng = rng
-        self._nodes: list[onnx.NodeProto] = []
+        self._nodes: list[Any] = []
         self._known: dict[str, Any] = {}
         self.tokens = int(rng.integers(2, 9))
         self.features = int(rng.integers(1, 9))

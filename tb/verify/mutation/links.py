@@ -13,7 +13,7 @@ from celosia.hdl.link.spi import CYCLES, SpiPeripheral
 from celosia.hdl.link.uart import UartReceiver, UartTransmitter
 from celosia.hdl.vector.kept_factors import KeptFactors
 from celosia.hdl.vector.overlap import Overlap
-from celosia.tb.benches.common import PERIOD_NS
+from celosia.tb.machine.toolchain import PERIOD_NS
 
 _DIVISOR = 9
 _TIMEOUT = 60
