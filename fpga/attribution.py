@@ -60,7 +60,10 @@ def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
     for path in paths:
         sizes.update(_around(path))
     largest = {path for path, _ in sizes.most_common(limit)}
-    return {path: next((one for one in _around(path) if one in largest), "") for path in paths}
+    return {
+        path: next((path_around for path_around in _around(path) if path_around in largest), "")
+        for path in paths
+    }
 
 
 def _around(path: str) -> list[str]:
@@ -75,7 +78,9 @@ def count_units(
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
     """Return what each group of units takes of the device, and the place and group of each cell."""
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
-    cells: Mapping[str, Any] = max(modules.values(), key=lambda one: len(one["cells"]))["cells"]
+    cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[
+        "cells"
+    ]
     paths = {name: units.path(name) for name in cells}
     group = groups(list(paths.values()))
     counted: dict[str, Counter[str]] = {}
@@ -97,7 +102,9 @@ def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:
         return {}
-    path = max(paths, key=lambda one: sum(step["delay"] for step in one["path"]))["path"]
+    path = max(paths, key=lambda candidate: sum(step["delay"] for step in candidate["path"]))[
+        "path"
+    ]
     steps: list[dict[str, Any]] = []
     for step in path:
         unit = units.unit(step["to"]["cell"])

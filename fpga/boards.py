@@ -223,10 +223,10 @@ def with_sdram(board: Board) -> Board:
     pins = dict(board.pins)
     for part in resource.ios:
         if isinstance(part, Subsignal):
-            found = _pins(resource, part.name)
+            wired_pins = _pins(resource, part.name)
             name = f"sdram_{_SDRAM_PARTS.get(part.name, part.name)}"
             wide = part.name in ("a", "ba", "dq", "dqm")
-            pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(found)}
+            pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(wired_pins)}
     return replace(board, sdram=chip, pins=pins, **_offchip(board, entry, chip.size))
 
 
@@ -274,15 +274,15 @@ def _with_ddr3(board: Board, entry: _Entry) -> Board:
     resource = platform.resources["ddr3", 0]
     pins = dict(board.pins)
     for part in _parts(resource):
-        found = _pins(resource, part.name)
+        wired_pins = _pins(resource, part.name)
         if part.name in others:
-            found = [
+            wired_pins = [
                 replace(pin, name=other)
-                for pin, other in zip(found, others[part.name], strict=True)
+                for pin, other in zip(wired_pins, others[part.name], strict=True)
             ]
         name = f"ddr3_{_DDR3_PARTS.get(part.name, part.name)}"
         wide = part.name in ("a", "ba", "dq", "dqs", "dm")
-        pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(found)}
+        pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(wired_pins)}
     held = {"high": 0, "low": 0}
     if _has(platform, "ddr3_pseudo_power"):
         power = platform.resources["ddr3_pseudo_power", 0]
@@ -325,10 +325,10 @@ def with_flash(board: Board, kind: str) -> Board:
         if None in data:
             raise InputError(f"Board {board.name} has its flash on one lane; take --flash spi")
         lines |= {f"dq[{place}]": pin for place, pin in enumerate(data)}
-    found = {f"flash_{name}": pin for name, pin in lines.items() if pin is not None}
+    flash_pins = {f"flash_{name}": pin for name, pin in lines.items() if pin is not None}
     boot = FlashBoot(chip=FLASH_CHIPS[entry.flash], addr=IMAGE_ADDR, lanes=lanes)
     config = board.config.replace(**entry.flashed)
-    return replace(board, flash=boot, config=config, pins=dict(board.pins) | found)
+    return replace(board, flash=boot, config=config, pins=dict(board.pins) | flash_pins)
 
 
 def board_configs() -> Iterator[Config]:

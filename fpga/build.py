@@ -71,9 +71,9 @@ def build_unit(
     wanted = board.target_mhz if mhz is None else mhz
     verilog = to_verilog(Harness(unit), HARNESS)
     pins = ""
-    if given := unit_constraints(board):
-        pins = f"{HARNESS}.{given[1]}"
-        (folder / pins).write_text(given[0], encoding="utf-8")
+    if files := unit_constraints(board):
+        pins = f"{HARNESS}.{files[1]}"
+        (folder / pins).write_text(files[0], encoding="utf-8")
     needed, placements = _route(verilog, HARNESS, board, folder, seeds, wanted, pins, tell)
     more = {
         "design": _digest(verilog, board, seeds, wanted),
@@ -111,16 +111,16 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     """
     device, family = board.device, board.device.family
     design, own = prepare(_COMMENT.sub("", verilog), family)
-    what = [design, *map(str, own.values()), device.name, board.package, board.speed]
-    what += constraints(board)
-    what += [family.synthesis, placer_options(device, verilog), _tools(family), list(seeds), mhz]
-    what += ["output registers"] * family.output_registers
-    what += [f"{device.wire_ps} ps"] * bool(device.wire_ps)
+    inputs = [design, *map(str, own.values()), device.name, board.package, board.speed]
+    inputs += constraints(board)
+    inputs += [family.synthesis, placer_options(device, verilog), _tools(family), list(seeds), mhz]
+    inputs += ["output registers"] * family.output_registers
+    inputs += [f"{device.wire_ps} ps"] * bool(device.wire_ps)
     if device.blocks:
-        what += [device.multiplier_rows, device.ram_rows, device.blocks]
+        inputs += [device.multiplier_rows, device.ram_rows, device.blocks]
     if fills(device, verilog):
-        what += ["resets on the clock network"]
-    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+        inputs += ["resets on the clock network"]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:16]
 
 
 def _tools(family: Family) -> dict[str, str]:
@@ -261,7 +261,7 @@ def _route(
         constraints=pins or None,
         progress=lambda done, total: tell("Place and route", done, total),
     )
-    for seed in sorted(set(seeds) - {one.seed for one in placements}):
+    for seed in sorted(set(seeds) - {placement.seed for placement in placements}):
         tell(f"Seed {seed} was not routed", 0, 1)
     return needed, placements
 
@@ -318,8 +318,8 @@ def _finish(
 
 def _reached(seeds: Sequence[int], placements: list[Placement]) -> dict[str, float | None]:
     """Return what each seed reached (MHz), None where it was not routed."""
-    found = {one.seed: round(one.mhz, 2) for one in placements}
-    return {str(seed): found.get(seed) for seed in seeds}
+    reached = {placement.seed: round(placement.mhz, 2) for placement in placements}
+    return {str(seed): reached.get(seed) for seed in seeds}
 
 
 def _used(utilization: dict[str, dict[str, int]], kinds: dict[str, float]) -> int:

@@ -243,20 +243,20 @@ class Device:
         return identity
 
     def _identify(self, config: Config | None) -> Config:
-        found = self.identity.configuration
+        number = self.identity.configuration
         if config is None:
-            known = known_config(found)
+            known = known_config(number)
             if known is not None:
                 return known
             raise RunError(
-                f"The bitstream on {self.name} has a configuration ({found:08x}) that is neither "
+                f"The bitstream on {self.name} has a configuration ({number:08x}) that is neither "
                 "a preset nor a board's; name its TOML file with --config: celosia build writes "
                 "config.toml beside the bitstream, and celosia board says where it is"
             )
         config = config.replace(trace=False)
-        if fingerprint(config) != found:
+        if fingerprint(config) != number:
             raise RunError(
-                f"The bitstream on {self.name} has another configuration ({found:08x}) than "
+                f"The bitstream on {self.name} has another configuration ({number:08x}) than "
                 f"{config.name} ({fingerprint(config):08x}); give it with --config, or build and "
                 "flash again with celosia build and celosia flash"
             )
@@ -275,19 +275,19 @@ class Device:
             try:
                 self._port.timeout = self._answer_seconds * min(1 << silent, self._patience)
                 self._port.write(frame)
-                found = self._receive()
+                answer = self._receive()
             except (serial.SerialException, OSError) as error:
                 raise RunError(
                     f"The connection to {self.name} was cut: {error}; connect the board and try "
                     "again"
                 ) from error
-            if found is None:
+            if answer is None:
                 silent += 1
                 if silent == self._tries:
                     break
                 continue
             answered = True
-            status, data, whole = found
+            status, data, whole = answer
             silent += not whole
             if status == Status.OK:
                 return data
@@ -343,10 +343,10 @@ class Device:
         self._port.read(_LONGEST)
 
 
-def known_config(found: int) -> Config | None:
+def known_config(number: int) -> Config | None:
     """Return the preset or board's own machine that has a fingerprint; None where none has it."""
     for known in (*PRESETS.values(), *board_configs()):
-        if fingerprint(known) == found:
+        if fingerprint(known) == number:
             return known
     return None
 

@@ -31,10 +31,10 @@ class Harness(Component):
         inputs, outputs = [], []
         for _, member, value in self.unit.signature.flatten(self.unit):
             (inputs if member.flow == In else outputs).append(Value.cast(value))
-        given = Cat(inputs)
-        chain = Signal(len(given), reset_less=True)
+        driven = Cat(inputs)
+        chain = Signal(len(driven), reset_less=True)
         m.d.sync += chain.eq(Cat(self.i, chain))
-        m.d.comb += given.eq(chain)
+        m.d.comb += driven.eq(chain)
         bits = list(Cat(outputs))
         level = 0
         while level == 0 or len(bits) > 1:

@@ -31,7 +31,7 @@ def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str
     """
     loads = loads_of(module)
     initial = _initial(module)
-    found = {}
+    absorbed = {}
     for name, cell in module["cells"].items():
         if cell["type"] not in memories:
             continue
@@ -40,8 +40,8 @@ def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str
         controls = {_control(module, load, clock, initial) for load in behind}
         control = controls.pop() if len(controls) == 1 else None
         if control is not None:
-            found[name] = cell["type"], control
-    return found
+            absorbed[name] = cell["type"], control
+    return absorbed
 
 
 def _initial(module: Module) -> dict[Bit, str]:

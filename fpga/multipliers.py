@@ -52,18 +52,18 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
     uppermost bits with zeros below, which take no wires, as copies of the sign would. Modules with
     operands wider than 18 bits are left out, and all of other families.
     """
-    found = {}
+    multipliers = {}
     if family == "ecp5":
         for module in _MODULE.finditer(verilog):
             a, b = (int(width or 0) + 1 for width in _OPERAND.findall(module[2]))
             if max(a, b) <= _ECP5_WIDTH:
-                found[module[1]] = OwnMultiplier(
+                multipliers[module[1]] = OwnMultiplier(
                     (a, b),
                     with_table_product(module[0], module[1], a, b, family),
                     _ecp5(module[1], module[2], a, b),
                     _CONTROLLED if all(_controls(module[2])) else Fraction(1),
                 )
-    return found
+    return multipliers
 
 
 def with_multipliers(verilog: str, family: str) -> str:
@@ -78,11 +78,11 @@ def with_multipliers(verilog: str, family: str) -> str:
         name = module[1]
         if name not in own:
             return module[0]
-        found = own[name].own.replace(f"module {own_name(name)} (", f"module {name} (")
+        own_text = own[name].own.replace(f"module {own_name(name)} (", f"module {name} (")
         # Without operators there is nothing to synthesize.
-        found = re.sub(r"= ([ab]) << (\d+);", _padded, found)
-        found = re.sub(r"= product >>> (\d+);", r"= product[35:\1];", found)
-        return found.replace("\nmodule ", "\n(* keep_hierarchy *)\nmodule ", 1)
+        own_text = re.sub(r"= ([ab]) << (\d+);", _padded, own_text)
+        own_text = re.sub(r"= product >>> (\d+);", r"= product[35:\1];", own_text)
+        return own_text.replace("\nmodule ", "\n(* keep_hierarchy *)\nmodule ", 1)
 
     return _MODULE.sub(text, verilog)
 

@@ -27,10 +27,10 @@ def use_output_registers(netlist: Path, top: str) -> int:
     is.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
-    taken = _take_registers(design["modules"][top])
-    if taken:
+    moved = _take_registers(design["modules"][top])
+    if moved:
         netlist.write_text(json.dumps(design), encoding="utf-8")
-    return taken
+    return moved
 
 
 def _take_registers(module: dict[str, Any]) -> int:

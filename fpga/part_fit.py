@@ -49,11 +49,11 @@ class Fit:
             )
             if count
         ]
-        taken = [
+        figures = [
             f"{self.used[name]:,} of {device.capacity[name]:,} {title}"
             for name, title in RESOURCES.items()
         ]
-        return f"{device.name}: {'; '.join([*tables, ', '.join(taken)])}"
+        return f"{device.name}: {'; '.join([*tables, ', '.join(figures)])}"
 
 
 class _OverfullError(Exception):

@@ -46,8 +46,8 @@ _STARTS = {"ecp5": ("gate", _GATE), "ice40": ("reset", _RESET), "gowin": ("reset
 
 def top_verilog(board: Board, pll: Pll) -> str:
     """Return the uppermost module: the clock generator, and what the machine begins by."""
-    inputs, given = LINKS[board.link]
-    names = (*given, *LEDS)
+    inputs, link_names = LINKS[board.link]
+    names = (*link_names, *LEDS)
     outputs = [name for name in names if name in board.pins]
     assigned = [
         f"  assign {name} = {'~' if board.pins[name].inverted else ''}core_{name};\n"
@@ -110,12 +110,12 @@ _BOTH_WAYS = ("dq", "dqs_p")  # lines of a DDR3
 
 def _ddr3_lines(board: Board) -> dict[str, int]:
     """Return the lines of a board's DDR3 and what is beside it, and how many pins each has."""
-    found: dict[str, int] = {}
+    widths: dict[str, int] = {}
     for name in board.pins:
         if name.startswith("ddr3_"):
             line = name.removeprefix("ddr3_").partition("[")[0]
-            found[line] = found.get(line, 0) + 1
-    return found
+            widths[line] = widths.get(line, 0) + 1
+    return widths
 
 
 def _ddr3_ports(board: Board) -> list[str]:
@@ -157,8 +157,8 @@ _FLASH_WIRES = (
     ("dq_oe", "flash_dq_oe"),
 )
 _FLASH_CONNECTIONS = {
-    lanes: [f", .flash_{name}({wire})" for name, wire in (*_FLASH_WIRES, ("dq_i", given))]
-    for lanes, given in ((1, "{2'b11, flash_cipo, 1'b1}"), (4, "flash_dq"))
+    lanes: [f", .flash_{name}({wire})" for name, wire in (*_FLASH_WIRES, ("dq_i", data))]
+    for lanes, data in ((1, "{2'b11, flash_cipo, 1'b1}"), (4, "flash_dq"))
 }
 
 

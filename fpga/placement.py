@@ -67,7 +67,7 @@ def place(
 
     def run(case: Case) -> dict[str, Any]:
         seed = seeds[case.index]
-        what = f"Place and route with seed {seed}"
+        work = f"Place and route with seed {seed}"
         arguments = [
             *("--json", NETLIST, "--seed", str(seed), "--freq", f"{mhz:g}"),
             *("--report", "report.json", "--write", PLACED, "--timing-allow-fail"),
@@ -77,7 +77,7 @@ def place(
         def make(place: Path) -> None:
             for name, text in zip(names, texts, strict=True):
                 (place / name).write_text(text, encoding="utf-8")
-            run_tool(tool, arguments, folder=place, log="place.log", work=what)
+            run_tool(tool, arguments, folder=place, log="place.log", work=work)
 
         name = Path(tool.command).name
         kept = cached("placed", digest(name, tool.version, *arguments, *texts), make)
@@ -86,7 +86,7 @@ def place(
 
     campaign = Campaign("place", 0, {}, "")
     workers = Workers(min(len(seeds), Workers().jobs), threads=True)
-    found, errors = [], []
+    placements, errors = [], []
     with Store(None) as store:
         outcomes = run_campaign(
             campaign, run, len(seeds), store=store, workers=workers, tell=progress
@@ -97,10 +97,10 @@ def place(
                 continue
             place = folder / f"seed_{seed}"
             report = json.loads((place / "report.json").read_text(encoding="utf-8"))
-            found.append(Placement(seed, place, report, frequency(report["fmax"], mhz)))
-    if not found:
+            placements.append(Placement(seed, place, report, frequency(report["fmax"], mhz)))
+    if not placements:
         raise RunError(errors[0])
-    return sorted(found, key=lambda one: (-one.mhz, one.seed))
+    return sorted(placements, key=lambda placement: (-placement.mhz, placement.seed))
 
 
 def fills(device: Device, verilog: str) -> bool:

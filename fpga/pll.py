@@ -92,15 +92,15 @@ def _ice40(clock: float, _device: str) -> Iterator[tuple[float, float, dict[str,
         for feedback in range(128):
             oscillator = detector * (feedback + 1)
             for output in range(1, 7):
-                found = oscillator / (1 << output)
-                if _within(ranges.oscillator, oscillator) and _within(ranges.output, found):
+                mhz = oscillator / (1 << output)
+                if _within(ranges.oscillator, oscillator) and _within(ranges.output, mhz):
                     values = {
                         "reference": reference,
                         "feedback": feedback,
                         "output": output,
                         "filter": chosen,
                     }
-                    yield found, oscillator, values
+                    yield mhz, oscillator, values
 
 
 _GOWIN_DIVIDERS = (2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128)
@@ -141,9 +141,9 @@ def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> P
     """
     settings, text = _FAMILIES[family]
     best: tuple[float, float, dict[str, float]] | None = None
-    for found in settings(clock_mhz, device):
-        if found[0] <= wanted_mhz * (1 + 1e-9) and (best is None or found[:2] > best[:2]):
-            best = found
+    for setting in settings(clock_mhz, device):
+        if setting[0] <= wanted_mhz * (1 + 1e-9) and (best is None or setting[:2] > best[:2]):
+            best = setting
     if best is None:
         raise InputError(
             f"The clock generator of {device} cannot make {wanted_mhz:g} MHz or less "

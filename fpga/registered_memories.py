@@ -126,14 +126,14 @@ class _Maker:
         (self._folder / "design.v").write_text("".join(outside), encoding="utf-8")
         (self._folder / "operators.v").write_text(template("operators"), encoding="utf-8")
         self._yosys(_HIERARCHY + "write_rtlil design.il\nwrite_json hierarchy.json\n")
-        found = carriers(self._read("hierarchy"), self._memories)
-        if not found:
+        carrying = carriers(self._read("hierarchy"), self._memories)
+        if not carrying:
             return {}
         script = "read_rtlil design.il\n"
-        for name, below in found.items():
+        for name, below in carrying.items():
             script += _FLATTEN.format(name=name, below=" ".join(sorted(below)))
         self._yosys(script)
-        modules = {name: self._read(name)[name] for name in found}
+        modules = {name: self._read(name)[name] for name in carrying}
         behind = {name: registered(module, self._memories) for name, module in modules.items()}
         able = self._synthesized(
             {memory for cells in behind.values() for memory, _ in cells.values()}
@@ -155,8 +155,8 @@ class _Maker:
 
     def _yosys(self, script: str) -> None:
         (self._folder / "script.ys").write_text(script, encoding="utf-8")
-        what = "Putting registers into block RAMs"
-        run_tool(self._tool, ["-q", "script.ys"], folder=self._folder, log="log", work=what)
+        work = "Putting registers into block RAMs"
+        run_tool(self._tool, ["-q", "script.ys"], folder=self._folder, log="log", work=work)
 
     def _read(self, name: str) -> dict[str, Any]:
         content = (self._folder / f"{name}.json").read_text(encoding="utf-8")
@@ -179,10 +179,10 @@ class _Maker:
         self._yosys(script)
         for memory in sorted(memories):
             blocks = f"{memory}_blocks"
-            taken = use_output_registers(self._folder / f"{blocks}.json", blocks)
+            moved = use_output_registers(self._folder / f"{blocks}.json", blocks)
             module = self._read(blocks)[blocks]
             types = {cell["type"] for cell in module["cells"].values()}
-            if taken == len(module["ports"]["held"]["bits"]) and types <= _BLOCKS:
+            if moved == len(module["ports"]["held"]["bits"]) and types <= _BLOCKS:
                 able.append(memory)
                 _tidy(module)
                 self._write(blocks, module)

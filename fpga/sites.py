@@ -102,7 +102,7 @@ def _halves(multipliers: Cells, weights: Cells, others: int, device: Device) -> 
     columns = sorted({*shared.values()})
     rows = 1 + max((row for _, row in multipliers), default=0)
     half = (len(columns) + 1) // 2
-    found: Places = []
+    places: Places = []
     for side, some in ((1, columns[:half]), (-1, columns[: half - 1 : -1])):
         free = _sites(device, device.multiplier_rows, _MULTIPLIERS)[::side]
         spare = max(0, len(free) - len(multipliers) - others) // 2
@@ -116,9 +116,9 @@ def _halves(multipliers: Cells, weights: Cells, others: int, device: Device) -> 
             spare -= skipped
             _, here, beside = tried[skipped]
             free = free[skipped + len(own) :]
-            found += [(multipliers[column, row], _text(site)) for row, site in here.items()]
-            found += [(weights[ram], _text(site)) for ram, site in beside.items()]
-    return found
+            places += [(multipliers[column, row], _text(site)) for row, site in here.items()]
+            places += [(weights[ram], _text(site)) for ram, site in beside.items()]
+    return places
 
 
 def _assigned(
@@ -136,7 +136,7 @@ def _assigned(
     return int(ways[places].sum()), here, beside
 
 
-def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Device) -> Places:
+def _between(cells: Mapping[str, dict[str, Any]], occupied: set[str], device: Device) -> Places:
     """Give the vector engine's multipliers free sites in the middle of the device.
 
     Those of a unit are in one row, beside each other, the largest unit's first. Where a unit finds
@@ -155,17 +155,17 @@ def _between(cells: Mapping[str, dict[str, Any]], taken: set[str], device: Devic
     mean = sum(device.multiplier_rows) / len(device.multiplier_rows)
     for row in sorted(device.multiplier_rows, key=lambda row: (abs(row - mean), -row)):
         sites = _sites(device, [row], _MULTIPLIERS)
-        rows.append(([site for site in sites if _text(site) not in taken], []))
+        rows.append(([site for site in sites if _text(site) not in occupied], []))
     for _, names in sorted(units.items(), key=lambda unit: (-len(unit[1]), unit[0])):
         room = [here for free, here in rows if len(here) + len(names) <= len(free)]
         if not room:
             return []
         room[0].extend(names)
-    found: Places = []
+    places: Places = []
     for free, here in rows:
         sites = _together(free, len(here)) if here else []
-        found += [(cells[name], _text(site)) for name, site in zip(here, sites, strict=True)]
-    return found
+        places += [(cells[name], _text(site)) for name, site in zip(here, sites, strict=True)]
+    return places
 
 
 def _together(free: Sequence[Site], count: int) -> Sequence[Site]:
@@ -187,7 +187,7 @@ def _way(
 ) -> int:
     """Return how far a block RAM's weights go from a site to their multipliers, for all rows."""
     *half, number = ram
-    count = sum([*one[:2]] == half for one in rams)
+    count = sum([*other_ram[:2]] == half for other_ram in rams)
     served = range(number * rows // count, -(-(number + 1) * rows // count))
     return sum(
         abs(here[row][0] - site[0]) + abs(here[row][1] - site[1]) for row in served if row in here

@@ -63,10 +63,10 @@ class SpiPort:
     def read(self, size: int = 1) -> bytes:
         """Return bytes, those among them that are filling."""
         time.sleep(self._pause)
-        found = self._wires.exchange(bytes(size))
-        idle = size == 1 and found[0] == FILL
+        data = self._wires.exchange(bytes(size))
+        idle = size == 1 and data[0] == FILL
         self._pause = min(2 * self._pause + FIRST_PAUSE, LAST_PAUSE) if idle else 0.0
-        return found
+        return data
 
     def write(self, data: bytes, /) -> None:
         """Send bytes."""
@@ -135,15 +135,15 @@ class TerminalWires:
 
     def exchange(self, data: bytes) -> bytes:
         """Return the bytes received while others were sent; raise :class:`OSError` without."""
-        found = b""
+        received = b""
         for place in range(0, len(data), CHUNK):
             part = data[place : place + CHUNK]
             os.write(self._file, part)
-            while len(found) < place + len(part):
+            while len(received) < place + len(part):
                 if not self._comes(BACK_SECONDS):
                     raise OSError("nothing comes back")
-                found += os.read(self._file, CHUNK)
-        return found
+                received += os.read(self._file, CHUNK)
+        return received
 
     def close(self) -> None:
         """Give the port back."""

@@ -157,7 +157,7 @@ def synthesize(
 
 
 def _yosys(
-    folder: Path, name: str, script: str, read: Sequence[str], made: Sequence[str], what: str
+    folder: Path, name: str, script: str, read: Sequence[str], made: Sequence[str], work: str
 ) -> None:
     """Let a script make files of others in a folder, or take those that it made before."""
     tool = find_tool("yosys")
@@ -167,7 +167,7 @@ def _yosys(
         for each, content in zip(read, texts, strict=True):
             (place / each).write_text(content, encoding="utf-8")
         (place / "script.ys").write_text(script, encoding="utf-8")
-        run_tool(tool, ["-q", "script.ys"], folder=place, log=f"{name}.log", work=what)
+        run_tool(tool, ["-q", "script.ys"], folder=place, log=f"{name}.log", work=work)
         for each in read:
             (place / each).unlink()
 

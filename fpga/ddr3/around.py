@@ -28,7 +28,7 @@ def core_instance(chip: Ddr3Chip, prefix: str, others: Mapping[str, str]) -> str
         for name in CorePorts(chip).members
     }
     ports |= _TIED | dict(others)
-    connections = ",\n".join(f"    .{port}({what})" for port, what in ports.items())
+    connections = ",\n".join(f"    .{port}({wire})" for port, wire in ports.items())
     return f"  {NAME} ddr3 (\n{connections}\n  );\n"
 
 
@@ -39,14 +39,16 @@ def modelled(machine: str, name: str, chip: Ddr3Chip, prefix: str, core: str, to
     are those to the core; ``top`` has the others, with ``_`` for ``__``.
     """
     head = machine[machine.index(f"module {name} (") :]
-    found = [
+    outer_ports = [
         (way, width, port)
         for way, width, port in _PORT.findall(head[: head.index("\n);")])
         if not port.startswith(prefix)
     ]
-    ports = ", ".join(f"{way} {width}{port.replace('__', '_')}" for way, width, port in found)
-    given = [port for _, _, port in found] + [f"{prefix}{port}" for port in CorePorts(chip).members]
-    connections = ", ".join(f".{port}({port.replace('__', '_')})" for port in given)
+    ports = ", ".join(f"{way} {width}{port.replace('__', '_')}" for way, width, port in outer_ports)
+    machine_ports = [port for _, _, port in outer_ports] + [
+        f"{prefix}{port}" for port in CorePorts(chip).members
+    ]
+    connections = ", ".join(f".{port}({port.replace('__', '_')})" for port in machine_ports)
     wires = core_wires(chip, prefix.replace("__", "_"))
     instance = core_instance(chip, prefix.replace("__", "_"), {"clk": "clk", "rst": "rst"})
     return (

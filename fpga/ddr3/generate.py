@@ -31,12 +31,12 @@ def _sequence(core) -> list[tuple[int, int, int, bool, int]]:
     """Return LiteDRAM's own sequence: address, bank, command, of the control register, cycles."""
     settings = core.sdram.controller.settings
     sequence, _ = get_sdram_phy_init_sequence(settings.phy, settings.timing)
-    found = []
+    steps = []
     for _, addr, bank, command, wait in sequence:
         names = [name.split("_", 2) for name in command.split("|")]
         value = sum(_BITS[name[2]] for name in names)
-        found.append((addr, bank, value, names[0][1] == "CONTROL", wait))
-    return found
+        steps.append((addr, bank, value, names[0][1] == "CONTROL", wait))
+    return steps
 
 
 _LONGEST = 50.0
@@ -94,7 +94,7 @@ def main(folder: Path) -> None:
     (folder / "core.v").write_text(verilog, encoding="utf-8")
     settings = core.sdram.controller.settings.phy
     made = {
-        "registers": {name: found["addr"] for name, found in registers.items()},
+        "registers": {name: register["addr"] for name, register in registers.items()},
         "sequence": _sequence(core),
         "phases": [settings.rdphase, settings.wrphase],
         "clocks": clocks,
@@ -114,10 +114,10 @@ def _clocks(pll) -> list[float]:
     settings = copy.copy(pll)
     settings.clkouts = dict(pll.clkouts)
     try:
-        found = settings.compute_config()
+        clocks = settings.compute_config()
     except ValueError:
         sys.exit(NO_CLOCK)
-    return [found["clko0_freq"] / 2e6, found["vco"] / 1e6]
+    return [clocks["clko0_freq"] / 2e6, clocks["vco"] / 1e6]
 
 
 if __name__ == "__main__":

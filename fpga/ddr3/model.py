@@ -38,8 +38,8 @@ class ModelPhy(Module, AutoCSR):
         """Return the class in the place of ``real``; if ``watched``, it tells of broken times."""
 
         class Made(cls):
-            def __init__(self, pads, sys_clk_freq, **given):
-                settings = real(pads, sys_clk_freq=sys_clk_freq, **given).settings
+            def __init__(self, pads, sys_clk_freq, **options):
+                settings = real(pads, sys_clk_freq=sys_clk_freq, **options).settings
                 chip = config["sdram_module"](sys_clk_freq, rate="1:2")
                 told = SDRAM_VERBOSE_STD if watched else SDRAM_VERBOSE_OFF
                 super().__init__(

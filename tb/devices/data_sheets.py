@@ -53,13 +53,13 @@ class SdramSheet:
 
     def figures(self, period: float) -> dict[str, float]:
         """Return all figures by their fields' names, times in nanoseconds for a clock's period."""
-        found: dict[str, float] = {f"CL{cas}": self.frequency[f"CL{cas}"] for cas in (2, 3)}
+        by_name: dict[str, float] = {f"CL{cas}": self.frequency[f"CL{cas}"] for cas in (2, 3)}
         for name, value in vars(self).items():
             if isinstance(value, Time):
-                found[name.upper()] = value.at(period)
+                by_name[name.upper()] = value.at(period)
             elif not isinstance(value, str | bool | dict):
-                found[name.upper()] = value
-        return found
+                by_name[name.upper()] = value
+        return by_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +89,10 @@ class PsramSheet:
     def figures(self) -> dict[str, float]:
         """Return all figures by their fields' names, and each latency's by its code's digit."""
         left = ("source", "seen", "latency")
-        found = {name: value for name, value in vars(self).items() if name not in left}
+        by_name = {name: value for name, value in vars(self).items() if name not in left}
         for code, (periods, mhz) in self.latency.items():
-            found |= {f"periods_{int(code, 2):x}": periods, f"mhz_{int(code, 2):x}": mhz}
-        return found
+            by_name |= {f"periods_{int(code, 2):x}": periods, f"mhz_{int(code, 2):x}": mhz}
+        return by_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +137,12 @@ class Ddr3Sheet:
 
 def _read(values: dict[str, Any]) -> dict[str, Any]:
     """Return a sheet's fields by our names: times without their ``t``, pairs as :class:`Time`."""
-    found = {}
+    fields = {}
     for name, value in values.items():
         timed = isinstance(value, dict) and value.keys() <= {"ns", "clocks"}
         key = name[1:].lower() if name[0] == "t" and name[1].isupper() else name
-        found[key] = Time(**value) if timed else value
-    return found
+        fields[key] = Time(**value) if timed else value
+    return fields
 
 
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

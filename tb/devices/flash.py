@@ -95,8 +95,8 @@ class FlashModel:
         assert not single or (pins["dq_o"] & pins["dq_oe"]) >> 2 == 3, "WP and HOLD are not 1"
 
     def _since(self, before: float, least: float, rule: str) -> None:
-        found = self._now - before
-        assert found + _SLACK >= least, f"{rule}: {found:g} ns, at least {least:g}"
+        elapsed = self._now - before
+        assert elapsed + _SLACK >= least, f"{rule}: {elapsed:g} ns, at least {least:g}"
 
     def _select(self) -> None:
         self._since(self._awake, 0, "a command before the chip is awake")

@@ -20,7 +20,7 @@ class Host:
 
     def __init__(self, status=0, answers=None):
         self.status, self.begun, self.asked = status, 0, []
-        self.answers = answers or (lambda _number, found: found)
+        self.answers = answers or (lambda _number, answer: answer)
         self.link = LinkModel(IDENTITY, 8, lambda _addr: 0, self._write)
 
     def _write(self, addr, value):
@@ -30,5 +30,5 @@ class Host:
     def ask(self, frame):
         """Answer a request; CORRUPT where it is not whole."""
         self.asked.append(frame)
-        found = b"".join(map(self.link.receive, frame))
-        return self.answers(len(self.asked) - 1, found or self.link.quiet())
+        reply = b"".join(map(self.link.receive, frame))
+        return self.answers(len(self.asked) - 1, reply or self.link.quiet())

@@ -92,8 +92,8 @@ class PsramModel:
         noise = int(self._rng.integers(1 << width))
         return noise if value is None or self._coming else value
 
-    def _since(self, what: str) -> float:
-        return self._time - self._changed[what]
+    def _since(self, event: str) -> float:
+        return self._time - self._changed[event]
 
     def _reset(self, high: int) -> None:
         if high:

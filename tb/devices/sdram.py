@@ -62,15 +62,15 @@ class SdramModel:
         self._now += 1
         return answer
 
-    def _since(self, what: str, bank: int) -> float:
-        before = self._last.get((what, bank))
+    def _since(self, command: str, bank: int) -> float:
+        before = self._last.get((command, bank))
         return float("inf") if before is None else (self._now - before) * self.period
 
-    def _check(self, what: str, bank: int, rule: str) -> None:
+    def _check(self, command: str, bank: int, rule: str) -> None:
         """Check the time since a command to a bank against the data sheet's ``rule``."""
-        found, least = self._since(what, bank), getattr(self.sheet, rule[1:].lower())
-        assert found + _SLACK >= least.at(self.period), (
-            f"{rule}: {found:g} ns in bank {bank}, at least {least.at(self.period):g}"
+        elapsed, least = self._since(command, bank), getattr(self.sheet, rule[1:].lower())
+        assert elapsed + _SLACK >= least.at(self.period), (
+            f"{rule}: {elapsed:g} ns in bank {bank}, at least {least.at(self.period):g}"
         )
 
     def _command(self, command: int, pins: dict[str, int]) -> None:

@@ -24,18 +24,18 @@ def circuit_digest() -> str:
 
 def circuit_files() -> list[Path]:
     """Return the modules that make machines, and all of the project that these import."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     waiting = [*_MODULES]
     while waiting:
         path = _file(waiting.pop())
-        if path is None or path in found:
+        if path is None or path in paths:
             continue
-        found.add(path)
+        paths.add(path)
         for whole, package, names in _IMPORTS.findall(path.read_text(encoding="utf-8")):
             waiting.append(whole or package)
             # A name may be a module of the package.
             waiting += [f"{package}.{name}" for name in re.findall(r"\w+", names)]
-    return sorted(found)
+    return sorted(paths)
 
 
 def _file(module: str) -> Path | None:

@@ -149,16 +149,16 @@ def build_verilator(
     def build(folder: Path) -> None:
         for name, text in (texts | {"top.v": verilog}).items():
             (folder / name).write_text(text, encoding="utf-8")
-        what = f"Build of configuration {config.name} for verilator"
+        work = f"Build of configuration {config.name} for verilator"
         log = folder / "verilator.log"
-        run(command, work=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        run(command, work=work, cwd=folder, log=log, timeout=_TIMEOUT)
         if faults:
             members = (folder / "Vtop___024root.h").read_text(encoding="utf-8")
             text, kept = sites_header(sites, members)
             (folder / "sites.h").write_text(text, encoding="utf-8")
             listed = json.dumps([asdict(site) for site in kept])
             (folder / "sites.json").write_text(listed, encoding="utf-8")
-        runtime.compile(folder, verilog, work=what, timeout=_TIMEOUT)
+        runtime.compile(folder, verilog, work=work, timeout=_TIMEOUT)
 
     tools = json.dumps([simulator_version("verilator"), command, options])
     return cached("harness", digest(without_comments(verilog), *texts.values(), tools), build)
@@ -185,9 +185,9 @@ def build_icarus(config: Config, memory_bytes: int) -> Path:
     def build(folder: Path) -> None:
         for name, text in (("top.v", verilog), ("interface.vh", header), ("main.v", main)):
             (folder / name).write_text(text, encoding="utf-8")
-        what = f"Build of configuration {config.name} for icarus"
+        work = f"Build of configuration {config.name} for icarus"
         log = folder / "iverilog.log"
-        run(command, work=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        run(command, work=work, cwd=folder, log=log, timeout=_TIMEOUT)
 
     texts = (without_comments(verilog), header, main, simulator_version("icarus"), *command)
     return cached("harness", digest(*texts), build)

@@ -203,14 +203,14 @@ class Campaign:
 
         Where a run was cut off since the signatures were forgotten, it has left some of its own.
         """
-        found = self.machine.report()
+        report = self.machine.report()
         stored = (wanted.program.result_addr, wanted.program.result_bytes)
-        if found.signatures != wanted.report.signatures and not cut_off:
+        if report.signatures != wanted.report.signatures and not cut_off:
             return "signatures differ"
         if self.machine.read_memory(*stored) != wanted.result:
             return "external memory differs"
-        if found.cycles != wanted.cycles and not isinstance(self.machine.config, MicroConfig):
-            return f"{found.cycles} cycles instead of {wanted.cycles}"
+        if report.cycles != wanted.cycles and not isinstance(self.machine.config, MicroConfig):
+            return f"{report.cycles} cycles instead of {wanted.cycles}"
         return ""
 
 

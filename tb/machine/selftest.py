@@ -104,8 +104,8 @@ def selftest(
     damaged = 0
     for pattern in (memory, ~memory):
         machine.write_memory(0, pattern.tobytes())
-        found = np.frombuffer(machine.read_memory(0, memory_bytes), np.uint8)
-        damaged += int((found != pattern).sum())
+        content = np.frombuffer(machine.read_memory(0, memory_bytes), np.uint8)
+        damaged += int((content != pattern).sum())
         advance()
     ran: Counter[str] = Counter()
     units = {}
@@ -237,10 +237,10 @@ def _scratchpad(machine: Machine, config: Config, room: int) -> bytes:
     row = min(CLEARED_ROW, config.bank_bytes)
     rows = 1 << (min(config.bank_bytes, room) // row).bit_length() - 1
     operands = {"sp_stride": row, "dram_stride": row, "m": rows, "row_bytes": row}
-    found = b""
+    content = b""
     for addr in range(0, config.scratchpad_bytes, row * rows):
         store = Instruction(Opcode.STORE, {**operands, "sp_addr": addr})
         machine.load_program(pack([store, Instruction(Opcode.HALT)]))
         machine.start()
-        found += machine.read_memory(0, row * rows)
-    return found
+        content += machine.read_memory(0, row * rows)
+    return content

@@ -101,7 +101,9 @@ def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
         _store(result + m * stride(n), out + half // 2, 1, count * width, count * width),
     ]
     registers = {number: int(rng.integers(-(1 << 27), 1 << 27)) for number in range(1, REGISTERS)}
-    program = [_relative(one, registers, rng) for one in insert_tokens(program, config)]
+    program = [
+        _relative(instruction, registers, rng) for instruction in insert_tokens(program, config)
+    ]
     words = pack([*program, Instruction(Opcode.HALT)])
     return ShortProgram(words, registers, image, result, m * stride(n) + count * width)
 

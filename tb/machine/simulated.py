@@ -149,10 +149,10 @@ class SimulatedMachine(ABC):
         self.write_register("CONTROL", CONTROL_START)
         if self.wait(self._limit) >= self._limit:
             raise RunError(f"The run did not halt within {self._limit} cycles")
-        found = self.read_register("STATUS")
-        if found & STATUS_ERROR:
+        status = self.read_register("STATUS")
+        if status & STATUS_ERROR:
             self._ask("t\n")  # what it wrote is no one's
-            raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(found)]}")
+            raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(status)]}")
         return self.report()
 
     def report(self) -> Report:

@@ -111,10 +111,10 @@ def build_board(
         for name, model in models.items():
             (folder / name).write_text(model, encoding="utf-8")
         (folder / "reached.vlt").write_text(reached, encoding="utf-8")
-        what = "Build of the board's simulation"
+        work = "Build of the board's simulation"
         log = folder / "verilator.log"
-        run(command, work=what, cwd=folder, log=log, timeout=_TIMEOUT)
-        runtime.compile(folder, verilog, work=what, timeout=_TIMEOUT)
+        run(command, work=work, cwd=folder, log=log, timeout=_TIMEOUT)
+        runtime.compile(folder, verilog, work=work, timeout=_TIMEOUT)
 
     tools = json.dumps([simulator_version("verilator"), command, COMPILER_OPTIONS])
     texts = (without_comments(verilog), source, *models.values(), reached, tools)
@@ -179,8 +179,8 @@ class SimulatedBoard:
         other cycles in which something was to be moved.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
-        found: dict[str, int] = json.loads(lines[-1]) if lines else {}
-        return found
+        counts: dict[str, int] = json.loads(lines[-1]) if lines else {}
+        return counts
 
     def wait(self) -> None:
         """Wait until the simulation ends.

@@ -50,17 +50,17 @@ class Operation:
         return self.macs / (config.elements * self.cycles) if self.cycles else 0.0
 
 
-def operations(recording: Recording, found: Sequence[Place], config: Config) -> list[Operation]:
+def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the operations in the order in which they begin.
 
     A cycle is spent on the operation of the matrix engine's command; where it has none, on that of
     the vector engine's; where neither has, on the one that comes next.
     """
     spans: dict[str, list[Span]] = {}
-    for begin, end, name in _intervals(recording, found):
+    for begin, end, name in _intervals(recording, places):
         spans.setdefault(name, []).append((begin, end))
     sums: dict[str, list[int]] = {name: [0] * 4 for name in spans}
-    for command, place in zip(recording.commands, found, strict=True):
+    for command, place in zip(recording.commands, places, strict=True):
         added = (*_products(command, config), *_bytes(command, config))
         before = sums.setdefault(place.operation, [0] * 4)
         sums[place.operation] = [a + b for a, b in zip(before, added, strict=True)]
@@ -78,24 +78,24 @@ def operations(recording: Recording, found: Sequence[Place], config: Config) -> 
     ]
 
 
-def _intervals(recording: Recording, found: Sequence[Place]) -> list[tuple[int, int, str]]:
+def _intervals(recording: Recording, places: Sequence[Place]) -> list[tuple[int, int, str]]:
     """Return begin, end and operation of pieces of the run without gaps."""
     pairs = [
         (command, place.operation)
-        for command, place in zip(recording.commands, found, strict=True)
+        for command, place in zip(recording.commands, places, strict=True)
         if place.operation
     ]
     pieces = [(c.begin, c.end, name) for c, name in pairs if c.engine == Engine.MATRIX]
-    taken = pieces.copy()
+    of_matrix = pieces.copy()
     place = 0
     for command, name in pairs:
         if command.engine != Engine.VECTOR:
             continue
         # What the matrix engine's commands leave of it.
         begin = command.begin
-        while place < len(taken) and taken[place][1] <= begin:
+        while place < len(of_matrix) and of_matrix[place][1] <= begin:
             place += 1
-        for other_begin, other_end, _ in itertools.islice(taken, place, None):
+        for other_begin, other_end, _ in itertools.islice(of_matrix, place, None):
             if other_begin >= command.end:
                 break
             if begin < other_begin:

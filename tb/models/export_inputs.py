@@ -42,21 +42,21 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
     another model.
     """
     names = source.labels
-    given: Inputs
+    inputs: Inputs
     samples: Inputs
     if files.given():
-        given, samples, _ = read_inputs(model, source, files, count)
+        inputs, samples, _ = read_inputs(model, source, files, count)
     elif files.calibration is not None:
-        given = samples = read_samples(files.calibration, source, calibration=True)
+        inputs = samples = read_samples(files.calibration, source, calibration=True)
     elif model in model_names():
-        given, samples, _ = read_inputs(model, source, files, None)
+        inputs, samples, _ = read_inputs(model, source, files, None)
         names = names or tuple(map(str, range(source.description.classes)))
     else:
         raise InputError(
             f"Model {model} needs inputs to calibrate on; give them with --inputs, --sentences or "
             "--calibration, or ask for random ones with --random COUNT"
         )
-    chosen = first(given, min(COUNT, len(given)) if count is None else count, "inputs")
+    chosen = first(inputs, min(COUNT, len(inputs)) if count is None else count, "inputs")
     rows = [np.asarray(source.rows(each), np.float32) for each in chosen]
     return ExportInputs(samples, rows, names)
 

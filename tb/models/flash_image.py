@@ -76,9 +76,9 @@ def text_flash_image(
             f"Model {program.name} answers sources, which an image in the "
             "flash cannot hold; take one that goes on with a text"
         )
-    found = run_text(program, tokenizer, prompt, steps, "golden")
-    taken = len(found["tokens"]) - len(tokenizer.encode(prompt))
-    data = text_image(program, tokenizer, prompt, taken, payload)
+    result = run_text(program, tokenizer, prompt, steps, "golden")
+    steps_taken = len(result["tokens"]) - len(tokenizer.encode(prompt))
+    data = text_image(program, tokenizer, prompt, steps_taken, payload)
     return FlashImage(data, _line(data, program.config, memory_bytes, payload), None)
 
 
@@ -92,5 +92,5 @@ def _line(data: bytes, config: Config, memory_bytes: int, payload: int) -> str:
         payload=payload,
     )
     machine = LinkedMachine(config, identity)
-    found = power_on(data, 1 << 32, identity.configuration, machine.ask, lambda: 0)
-    return found.text.decode(errors="replace")
+    link = power_on(data, 1 << 32, identity.configuration, machine.ask, lambda: 0)
+    return link.text.decode(errors="replace")

@@ -155,9 +155,9 @@ def run_inferences(
     if window and isinstance(machine, SimulatedMachine):
         machine.record(window)
         recordings = machine.recordings
-    found = infer(machine, compiled, inputs, timing, progress, bits)
-    found.recordings = recordings
-    return found
+    inferences = infer(machine, compiled, inputs, timing, progress, bits)
+    inferences.recordings = recordings
+    return inferences
 
 
 def infer(
@@ -175,29 +175,29 @@ def infer(
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)
-    found = Inferences(compiled, timing)
+    inferences = Inferences(compiled, timing)
     for values, width in zip(compiled.runs(inputs), itertools.cycle(bits), strict=False):
-        left = len(inputs) - len(found.outputs)
+        left = len(inputs) - len(inferences.outputs)
         begin = time.perf_counter()
         data, report, again = model.run(values, width)
-        found.seconds += time.perf_counter() - begin
+        inferences.seconds += time.perf_counter() - begin
         output = compiled.read_output(data)
         if isinstance(machine, Interpreter):
             wrong, compared = differing(compiled, golden.tensors(values, width), values, width)
-            found.mismatches += len(wrong)
-            found.tensors += compared
+            inferences.mismatches += len(wrong)
+            inferences.tensors += compared
         else:
             expected, reference = golden.run(values, width)
             if compiled.config.trace:
                 pairs = zip(report.signatures, reference.signatures, strict=True)
-                found.mismatches += sum(given != wanted for given, wanted in pairs)
-            found.mismatches += int(not np.array_equal(output, expected))
-            found.tensors += len(report.signatures) + 1
-        found.cycles += report.cycles
-        found.spent.update(report.counters)
-        found.outputs += np.split(output, compiled.batch)[:left]
+                inferences.mismatches += sum(signature != wanted for signature, wanted in pairs)
+            inferences.mismatches += int(not np.array_equal(output, expected))
+            inferences.tensors += len(report.signatures) + 1
+        inferences.cycles += report.cycles
+        inferences.spent.update(report.counters)
+        inferences.outputs += np.split(output, compiled.batch)[:left]
         loaded = report.counters.get("loaded", 0)
-        found.runs.append(Run(len(values), again, report.cycles, loaded, width))
+        inferences.runs.append(Run(len(values), again, report.cycles, loaded, width))
         if progress is not None:
-            progress(len(found.outputs), len(inputs))
-    return found
+            progress(len(inferences.outputs), len(inputs))
+    return inferences

@@ -26,11 +26,11 @@ def golden_outputs(
     Nested weights are read at so many ``bits``.
     """
     golden = GoldenModel(compiled)
-    found = []
+    outputs = []
     for values in inputs:
         golden.run(values, bits)
-        found.append(golden.machine.read_memory(compiled.output_addr, compiled.output_piece.size))
-    return found
+        outputs.append(golden.machine.read_memory(compiled.output_addr, compiled.output_piece.size))
+    return outputs
 
 
 def model_testbench(

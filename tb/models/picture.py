@@ -60,7 +60,7 @@ def draw(
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
     """Return the numbers of the images that are shown: the first ones, and up to four errors."""
     pairs = enumerate(zip(predictions, labels, strict=True))
-    wrong = [index for index, (found, label) in pairs if found != label][:4]
+    wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]
     others = [index for index in range(len(labels)) if index not in wrong]
     return others[: IMAGES - len(wrong)] + wrong
 
@@ -75,12 +75,12 @@ def _images(figure: SubFigure, result: Mapping[str, Any], images: NDArray[np.flo
         fontsize=11,
     )
     for axes, index in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        found, label = result["predictions"][index], result["labels"][index]
+        predicted, label = result["predictions"][index], result["labels"][index]
         axes.imshow(images[index], cmap="gray_r")
         axes.set_xticks([])
         axes.set_yticks([])
-        text = f"{found}" if found == label else f"{found}, is {label}"
-        axes.set_xlabel(text, fontsize=11, color=_RIGHT if found == label else _WRONG)
+        text = f"{predicted}" if predicted == label else f"{predicted}, is {label}"
+        axes.set_xlabel(text, fontsize=11, color=_RIGHT if predicted == label else _WRONG)
 
 
 def _cycles(axes: Axes, results: Sequence[Mapping[str, Any]]) -> None:

@@ -47,27 +47,27 @@ def places(commands: Sequence[Command], written: Sequence[Written], config: Conf
     fits = len(written) == len(vector)
     tensors = dict(zip(vector, written, strict=True)) if fits else {}
     touched = [_hulls(command, config) for command in commands]
-    found = [Place("")] * len(commands)
+    placed = [Place("")] * len(commands)
     for index in reversed(range(len(commands))):
         tensor = tensors.get(index)
         if tensor is not None and tensor.columns:
-            found[index] = Place(tensor.name, _part(tensor))
+            placed[index] = Place(tensor.name, _part(tensor))
         elif not fits and commands[index].engine == Engine.VECTOR:
-            found[index] = Place(commands[index].opcode.name.lower())
+            placed[index] = Place(commands[index].opcode.name.lower())
         else:
             writes = touched[index][1]
             for later in range(index + 1, len(commands)):
                 if _meet(writes, touched[later][0]):
-                    found[index] = found[later]
+                    placed[index] = placed[later]
                     break
     for index, command in enumerate(commands):
         if command.engine == Engine.STORE:
             reads = touched[index][0]
             for before in reversed(range(index)):
                 if _meet(reads, touched[before][1]):
-                    found[index] = Place(found[before].tensor)
+                    placed[index] = Place(placed[before].tensor)
                     break
-    return found
+    return placed
 
 
 def _part(written: Written) -> str:

@@ -140,10 +140,10 @@ def testbench_files(
 
     A run of more than ``limit`` cycles is given up, and so is the program's loading.
     """
-    found = interface(config)
-    defines: dict[str, int | str] = {name: found[name] for name in _WIDTHS}
+    ports = interface(config)
+    defines: dict[str, int | str] = {name: ports[name] for name in _WIDTHS}
     for name in _FIELDS:
-        defines |= {f"{name}_{part}": found[f"{name}_{part}"] for part in ("LSB", "WIDTH")}
+        defines |= {f"{name}_{part}": ports[f"{name}_{part}"] for part in ("LSB", "WIDTH")}
     defines |= {name: REGISTER_MAP[name].addr for name in _REGISTERS}
     defines |= {
         "MEMORY_WORDS": -(-len(memory) // config.mem_bytes),

@@ -52,8 +52,8 @@ def run_answers(
 
     @functools.cache
     def to_step(position: int, count: int) -> int:
-        one = program.predict(position, timing.latency, timing.interval, source=count)
-        return one.cycles
+        predicted = program.predict(position, timing.latency, timing.interval, source=count)
+        return predicted.cycles
 
     expected: Counter[str] = Counter()
 
@@ -119,23 +119,23 @@ class _Talk:
 
     def through(self, token: int, step: Callable[[int], int]) -> str:
         """Return the answer that begins with a token, and that ``step`` brings the others of."""
-        found = [token]
-        while not self._is_over(found):
-            found.append(step(found[-1]))
-        return self._text(found)
+        tokens = [token]
+        while not self._is_over(tokens):
+            tokens.append(step(tokens[-1]))
+        return self._text(tokens)
 
-    def _is_over(self, found: list[int]) -> bool:
+    def _is_over(self, tokens: list[int]) -> bool:
         ends = self._tokenizer.ends
-        if found[-1] in ends or len(found) >= self._places:
+        if tokens[-1] in ends or len(tokens) >= self._places:
             return True
-        missing = len(self.right) - len(self._text(found)) if self._asked else 1
+        missing = len(self.right) - len(self._text(tokens)) if self._asked else 1
         return missing < (0 if ends else 1)
 
-    def _text(self, found: list[int]) -> str:
+    def _text(self, tokens: list[int]) -> str:
         decode = self._tokenizer.decode
         if not self._asked:
-            return decode(found)
-        return decode([*self._asked, *found])[len(decode(self._asked)) :].strip()
+            return decode(tokens)
+        return decode([*self._asked, *tokens])[len(decode(self._asked)) :].strip()
 
 
 def source_tokens(program: TextHost, tokenizer: TokenizerLike, source: str) -> list[int]:

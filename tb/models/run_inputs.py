@@ -118,20 +118,20 @@ def run_files(
         check_room(compiled, memory_bytes)
     rows = [source.rows(each) for each in chosen]
     if isinstance(machine, str):
-        found = run_inferences(compiled, machine, rows, timing, progress, bits=bits)
+        inferences = run_inferences(compiled, machine, rows, timing, progress, bits=bits)
     else:
-        found = infer(machine, compiled, rows, ONCHIP, progress, bits)
+        inferences = infer(machine, compiled, rows, ONCHIP, progress, bits)
     exact = [forward(description, weights, each[None])["output"][0] for each in chosen]
     # Without pooling a row stands for a token; those behind the last token mean nothing.
     outputs = [
         np.asarray(source.finish(output[: len(each)]), np.float64)
-        for output, each in zip(found.outputs, exact, strict=True)
+        for output, each in zip(inferences.outputs, exact, strict=True)
     ]
     figures = {
         "model": model,
         "config": config.name,
         "simulator": machine if isinstance(machine, str) else "board",
-        "memory": found.timing.fields(),
+        "memory": inferences.timing.fields(),
         "count": len(chosen),
         "weights": (options or Options()).weights,
         "bits": [*bits],
@@ -144,7 +144,7 @@ def run_files(
         "names": list(source.labels),
         "compile_seconds": seconds,
         "calibration": compiled.parting(weights, samples).figures(),
-        **found.figures(),
+        **inferences.figures(),
     }
     return Ran(figures, outputs)
 
@@ -178,17 +178,17 @@ def read_inputs(
         samples = read_samples(files.calibration or CALIBRATION, source, calibration=True)
         return chosen, samples, labels
     if files.inputs is not None:
-        given = read_samples(files.inputs, source)
-        _check_count(files.labels, labels, len(given))
-        chosen = first(given, count, "inputs")
+        inputs = read_samples(files.inputs, source)
+        _check_count(files.labels, labels, len(inputs))
+        chosen = first(inputs, count, "inputs")
     else:
         _check_count(files.labels, labels, files.random)
         rng = np.random.default_rng(_SEED)
-        given = [source.prepare(source.random(rng)) for _ in range(files.random)]
-        chosen = first(given, count, "inputs")
+        inputs = [source.prepare(source.random(rng)) for _ in range(files.random)]
+        chosen = first(inputs, count, "inputs")
     if files.calibration is not None:
         return chosen, read_samples(files.calibration, source, calibration=True), labels
-    return chosen, given, labels
+    return chosen, inputs, labels
 
 
 def _check_count(path: Path | None, labels: Sequence[int] | NDArray[np.int64] | None, count: int):
@@ -225,12 +225,12 @@ def _compared(
     }
     if not all(output.size == output.shape[-1] > 1 for output in outputs):
         return figures
-    found, exact = (np.array([each.argmax() for each in some]) for some in (outputs, floats))
-    figures["predictions"] = found.tolist()
+    predicted, exact = (np.array([each.argmax() for each in some]) for some in (outputs, floats))
+    figures["predictions"] = predicted.tolist()
     if labels is not None:
-        right = labels[: len(found)]
+        right = labels[: len(predicted)]
         figures["labels"] = right.tolist()
-        figures["accuracy"] = float(np.mean(found == right))
+        figures["accuracy"] = float(np.mean(predicted == right))
         figures["float_accuracy"] = float(np.mean(exact == right))
     return figures
 
@@ -255,8 +255,8 @@ def check_room(compiled: CompiledModel, memory_bytes: int) -> None:
         )
 
 
-def cosine(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:
+def cosine(output: NDArray[np.floating], other: NDArray[np.floating]) -> float:
     """Return the cosine of the angle between two outputs, taken as vectors; 1 of two zeros."""
-    a, b = one.ravel(), other.ravel()
+    a, b = output.ravel(), other.ravel()
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / size if size else float(np.array_equal(a, b))

@@ -101,24 +101,24 @@ def run_texts(
     began = time.perf_counter()
     while not all(text.over for text in texts):
         session.bits = bits[len(session.turns) % len(bits)]
-        given = [text.next for text in texts]
-        chosen = session.advance(given, choose)
-        for text, took, token in zip(texts, given, chosen, strict=True):
+        inputs = [text.next for text in texts]
+        chosen = session.advance(inputs, choose)
+        for text, took, token in zip(texts, inputs, chosen, strict=True):
             text.taken += took is not None
             if token is not None:
                 text.add(token, tokenizer.ends)
-        if None not in given:
+        if None not in inputs:
             both.append(session.turns[-1])
             positions, last_bits = [length - 1 for length in session.lengths], session.bits
     seconds = time.perf_counter() - began
-    found = []
+    rows = []
     for text in texts:
         pieces = Pieces(tokenizer)
         pieces.add(text.tokens)
         pieces.end()
-        found.append({"text": pieces.text, "tokens": text.tokens, "prompt_tokens": text.prompt})
+        rows.append({"text": pieces.text, "tokens": text.tokens, "prompt_tokens": text.prompt})
     figures = _figures(session, both, positions, last_bits)
-    return {"texts": found, **figures, "seconds": seconds}
+    return {"texts": rows, **figures, "seconds": seconds}
 
 
 def _figures(

@@ -29,8 +29,13 @@ def text_samples(
     """
     if program.texts > 1:
         both = run_texts(program, tokenizer, prompts, steps, machine, bits=(bits,))["texts"]
-        return [Sample(one["tokens"], one["prompt_tokens"]) for one in both]
+        return [Sample(text["tokens"], text["prompt_tokens"]) for text in both]
     (prompt,) = prompts
-    found = run_text(program, tokenizer, prompt, steps, machine, bits=(bits,))["tokens"]
-    given = tokenizer.encode(prompt)
-    return [Sample([*given, *found[1 if program.lookups else len(given) :]], len(given))]
+    tokens = run_text(program, tokenizer, prompt, steps, machine, bits=(bits,))["tokens"]
+    prompt_tokens = tokenizer.encode(prompt)
+    return [
+        Sample(
+            [*prompt_tokens, *tokens[1 if program.lookups else len(prompt_tokens) :]],
+            len(prompt_tokens),
+        )
+    ]

@@ -83,12 +83,12 @@ class TextSession:
         self.setup = Turn()
         """Cycles and counters of filling the chip."""
         for fill in program.setup:
-            for one in self._machines:
-                one.write_memory(0, fill.image)
-                one.load_program(fill.words)
+            for hosted in self._machines:
+                hosted.write_memory(0, fill.image)
+                hosted.load_program(fill.words)
             self.setup.add(self._run(0, fill.written))
-        for one in self._machines:
-            one.load_program(program.words)
+        for hosted in self._machines:
+            hosted.load_program(program.words)
 
     @property
     def _machines(self) -> tuple[Machine, ...]:
@@ -186,17 +186,17 @@ class TextSession:
         """Return the logits behind the last token, [vocabulary], stored and read."""
         vocabulary = self.program.vocabulary
         turn = self._start("logits")
-        found = []
+        logits_by_machine = []
         for machine in self._machines:
             data = machine.read_memory(self.program.logits.addr, 2 * vocabulary)
-            found.append(np.frombuffer(data, "<i2").astype(np.int64))
+            logits_by_machine.append(np.frombuffer(data, "<i2").astype(np.int64))
         if self._reference is not None:
-            found.append(self._expected)
+            logits_by_machine.append(self._expected)
         if self.turns:
             self.turns[-1].counters["stored"] += turn.counters["stored"]
-        if len(found) > 1:
-            self._compare("logits", np.array_equal(*found))
-        return found[0]
+        if len(logits_by_machine) > 1:
+            self._compare("logits", np.array_equal(*logits_by_machine))
+        return logits_by_machine[0]
 
     def _compare(self, name: str, same: bool) -> None:
         if self.turns:
@@ -216,7 +216,9 @@ class TextSession:
         turn = Turn(report.cycles, Counter(_counters(report)))
         if self.program.config.trace and others:
             pairs = list(zip(written, report.signatures, others[0].signatures, strict=True))
-            turn.wrong = [what.name for what, found, expected in pairs if found != expected]
+            turn.wrong = [
+                tensor.name for tensor, signature, expected in pairs if signature != expected
+            ]
             turn.mismatches, turn.tensors = len(turn.wrong), len(pairs)
         return turn
 

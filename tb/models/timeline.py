@@ -19,7 +19,7 @@ _EXTERNAL = ("loaded", "stored")
 
 def timeline(
     recording: Recording,
-    found: Sequence[Place],
+    places: Sequence[Place],
     done: Sequence[Operation],
     *,
     title: str,
@@ -41,7 +41,7 @@ def timeline(
         }
         for begin, end in operation.spans:
             events.append(_slice(operation.name, _OPERATIONS, begin, end, details))
-    for command, place in zip(recording.commands, found, strict=True):
+    for command, place in zip(recording.commands, places, strict=True):
         events.append(_command(command, place))
     for engine in Engine:
         events += _waits(recording, engine)

@@ -73,8 +73,8 @@ def trace_compiled(
     """Run a compiled model once on some values, and record it."""
     config = compiled.config
     window = max(LEAST_WINDOW, compiled.macs(len(values)) // config.elements // WINDOWS)
-    found = run_inferences(compiled, simulator, [values], timing, window=window)
-    recording = found.recordings[0]
+    inferences = run_inferences(compiled, simulator, [values], timing, window=window)
+    recording = inferences.recordings[0]
     named = places(recording.commands, compiled.written, config)
     done = operations(recording, named, config)
     figures = {
@@ -82,7 +82,7 @@ def trace_compiled(
         "config": config.name,
         "simulator": simulator,
         "memory": timing.fields(),
-        **found.figures(),
+        **inferences.figures(),
         "commands": len(recording.commands),
         "operations": [
             {

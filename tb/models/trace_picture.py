@@ -150,11 +150,11 @@ def _operation(
     if not operation.cycles:
         return
     height = 100 * operation.utilization(config)
-    taken = 100 * operation.vectors / operation.cycles
+    busy = 100 * operation.vectors / operation.cycles
     for begin, end in operation.spans:
         middle, width = (begin + end) / 2, end - begin
         axes.bar(middle, height, width, color=paint, linewidth=0)
-        axes.bar(middle, taken, width, fill=False, edgecolor=paint, linewidth=0.8)
+        axes.bar(middle, busy, width, fill=False, edgecolor=paint, linewidth=0.8)
     begin, end = max(operation.spans, key=lambda span: span[1] - span[0])
     middle = (begin + end) / 2
     if end - begin >= _LABELLED * cycles:

@@ -24,9 +24,9 @@ def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Int
     return tensor[:length] if len(tensor) == model.sequence else tensor
 
 
-def _stacked(found: Sequence[Mapping[str, Ints]]) -> dict[str, Ints]:
+def _stacked(runs: Sequence[Mapping[str, Ints]]) -> dict[str, Ints]:
     """Return the tensors of a batch: the rows of all inputs one below the other."""
-    return {name: np.concatenate([each[name] for each in found], axis=-2) for name in found[0]}
+    return {name: np.concatenate([each[name] for each in runs], axis=-2) for name in runs[0]}
 
 
 def differing(

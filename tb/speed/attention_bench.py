@@ -45,7 +45,7 @@ def bench_attention(
     inputs, weights = random_inputs(rng, model), random_weights(rng, model)
     compiled = compile_model(model, weights, inputs, config.replace(trace=True))
     traced = trace_compiled(compiled, inputs[0], simulator, timing)
-    (attention,) = (one for one in traced.operations if one.kind == "attention")
+    (attention,) = (operation for operation in traced.operations if operation.kind == "attention")
     macs = 2 * heads * head_dim * seq * seq
     return {
         "config": config.name,

@@ -51,10 +51,10 @@ def bench_port(
     def build(folder: Path) -> None:
         (folder / "top.v").write_text(verilog, encoding="utf-8")
         (folder / "port.cpp").write_text(source, encoding="utf-8")
-        what = "Build of the memory port's bench"
+        work = "Build of the memory port's bench"
         log = folder / "verilator.log"
-        run(command, work=what, cwd=folder, log=log, timeout=_TIMEOUT)
-        runtime.compile(folder, verilog, work=what, timeout=_TIMEOUT)
+        run(command, work=work, cwd=folder, log=log, timeout=_TIMEOUT)
+        runtime.compile(folder, verilog, work=work, timeout=_TIMEOUT)
 
     tools = (simulator_version("verilator"), *command, *COMPILER_OPTIONS)
     program = cached("port", digest(without_comments(verilog), source, *tools), build) / "port"

@@ -41,8 +41,8 @@ def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> d
         counts.append(machine.count_toggles())
         cycles.append(machine.cycles)
         data = machine.read_memory(compiled.output_addr, compiled.output_count)
-        found = compiled.output_integers(data)
-        mismatches += int(np.count_nonzero(found != gemm.expected))
+        integers = compiled.output_integers(data)
+        mismatches += int(np.count_nonzero(integers != gemm.expected))
         machine.close()
     if set(counts[0]) != set(counts[1]):
         raise RunError("Sleep must leave the units of a machine as they are")
