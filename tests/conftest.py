@@ -100,14 +100,14 @@ def line_of() -> Callable[[str], str]:
 
     def read(port: str, seconds: float = 120) -> str:
         file = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
-        end, found = time.monotonic() + seconds, b""
-        while not found.endswith(b"\n") and time.monotonic() < end:
+        end, line = time.monotonic() + seconds, b""
+        while not line.endswith(b"\n") and time.monotonic() < end:
             try:
-                found += os.read(file, 1)
+                line += os.read(file, 1)
             except BlockingIOError:
                 time.sleep(0.02)
         os.close(file)
-        return found.decode()
+        return line.decode()
 
     return read
 

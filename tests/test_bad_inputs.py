@@ -90,11 +90,16 @@ def cases() -> Iterator[tuple[str, Write]]:
     for kind, keys in LISTED["settings"].items():
         for key, values in keys.items():
             for value in values:
-                change = with_settings(kind, lambda found, k=key, v=value: found.update({k: v}))
+                change = with_settings(
+                    kind, lambda settings, k=key, v=value: settings.update({k: v})
+                )
                 yield f"{kind} {key} = {value!r}", change
     for kind, keys in LISTED["missing"].items():
         for key in keys:
-            yield f"{kind} without {key}", with_settings(kind, lambda found, k=key: found.pop(k))
+            yield (
+                f"{kind} without {key}",
+                with_settings(kind, lambda settings, k=key: settings.pop(k)),
+            )
     for name, contents in LISTED["contents"].items():
         for content in contents:
             yield f"{name} of {content!r}", with_content(name, content)

@@ -219,12 +219,14 @@ def test_verilog_depends_on_what_machines_import() -> None:
     below = {name.partition("celosia.")[2] for name in loaded.split()}
     modules = {name for name in below if name.partition(".")[0] in own}
     files = {str(path.relative_to(PACKAGE)) for path in circuit_files()}
-    found = {file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in files}
+    imported = {
+        file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in files
+    }
     packages = {
         name for name in modules if (PACKAGE.joinpath(*name.split(".")) / "__init__.py").is_file()
     }
-    assert modules - packages <= found
-    assert found <= modules
+    assert modules - packages <= imported
+    assert imported <= modules
     assert "hdl/vector/vector.py" in files
     assert "hdl/link/uart.py" not in files
 

@@ -45,8 +45,8 @@ def _sampled(count: int, length: int = 32) -> SampledTexts:
     return sample_texts(MODEL, WEIGHTS, None, count=count, length=length, seed=1)
 
 
-def _bytes(found: SampledTexts) -> int:
-    return sum(rows.nbytes for rows in found.tensors.values())
+def _bytes(samples: SampledTexts) -> int:
+    return sum(rows.nbytes for rows in samples.tensors.values())
 
 
 @pytest.mark.parametrize("make", [_given, _sampled])
@@ -73,9 +73,9 @@ def test_texts_are_kept_within_a_bound(monkeypatch, make: Callable, share: float
 
 
 def test_tensors_are_those_of_the_floats() -> None:
-    found = _given(3)
-    exact = forward(MODEL, WEIGHTS, found.tokens)
-    for name, rows in found.tensors.items():
+    samples = _given(3)
+    exact = forward(MODEL, WEIGHTS, samples.tokens)
+    for name, rows in samples.tensors.items():
         np.testing.assert_allclose(rows, exact[name].reshape(96, -1), atol=1e-9)
 
 

@@ -43,18 +43,18 @@ def test_formats_are_a_table_beside_those_that_a_page_has(celosia, monkeypatch, 
     words = "bench formats --only INT2 --sim golden --no-area 16x16x3"
     case = Case(words, whole=True)
     row = measure(case)
-    assert [one["format"] for one in row["rows"]] == ["INT2", "INT2, rank 8"]
+    assert [entry["format"] for entry in row["rows"]] == ["INT2", "INT2, rank 8"]
     assert row["mismatches"] == 0
     assert row["rows"][0]["bytes"] < row["rows"][1]["bytes"]
     page = tmp_path / "page.md"
     page.write_text("\n".join(markdown({"Zeros": "| old |", "Formats": "| older |"})))
     monkeypatch.setattr("celosia.cli.bench_all.measure", lambda _case: row)
     code, _, _ = celosia("bench", "all", "--only", "formats", "--out", page, "--json")
-    found = sections(page.read_text())
+    parts = sections(page.read_text())
     assert code == 0
-    assert found["Zeros"] == "| old |"
-    assert found["Formats"].startswith(f"`celosia {words}`\n\n| format | weights | cycles |")
-    assert "| INT2, rank 8 | streamed |" in found["Formats"]
+    assert parts["Zeros"] == "| old |"
+    assert parts["Formats"].startswith(f"`celosia {words}`\n\n| format | weights | cycles |")
+    assert "| INT2, rank 8 | streamed |" in parts["Formats"]
 
 
 def test_headings_and_formats_that_are_not_there_are_refused(celosia) -> None:

@@ -40,8 +40,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         called.append(command[3:-3])
-        found = BUILT | {"design": CASE.design()}
-        return subprocess.CompletedProcess(command, 0, json.dumps(found), "")
+        report = BUILT | {"design": CASE.design()}
+        return subprocess.CompletedProcess(command, 0, json.dumps(report), "")
 
     monkeypatch.setattr("celosia.cli.bench_boards.subprocess", SimpleNamespace(run=run))
     return called
@@ -56,13 +56,13 @@ def test_a_build_is_made_once_and_again_where_the_design_changes(
     assert runs == [["build", *words]]
     (file,) = tmp_path.iterdir()
     assert file.name == "ulx3s_25f-table-tiny.json"
-    found = json.loads(file.read_text())
-    assert found == BUILT | {
+    report = json.loads(file.read_text())
+    assert report == BUILT | {
         "command": f"celosia build {' '.join(words)}",
         "design": CASE.design(),
         "sources": TODAY,
     }
-    file.write_text(json.dumps(found | {"design": "another"}))
+    file.write_text(json.dumps(report | {"design": "another"}))
     measure(CASE, tmp_path)
     assert len(runs) == 2
 
@@ -99,8 +99,8 @@ def test_what_does_not_fit_is_told_in_its_report(
         "celosia.cli.bench_boards.subprocess", SimpleNamespace(run=lambda *_, **__: done)
     )
     measure(Case("ulx3s_25f"), tmp_path)
-    found = read(tmp_path)
-    page = refresh(PAGE, found, "page")
+    reports = read(tmp_path)
+    page = refresh(PAGE, reports, "page")
     dashes = " | ".join("-" * 13)
     assert f"| ulx3s_25f | LFE5U-25F | ulx3s_25f | today's | {dashes} |\n" in page
     assert (
@@ -165,13 +165,13 @@ def test_pages_get_the_tables(
 def test_cycles_are_counted_anew_where_the_machine_is_todays(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    case = next(one for one in CASES if one.file == "icebreaker.json")
+    case = next(candidate for candidate in CASES if candidate.file == "icebreaker.json")
     board, config = case.target()
     machine = f"{fingerprint(config):08x}"
     counted = {"cycles_per_inference": 7.0, "configuration": machine}
     asked = []
     monkeypatch.setattr(
-        "celosia.cli.bench_boards.rates", lambda *what: asked.append(what) or counted
+        "celosia.cli.bench_boards.rates", lambda *arguments: asked.append(arguments) or counted
     )
     file, page = tmp_path / case.file, tmp_path / "page.md"
     page.write_text(PAGE)
@@ -186,14 +186,14 @@ def test_cycles_are_counted_anew_where_the_machine_is_todays(
         there = BUILT | {"board": "icebreaker"} | own
         file.write_text(json.dumps(there))
         bench_boards.main(words, standalone_mode=False)
-        found, errors = json.loads(file.read_text()), capsys.readouterr().err
+        report, errors = json.loads(file.read_text()), capsys.readouterr().err
         if same:
             assert asked.pop() == (config, board, BUILT["clock_mhz"])
-            assert "inferences_per_second" not in found
-            assert (found["cycles_per_inference"], found["luts"]) == (7.0, BUILT["luts"])
-            assert found["configuration"] == machine
+            assert "inferences_per_second" not in report
+            assert (report["cycles_per_inference"], report["luts"]) == (7.0, BUILT["luts"])
+            assert report["configuration"] == machine
         else:
-            assert found == there
+            assert report == there
         another = "icebreaker.json is of another machine than today's, and keeps its cycles\n"
         assert errors.endswith(another) == (not same and "refused" not in own)
     assert not asked
@@ -213,20 +213,20 @@ QUICK = ("requantizer", "systolic_array")
     ],
 )
 def test_a_report_says_of_which_sources_its_circuit_is(case: Case) -> None:
-    found = json.loads((REPORTS / case.file).read_text("utf-8"))
-    assert (found["sources"] == TODAY) == (found["design"] == case.design())
+    report = json.loads((REPORTS / case.file).read_text("utf-8"))
+    assert (report["sources"] == TODAY) == (report["design"] == case.design())
 
 
 def test_every_row_says_of_which_sources_it_is() -> None:
     page = (ROOT / "docs" / "boards.md").read_text("utf-8")
-    for found in read(REPORTS).values():
-        assert re.fullmatch("today's|commit [0-9a-f]{7,}", found["sources"])
+    for report in read(REPORTS).values():
+        assert re.fullmatch("today's|commit [0-9a-f]{7,}", report["sources"])
     assert refresh(page, read(REPORTS), "boards.md") == page
 
 
 def test_a_report_of_other_sources_is_of_the_commit_that_brought_it(tmp_path: Path) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    case = next(one for one in CASES if one.unit == "requantizer")
+    case = next(candidate for candidate in CASES if candidate.unit == "requantizer")
     file, page = tmp_path / case.file, tmp_path / "page.md"
     page.write_text(PAGE)
     file.write_text(json.dumps(BUILT | {"design": "older", "sources": TODAY}))
@@ -253,10 +253,10 @@ def test_no_work_where_there_is_no_place(tmp_path: Path) -> None:
 
 
 def test_the_pages_say_what_the_kept_reports_say() -> None:
-    found = read(ROOT / "docs" / "reports")
+    reports = read(ROOT / "docs" / "reports")
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        assert refresh(text, found, page.name) == text, "celosia bench boards --kept"
+        assert refresh(text, reports, page.name) == text, "celosia bench boards --kept"
 
 
 def test_every_board_is_built() -> None:

@@ -90,10 +90,10 @@ def test_a_model_gives_the_integers_of_the_golden_model(celosia, port: str) -> N
     words = ("run", "digits", "--count", "2", "--json")
     code, output, errors = celosia("host", "--port", port, *words)
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["mismatches"], found["tensors"], found["count"]) == (0, 2, 2)
-    missed = abs(found["cycles_per_inference"] - found["predicted_cycles"])
-    assert missed < 0.01 * found["cycles_per_inference"]
+    report = json.loads(output)
+    assert (report["mismatches"], report["tensors"], report["count"]) == (0, 2, 2)
+    missed = abs(report["cycles_per_inference"] - report["predicted_cycles"])
+    assert missed < 0.01 * report["cycles_per_inference"]
 
 
 def test_info_and_selftest(celosia, port: str) -> None:
@@ -104,10 +104,10 @@ def test_info_and_selftest(celosia, port: str) -> None:
     words = ("selftest", "--programs", "1", "--json")
     code, output, errors = celosia("host", "--port", port, *words)
     assert code == 0, output + errors
-    found = json.loads(output)
-    assert found["mismatches"] == 0
-    assert {"core", "softmax", "norm", "all"} <= set(found["units"])
-    assert {unit["result"] for unit in found["units"].values()} == {"pass"}
+    report = json.loads(output)
+    assert report["mismatches"] == 0
+    assert {"core", "softmax", "norm", "all"} <= set(report["units"])
+    assert {unit["result"] for unit in report["units"].values()} == {"pass"}
 
 
 def test_a_machine_that_is_no_preset_has_a_file_for_its_host(celosia, monkeypatch) -> None:
@@ -121,8 +121,8 @@ def test_a_machine_that_is_no_preset_has_a_file_for_its_host(celosia, monkeypatc
             self.config = config
 
         def wait(self) -> None:
-            found = re.search(r"--config (\S+)", told[0]) if told else None
-            seen.append(found is not None and fingerprint(load(found[1])))
+            option = re.search(r"--config (\S+)", told[0]) if told else None
+            seen.append(option is not None and fingerprint(load(option[1])))
 
     @contextlib.contextmanager
     def simulated(_board, config, **_given):
@@ -133,9 +133,9 @@ def test_a_machine_that_is_no_preset_has_a_file_for_its_host(celosia, monkeypatc
     echo = click.echo
     monkeypatch.setattr(
         "celosia.cli.board.click.echo",
-        lambda text, **given: (
+        lambda text, **settings: (
             told.append(text) if "--config" in text else None,
-            echo(text, **given),
+            echo(text, **settings),
         ),
     )
     words = ("board", "--board", "icebreaker", "--config", "tiny", "--memory", "16384")
@@ -159,13 +159,13 @@ def test_damaged_bytes_are_sent_again(port: str) -> None:
 
         def damage(data: bytes) -> bytes:
             nonlocal left
-            found = bytearray(data)
-            for place in range(len(found)):
+            damaged = bytearray(data)
+            for place in range(len(damaged)):
                 left -= 1
                 if not left:
-                    found[place] ^= 0x10
+                    damaged[place] ^= 0x10
                     left = int(rng.integers(least, most))
-            return bytes(found)
+            return bytes(damaged)
 
         return damage
 
@@ -173,8 +173,8 @@ def test_damaged_bytes_are_sent_again(port: str) -> None:
         device = Device.open(wire.port)
         wire.to_board, wire.to_host = damaging(1, 2000, 8000), damaging(2, 200, 600)
         ran = run_files("digits", PRESETS["tiny"], device, count=1, memory_bytes=MEMORY)
-        found = ran.figures
-        assert found["mismatches"] == 0
+        figures = ran.figures
+        assert figures["mismatches"] == 0
         assert device.repeated > 0, "nothing was damaged"
         device.close()
 
@@ -238,8 +238,8 @@ def test_a_model_runs_out_of_the_sdram_at_the_pins(celosia, simulated_board, tmp
         words = ("run", "digits", "--count", "1", *held, "--json")
         code, output, errors = celosia("host", "--port", name, *words)
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["mismatches"], found["tensors"], found["config"]) == (0, 1, "ulx3s_25f")
+    report = json.loads(output)
+    assert (report["mismatches"], report["tensors"], report["config"]) == (0, 1, "ulx3s_25f")
 
 
 def test_contents_without_a_memory_are_refused(celosia, tmp_path) -> None:
@@ -257,5 +257,5 @@ def test_the_largest_board_gives_the_integers_of_the_golden_model(celosia, simul
         words = ("run", "digits", "--count", "20", "--json")
         code, output, errors = celosia("host", "--port", name, *words)
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["mismatches"], found["tensors"], found["count"]) == (0, 20, 20)
+    report = json.loads(output)
+    assert (report["mismatches"], report["tensors"], report["count"]) == (0, 20, 20)

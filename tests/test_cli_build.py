@@ -37,8 +37,8 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     """Let a build take no time, and return what was asked for."""
     asked: list[dict[str, object]] = []
 
-    def fake(*what: object, mhz: float | None) -> Build:
-        asked.append({"what": what, "mhz": mhz})
+    def fake(*arguments: object, mhz: float | None) -> Build:
+        asked.append({"what": arguments, "mhz": mhz})
         return Build(dict(FOUND), {"x.bit": b"\x00"})
 
     monkeypatch.setattr("celosia.cli.build.build_unit", fake)

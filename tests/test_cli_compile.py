@@ -50,13 +50,15 @@ def classify(folder: Path, rows: np.ndarray) -> np.ndarray:
     words = np.fromfile(folder / "program.bin", "<u4").tolist()
     assert [int(line, 16) for line in (folder / "program.hex").read_text().split()] == words
     machine.load_program(words)
-    (request,) = (one for one in described["requests"] if one["rows"] == len(rows))
-    given, output = described["input"], described["output"]
-    real = np.zeros((given["rows"], given["columns"]))
+    (request,) = (
+        candidate for candidate in described["requests"] if candidate["rows"] == len(rows)
+    )
+    source, output = described["input"], described["output"]
+    real = np.zeros((source["rows"], source["columns"]))
     real[: len(rows)] = rows
-    levels = np.rint(real / given["scale"]) + given["zero_point"]
-    data = np.clip(levels, -128, 127).astype(given["type"]).tobytes()
-    machine.write_memory(given["addr"], data)
+    levels = np.rint(real / source["scale"]) + source["zero_point"]
+    data = np.clip(levels, -128, 127).astype(source["type"]).tobytes()
+    machine.write_memory(source["addr"], data)
     for write in request["writes"]:
         machine.write_memory(write["addr"], bytes.fromhex(write["hex"]))
     for name, value in request["registers"].items():
@@ -88,8 +90,8 @@ def test_the_files_are_all_that_a_host_needs(celosia, tmp_path: Path) -> None:
 def test_a_folder_has_the_files_of_one_model_and_the_users(celosia, mine: Path) -> None:
     out = mine / "out"
     words = ("--config", "tiny", "--out", out)
-    given = ("--inputs", mine / "inputs.npy", "--count", "1", "--c")
-    assert celosia("compile", mine, *given, *words)[0] == 0
+    options = ("--inputs", mine / "inputs.npy", "--count", "1", "--c")
+    assert celosia("compile", mine, *options, *words)[0] == 0
     first = {path.name for path in out.iterdir()}
     (own,) = out.glob("*_samples.c")
     own.write_text("/* changed by the user */")
@@ -132,8 +134,8 @@ def test_an_input_of_fewer_rows_needs_registers_and_memory(celosia, mine: Path) 
     assert (code, errors) == (0, "")
     described = json.loads((mine / "out" / "model.json").read_text())
     assert described["labels"] == ["one", "two", "three"]
-    assert [one["rows"] for one in described["requests"]] == [1, 2, 3, 4, 5]
-    assert all(one["registers"] and one["writes"] for one in described["requests"])
+    assert [request["rows"] for request in described["requests"]] == [1, 2, 3, 4, 5]
+    assert all(request["registers"] and request["writes"] for request in described["requests"])
     inputs = np.load(mine / "inputs.npy")
     long, short = (classify(mine / "out", inputs[0, :rows]) for rows in (5, 2))
     assert not np.array_equal(long, short)
@@ -205,8 +207,8 @@ def test_what_cannot_be_compiled_is_refused(
     out.mkdir()
     (out / "program.hex").write_text("kept")
     lines = len((mine / "model.toml").read_text().splitlines())
-    given = [word.format(mine=mine) for word in words]
-    result = celosia("compile", mine, "--config", "tiny", *given, "--out", out)
+    options = [word.format(mine=mine) for word in words]
+    result = celosia("compile", mine, "--config", "tiny", *options, "--out", out)
     assert result[0] == 2
     assert result[1] == ""
     assert result[2].startswith("celosia: ")

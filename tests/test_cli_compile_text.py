@@ -30,9 +30,9 @@ def said(celosia, *words: str | Path) -> dict:
     """Return what ``celosia text`` reports."""
     code, output, errors = celosia("text", *words, "--sim", "golden")
     assert code == 0, errors
-    found = json.loads(output)
-    assert found["mismatches"] == 0
-    return found
+    report = json.loads(output)
+    assert report["mismatches"] == 0
+    return report
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ class Host:
     def logits(self) -> np.ndarray:
         """Return the scores behind the last token."""
         self.start("logits", [])
-        found = self.known["logits"]
-        return np.frombuffer(self.machine.read_memory(found["addr"], 2 * found["columns"]), "<i2")
+        piece = self.known["logits"]
+        return np.frombuffer(self.machine.read_memory(piece["addr"], 2 * piece["columns"]), "<i2")
 
 
 @pytest.mark.parametrize(("config", "context"), [("small", 10), ("story", 15)])
@@ -181,12 +181,12 @@ def test_the_files_are_all_that_a_host_of_two_texts_needs(celosia, tmp_path: Pat
 )
 def test_a_folder_says_what_its_model_says(celosia, tmp_path: Path, options) -> None:
     compiled(celosia, tmp_path / "out", "tales", *options)
-    found, wanted = (
+    report, wanted = (
         said(celosia, *words, *PROMPT) for words in ((tmp_path / "out",), ("tales", *options))
     )
     own = {"seconds", "tensors"}
-    assert {name: one for name, one in found.items() if name not in own} == {
-        name: one for name, one in wanted.items() if name not in own
+    assert {name: figure for name, figure in report.items() if name not in own} == {
+        name: figure for name, figure in wanted.items() if name not in own
     }
 
 
@@ -202,10 +202,10 @@ def test_nested_weights_run_from_a_folder_on_the_circuit(celosia, tmp_path: Path
     compiled(celosia, out, "tales-nested", *SMALL, "--quantize", "weights=nested")
     code, output, errors = celosia("text", out, "--quantize", "bits=8,4", *PROMPT)
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["mismatches"], found["bits"]) == (0, [8, 4])
-    assert found["tensors"] > 100
-    assert abs(found["predicted_cycles"] / found["cycles_per_token"] - 1) < 0.05
+    report = json.loads(output)
+    assert (report["mismatches"], report["bits"]) == (0, [8, 4])
+    assert report["tensors"] > 100
+    assert abs(report["predicted_cycles"] / report["cycles_per_token"] - 1) < 0.05
 
 
 def test_a_folder_that_is_not_whole_is_refused(celosia, folder: Path, tmp_path: Path) -> None:

@@ -48,17 +48,17 @@ class Wrapper(Component):
 def point(verilog: CoveredVerilog, text: str, comment: str, count: int, kind: str) -> str:
     """Return a line of Verilator's file, of the first line of Verilog that has a text."""
     line = next(n for n, each in enumerate(verilog.lines, 1) if text in each)
-    given = {"f": "top.v", "l": line, "n": 5, "page": f"v_{kind}/top", "o": comment, "h": "top"}
-    return "C '" + "".join(f"\1{k}\2{v}" for k, v in given.items()) + f"' {count}\n"
+    fields = {"f": "top.v", "l": line, "n": 5, "page": f"v_{kind}/top", "o": comment, "h": "top"}
+    return "C '" + "".join(f"\1{k}\2{v}" for k, v in fields.items()) + f"' {count}\n"
 
 
-def data_of(verilog: CoveredVerilog, *, taken: int) -> str:
+def data_of(verilog: CoveredVerilog, *, reached: int) -> str:
     return "".join(
         (
             "# SystemC::Coverage-3\n",
             point(verilog, "if (_start)", "if", 0, "branch"),
             point(verilog, "reg _start", "block", 1, "line"),
-            point(verilog, "if (_2)", "if", taken, "branch"),
+            point(verilog, "if (_2)", "if", reached, "branch"),
             point(verilog, "if (_2)", "else", 1, "branch"),
             point(verilog, "wire take", "take:0->1", 1, "toggle"),
         )
@@ -69,17 +69,17 @@ def test_points_are_merged_over_designs_and_placed_in_python(tmp_path) -> None:
     alone, wrapped = CoveredVerilog(Chooser()), CoveredVerilog(Wrapper())
     assert alone.modules[0].key == wrapped.modules[1].key != wrapped.modules[0].key
     data = tmp_path / "coverage.dat"
-    data.write_text(data_of(alone, taken=0))
-    found = read_points(data, alone)
-    assert totals(found.values()) == {"line": (1, 2), "toggle": (1, 1)}
-    (module,) = found.values()
+    data.write_text(data_of(alone, reached=0))
+    modules = read_points(data, alone)
+    assert totals(modules.values()) == {"line": (1, 2), "toggle": (1, 1)}
+    (module,) = modules.values()
     (missed,) = module.points["line"].holes
     assert missed.startswith("if of `if (_2) begin` at tests/test_cli_coverage.py:")
-    assert from_json(json.loads(json.dumps(to_json(found)))) == found
+    assert from_json(json.loads(json.dumps(to_json(modules)))) == modules
     again = tmp_path / "wrapped.dat"
-    again.write_text(data_of(wrapped, taken=3).replace("v_branch/top", "v_branch/top_Chooser"))
-    merge(found, read_points(again, wrapped))
-    assert found[alone.modules[0].key].points["line"] == Points(2, 3, 0, {})
+    again.write_text(data_of(wrapped, reached=3).replace("v_branch/top", "v_branch/top_Chooser"))
+    merge(modules, read_points(again, wrapped))
+    assert modules[alone.modules[0].key].points["line"] == Points(2, 3, 0, {})
 
 
 class Sums(Component):
@@ -118,7 +118,7 @@ def test_the_order_of_assignments_and_names_of_others_make_no_other_module(
     )
     other = CoveredVerilog(Sums())
     assert [each.key for each in other.modules] == [each.key for each in own.modules]
-    found = {}
+    modules = {}
     for verilog, reached in zip((own, other), choices, strict=True):
         data = tmp_path / "coverage.dat"
         data.write_text(
@@ -128,8 +128,8 @@ def test_the_order_of_assignments_and_names_of_others_make_no_other_module(
                 for comment in ("cond_then", "cond_else")
             )
         )
-        merge(found, read_points(data, verilog))
-    assert found[own.modules[0].key].points["line"].missed == {}
+        merge(modules, read_points(data, verilog))
+    assert modules[own.modules[0].key].points["line"].missed == {}
 
 
 @pytest.fixture(scope="module")
@@ -139,31 +139,31 @@ def whole() -> dict:
 
 
 def test_a_weaker_bench_reaches_fewer_points(monkeypatch, whole) -> None:
-    found = totals(from_json(whole["modules"]).values())
-    assert found["line"][0] == found["line"][1] > 90
-    assert found["toggle"][0] > 0.95 * found["toggle"][1]
+    shares = totals(from_json(whole["modules"]).values())
+    assert shares["line"][0] == shares["line"][1] > 90
+    assert shares["toggle"][0] > 0.95 * shares["toggle"][1]
     weak = {"lanes": 2, "operand_width": 8, "commands": 2, "beats": 3, "stall": 0.0}
     bench = replace(BENCHES["rotary"], given=weak, config={}, unit={})
     monkeypatch.setitem(BENCHES, "rotary", bench)
     case = Case("coverage", 1, 0, (("config", "tiny"), ("units", "rotary")))
     fewer = totals(from_json(units.run(case)["modules"]).values())
-    assert fewer["line"][0] < found["line"][0]
-    assert fewer["toggle"][0] < found["toggle"][0]
-    assert fewer["line"][1] == found["line"][1]
+    assert fewer["line"][0] < shares["line"][0]
+    assert fewer["toggle"][0] < shares["toggle"][0]
+    assert fewer["line"][1] == shares["line"][1]
 
 
 def test_the_command_tells_shares_by_unit(celosia, whole) -> None:
     words = ("verify", "coverage", "--unit", "rotary", "--config", "tiny", "--jobs", "1", "--json")
     code, out, _ = celosia(*words)
-    found = json.loads(out.splitlines()[-1])
-    assert (code, found["failed"], found["line"], found["holes"]) == (0, 0, 1.0, [])
+    report = json.loads(out.splitlines()[-1])
+    assert (code, report["failed"], report["line"], report["holes"]) == (0, 0, 1.0, [])
     reached = {
         kind: {"reached": hits, "count": count}
         for kind, (hits, count) in totals(from_json(whole["modules"]).values()).items()
     }
-    assert found["points"] == reached
-    (row,) = found["units"]
-    assert (row["unit"], row["own_line"], row["toggle"]) == ("rotary", 1.0, found["toggle"])
+    assert report["points"] == reached
+    (row,) = report["units"]
+    assert (row["unit"], row["own_line"], row["toggle"]) == ("rotary", 1.0, report["toggle"])
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ LLAMA = {
 }
 
 
-def check_refusal(found: tuple[int, str, str], part: str) -> None:
-    code, output, errors = found
+def check_refusal(outcome: tuple[int, str, str], part: str) -> None:
+    code, output, errors = outcome
     assert (code, output) == (2, ""), errors
     assert errors.startswith("celosia: ")
     assert errors.count("\n") == 1
@@ -40,8 +40,8 @@ def check_refusal(found: tuple[int, str, str], part: str) -> None:
 def huge() -> bytes:
     """Return a file of an array of 256 TB, of which nothing is there."""
     file = io.BytesIO()
-    given = {"descr": "<f4", "fortran_order": False, "shape": (1 << 42, 16)}
-    np.lib.format.write_array_header_1_0(file, given)
+    header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 42, 16)}
+    np.lib.format.write_array_header_1_0(file, header)
     return file.getvalue()
 
 

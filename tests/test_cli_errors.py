@@ -70,12 +70,12 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
     code, output, _ = celosia(*words, "--json")
     assert code == 0
     assert output.count("\n") == 1
-    found = json.loads(output)
-    assert keys <= set(found)
-    assert found.get("mismatches", 0) == 0
-    assert found.get("failed", 0) == 0
+    report = json.loads(output)
+    assert keys <= set(report)
+    assert report.get("mismatches", 0) == 0
+    assert report.get("failed", 0) == 0
     if "accuracy" in words:
-        assert all(unit["max_lsb"] <= unit["bound_lsb"] for unit in found.values())
+        assert all(unit["max_lsb"] <= unit["bound_lsb"] for unit in report.values())
 
 
 @pytest.mark.parametrize(

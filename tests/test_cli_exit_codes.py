@@ -55,8 +55,8 @@ def test_a_wrong_element_is_exit_code_1(celosia, monkeypatch, words) -> None:
 
 
 def test_an_error_over_its_bound_is_exit_code_1(celosia, monkeypatch) -> None:
-    found = {"gelu_erf": {"max_lsb": 0.9, "bound_lsb": 0.5}}
-    monkeypatch.setattr("celosia.cli.accuracy.accuracy_report", lambda *_given: found)
+    report = {"gelu_erf": {"max_lsb": 0.9, "bound_lsb": 0.5}}
+    monkeypatch.setattr("celosia.cli.accuracy.accuracy_report", lambda *_given: report)
     assert celosia("verify", "accuracy", "--rows", "10", "--json")[0] == 1
 
 

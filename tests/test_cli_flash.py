@@ -104,8 +104,8 @@ def test_a_models_image_is_written_behind_the_bitstream(
     script.write_text(f'#!/bin/sh\nfor each; do f="$each"; done; echo "$@" >> {tmp_path}/said\n')
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    found = json.loads(invoke(*IMAGE, "--count", "2", "--from", str(folder), "--json"))
-    assert found["line"] == "celosia: digits, image ok, class 9, class 1\r\n"
+    report = json.loads(invoke(*IMAGE, "--count", "2", "--from", str(folder), "--json"))
+    assert report["line"] == "celosia: digits, image ok, class 9, class 1\r\n"
     first, second = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
     assert first == f"{folder}/icebreaker.bin"
     assert second.startswith("-o 0x200000 ")
@@ -128,10 +128,10 @@ def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
     prompt, steps = ("--prompt", "one day a red fox"), ("--steps", "6")
     code, output, errors = celosia("text", "tales", *prompt, *steps, "--sim", "golden", "--json")
     assert code == 0, errors
-    found = json.loads(output)
+    report = json.loads(output)
     out = invoke(*TEXT, *prompt, *steps, "--image-only", str(tmp_path / "tales.img"), "--json")
-    assert json.loads(out)["line"] == f"celosia: tales, image ok: {found['text']}\r\n"
-    assert len(found["text"]) == len(prompt[1]) + 6
+    assert json.loads(out)["line"] == f"celosia: tales, image ok: {report['text']}\r\n"
+    assert len(report["text"]) == len(prompt[1]) + 6
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ def test_models_and_graphs(celosia, tmp_path) -> None:
     path = tmp_path / "results.sqlite"
     for _ in range(2):
         kinds = ("--kind", "model", "--kind", "onnx")
-        code, found, err = fuzz(celosia, *kinds, "--count", "4", "--results", path)
-        assert (code, found["failures"], found["failed"], err) == (0, [], 0, "")
-        assert [(row["kind"], row["cases"]) for row in found["kinds"]] == [
+        code, report, err = fuzz(celosia, *kinds, "--count", "4", "--results", path)
+        assert (code, report["failures"], report["failed"], err) == (0, [], 0, "")
+        assert [(row["kind"], row["cases"]) for row in report["kinds"]] == [
             ("model", 4),
             ("onnx", 4),
         ]
@@ -31,17 +31,17 @@ def test_models_and_graphs(celosia, tmp_path) -> None:
 
 
 def test_machines_of_programs_and_traces_can_be_chosen(celosia, monkeypatch) -> None:
-    found = []
+    asked = []
 
     def run(_runner, kind, _job, _count, *, fields, **_given) -> list[Outcome]:
-        found.append((kind, fields))
+        asked.append((kind, fields))
         return []
 
     monkeypatch.setattr(Runner, "run", run)
     words = ("--config", "small", "--config", "tiny", "--count", "1", "--jobs", "1")
     assert celosia("verify", "fuzz", *words, "--kind", "trace", "--kind", "line")[0] == 0
     assert celosia("verify", "fuzz", "--count", "1", "--jobs", "1", "--kind", "program")[0] == 0
-    assert found == [
+    assert asked == [
         *(("trace", {"config": name}) for name in ("small", "tiny")),
         *(("line", {"line": name}) for name in ("link", "axi4", "wishbone")),
         *(("program", {"config": name}) for name in ("tiny", "odd")),
@@ -65,9 +65,9 @@ def test_a_random_machine_is_built_and_simulated(monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_programs_and_traces(celosia) -> None:
-    code, found, _ = fuzz(celosia, "--kind", "program", "--kind", "trace", "--count", "2")
-    assert (code, found["failures"]) == (0, [])
-    assert [(row["kind"], row["cases"]) for row in found["kinds"]] == [
+    code, report, _ = fuzz(celosia, "--kind", "program", "--kind", "trace", "--count", "2")
+    assert (code, report["failures"]) == (0, [])
+    assert [(row["kind"], row["cases"]) for row in report["kinds"]] == [
         (f"{kind} {config}", 2) for kind in ("program", "trace") for config in ("tiny", "odd")
     ]
 
@@ -84,17 +84,19 @@ def test_a_failure_is_told_and_found_again(celosia, monkeypatch) -> None:
     """A reference that is wrong in one integer."""
     right = models.evaluate
 
-    def wrong(*given):
-        tensors = right(*given)
+    def wrong(*arguments):
+        tensors = right(*arguments)
         return tensors | {"output": tensors["output"] + 1} if "output" in tensors else tensors
 
     monkeypatch.setattr(models, "evaluate", wrong)
-    found = [models.run(Case("model", 1, index))["mismatch"] for index in range(8)]
-    assert any(re.fullmatch(r"Tensor output differs from the integer reference", m) for m in found)
-    index = next(index for index, mismatch in enumerate(found) if mismatch)
+    mismatches = [models.run(Case("model", 1, index))["mismatch"] for index in range(8)]
+    assert any(
+        re.fullmatch(r"Tensor output differs from the integer reference", m) for m in mismatches
+    )
+    index = next(index for index, mismatch in enumerate(mismatches) if mismatch)
     code, out, _ = celosia("verify", "replay", f"model:1:{index}", "--json")
     assert code == 1
-    assert json.loads(out)["mismatch"] == found[index]
+    assert json.loads(out)["mismatch"] == mismatches[index]
 
 
 @pytest.mark.slow

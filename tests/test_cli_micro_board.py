@@ -38,31 +38,31 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         words = ("run", "digits", "--count", "1", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
         assert code == 0, errors
-        found = json.loads(output)
-        assert (found["mismatches"], found["config"]) == (0, "icebreaker")
-        assert found["cycles"] < 900_000
+        report = json.loads(output)
+        assert (report["mismatches"], report["config"]) == (0, "icebreaker")
+        assert report["cycles"] < 900_000
         words = ("run", "tales", "--prompt", "one day", "--tokens", "2", "--context", "64")
         code, output, errors = celosia("host", "--port", port, *words, "--json")
         assert code == 0, errors
-        found = json.loads(output)
-        assert (found["mismatches"], found["tensors"]) == (0, 2)
-        assert found["text"] == "one day a"
-        assert found["tokens_per_second"] > 100
+        report = json.loads(output)
+        assert (report["mismatches"], report["tensors"]) == (0, 2)
+        assert report["text"] == "one day a"
+        assert report["tokens_per_second"] > 100
         both = ("--prompt", "one day", "--prompt", "the red fox")
         words = ("tales", *both, "--steps", "2", "--context", "20", "--json")
         code, output, errors = celosia("host", "--port", port, "run", *words)
         assert code == 0, errors
-        found = json.loads(output)
-        assert (found["mismatches"], found["tensors"]) == (0, 4)
-        assert found["tokens_per_second"] * found["mean_cycles_per_token"] == pytest.approx(21e6)
+        report = json.loads(output)
+        assert (report["mismatches"], report["tensors"]) == (0, 4)
+        assert report["tokens_per_second"] * report["mean_cycles_per_token"] == pytest.approx(21e6)
         wanted = celosia("text", *words, "--config", "small", "--sim", "golden")
-        assert found["texts"] == json.loads(wanted[1])["texts"]
+        assert report["texts"] == json.loads(wanted[1])["texts"]
         words = ("selftest", "--programs", "1", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
         assert code == 0, output + errors
-        found = json.loads(output)
-        assert found["mismatches"] == 0
-        assert {unit["result"] for unit in found["units"].values()} == {"pass"}
+        report = json.loads(output)
+        assert report["mismatches"] == 0
+        assert {unit["result"] for unit in report["units"].values()} == {"pass"}
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
@@ -86,6 +86,6 @@ def test_a_language_model_runs_out_of_the_psram_at_the_pins(
         words = ("run", "tales", "--prompt", "o", "--tokens", "2", "--context", "64", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["mismatches"], found["tensors"], found["config"]) == (0, 2, board.name)
-    assert found["cycles_per_token"] < 240_000
+    report = json.loads(output)
+    assert (report["mismatches"], report["tensors"], report["config"]) == (0, 2, board.name)
+    assert report["cycles_per_token"] < 240_000

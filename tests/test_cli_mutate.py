@@ -40,24 +40,24 @@ class Redundant(Component):
 
 @needs_tools
 def test_mutants_that_change_nothing_are_told_from_others() -> None:
-    found = mutate(Redundant(), 40, 1)
-    assert len(found.mutants) > 20
-    assert sum("test_cli_mutate.py" in str(one) for one in found.mutants) > 10
-    assert equivalent(found, []) == set()
-    same = equivalent(found, found.mutants)
-    kept = {int(path.name.split(".")[0]) for path in found.folder.glob("*.equivalent")}
-    assert same == kept == equivalent(found, found.mutants[:1], 1) | kept
+    mutation = mutate(Redundant(), 40, 1)
+    assert len(mutation.mutants) > 20
+    assert sum("test_cli_mutate.py" in str(mutant) for mutant in mutation.mutants) > 10
+    assert equivalent(mutation, []) == set()
+    same = equivalent(mutation, mutation.mutants)
+    kept = {int(path.name.split(".")[0]) for path in mutation.folder.glob("*.equivalent")}
+    assert same == kept == equivalent(mutation, mutation.mutants[:1], 1) | kept
     # Adding 1 has constant inputs, which a constant in their place does not change.
-    assert all(one.mode.startswith("c") for one in found.mutants if one.number in same)
-    assert len(same) < len(found.mutants) / 2
-    assert "celosia_mutant" not in found.verilog.partition(");")[0]
+    assert all(mutant.mode.startswith("c") for mutant in mutation.mutants if mutant.number in same)
+    assert len(same) < len(mutation.mutants) / 2
+    assert "celosia_mutant" not in mutation.verilog.partition(");")[0]
 
 
 @needs_tools
 def test_mutants_do_not_depend_on_where_the_sources_are() -> None:
-    found = mutate(Redundant(), 40, 1)
-    assert str(ROOT) not in (found.folder / "list.ys").read_text(encoding="utf-8")
-    assert str(ROOT) not in (found.folder / "flat.il").read_text(encoding="utf-8")
+    mutation = mutate(Redundant(), 40, 1)
+    assert str(ROOT) not in (mutation.folder / "list.ys").read_text(encoding="utf-8")
+    assert str(ROOT) not in (mutation.folder / "flat.il").read_text(encoding="utf-8")
 
 
 class Nested(Component):
@@ -76,9 +76,9 @@ class Nested(Component):
 
 @needs_tools
 def test_a_unit_within_has_no_mutants_where_it_is_left_out() -> None:
-    cells = [one.cell for one in mutate(Nested(), 40, 1).mutants]
+    cells = [mutant.cell for mutant in mutate(Nested(), 40, 1).mutants]
     assert any("within" in cell for cell in cells)
-    rest = [one.cell for one in mutate(Nested(), 40, 1, ["within"]).mutants]
+    rest = [mutant.cell for mutant in mutate(Nested(), 40, 1, ["within"]).mutants]
     assert len(rest) == 40
     assert not any("within" in cell for cell in rest)
     # Only a whole name is meant.
@@ -106,15 +106,15 @@ class Turning(Component):
 
 @needs_tools
 def test_mutants_that_differ_only_in_states_that_never_come_are_told() -> None:
-    found = mutate(Turning(), 40, 1)
-    numbers = equivalent(found, found.mutants)
-    same = [one for one in found.mutants if one.number in numbers]
+    mutation = mutate(Turning(), 40, 1)
+    numbers = equivalent(mutation, mutation.mutants)
+    same = [mutant for mutant in mutation.mutants if mutant.number in numbers]
     never = Path(__file__).read_text(encoding="utf-8").splitlines().index(_NEVER) + 1
-    lines = [int(source.rpartition(":")[2]) for one in same for source in one.sources]
+    lines = [int(source.rpartition(":")[2]) for mutant in same for source in mutant.sources]
     assert never in lines
     # What is written, where, and what is read count as seen.
-    assert not any("memory" in one.cell and one.mode == "inv" for one in same)
-    assert 2 < len(same) < len(found.mutants) / 2
+    assert not any("memory" in mutant.cell and mutant.mode == "inv" for mutant in same)
+    assert 2 < len(same) < len(mutation.mutants) / 2
 
 
 class Asleep(Component):
@@ -150,18 +150,18 @@ class Asleep(Component):
 
 @needs_tools
 def test_mutants_of_what_is_not_looked_at_are_told() -> None:
-    found = mutate(Asleep(), 60, 1)
-    numbers = equivalent(found, found.mutants)
+    mutation = mutate(Asleep(), 60, 1)
+    numbers = equivalent(mutation, mutation.mutants)
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     texts = {
-        lines[int(source.rpartition(":")[2]) - 1]: one
-        for one in found.mutants
-        if one.number in numbers
-        for source in one.sources
+        lines[int(source.rpartition(":")[2]) - 1]: mutant
+        for mutant in mutation.mutants
+        if mutant.number in numbers
+        for source in mutant.sources
     }
     assert any("live)" in text and "unneeded" in text for text in texts), texts
     assert any(".scrub" in text or "scrub: In" in text for text in texts), texts
-    assert len(numbers) < len(found.mutants) / 2
+    assert len(numbers) < len(mutation.mutants) / 2
 
 
 class Parted(Component):
@@ -182,18 +182,18 @@ class Parted(Component):
 
 @needs_tools
 def test_submodules_are_looked_at_alone(tmp_path) -> None:
-    found = mutate(Parted(), 60, 1)
-    parts = by_part(found.mutants)
+    mutation = mutate(Parted(), 60, 1)
+    parts = by_part(mutation.mutants)
     assert set(parts) == {"first", "second"}
-    write_part(found, "second", parts["second"], tmp_path)
+    write_part(mutation, "second", parts["second"], tmp_path)
     text = (tmp_path / "both.il").read_text(encoding="utf-8")
     assert "second.count" in text
     assert "first.count" not in text
-    numbers = equivalent(found, found.mutants)
+    numbers = equivalent(mutation, mutation.mutants)
     never = Path(__file__).read_text(encoding="utf-8").splitlines().index(_NEVER) + 1
-    same = [one for one in found.mutants if one.number in numbers]
-    assert never in [int(source.rpartition(":")[2]) for one in same for source in one.sources]
-    assert len(same) < len(found.mutants) / 2
+    same = [mutant for mutant in mutation.mutants if mutant.number in numbers]
+    assert never in [int(source.rpartition(":")[2]) for mutant in same for source in mutant.sources]
+    assert len(same) < len(mutation.mutants) / 2
 
 
 class Offering(Component):
@@ -212,11 +212,11 @@ class Offering(Component):
 
 @needs_tools
 def test_a_payload_counts_while_it_is_offered() -> None:
-    found = mutate(Offering(), 30, 1)
-    numbers = equivalent(found, found.mutants)
-    same = {one.mode for one in found.mutants if one.number in numbers}
+    mutation = mutate(Offering(), 30, 1)
+    numbers = equivalent(mutation, mutation.mutants)
+    same = {mutant.mode for mutant in mutation.mutants if mutant.number in numbers}
     assert "inv" in same
-    assert 2 < len(numbers) < len(found.mutants) / 2
+    assert 2 < len(numbers) < len(mutation.mutants) / 2
 
 
 @needs_tools
@@ -239,9 +239,9 @@ def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
         "verify", "mutate", "--unit", "argmax", "--count", "12", "--json", "--jobs", "1"
     )
     assert code == 0
-    found = json.loads(out.splitlines()[-1])
-    assert found["score"] == round(result["killed"] / (12 - result["equivalent"]), 4)
-    assert found["mutants"] == 12
+    report = json.loads(out.splitlines()[-1])
+    assert report["score"] == round(result["killed"] / (12 - result["equivalent"]), 4)
+    assert report["mutants"] == 12
 
 
 @pytest.mark.parametrize(

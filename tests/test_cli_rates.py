@@ -43,10 +43,10 @@ def test_where_weights_do_not_stay_no_token_is_counted() -> None:
 @needs_verilator
 def test_inferences_are_those_of_the_complete_top() -> None:
     board = get_board("icebreaker")
-    found = rates(board.config, board, 21.0)
+    figures = rates(board.config, board, 21.0)
     near = run_files("digits", board.config, "verilator", count=1, timing=ONCHIP).figures
-    cycles = found["cycles_per_inference"]
-    assert found == {
+    cycles = figures["cycles_per_inference"]
+    assert figures == {
         "cycles_per_inference": cycles,
         "inferences_per_second": round(21e6 / cycles, 1),
         "configuration": f"{fingerprint(board.config):08x}",
@@ -56,8 +56,8 @@ def test_inferences_are_those_of_the_complete_top() -> None:
 
 
 def test_an_output_that_is_another_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = SimpleNamespace(figures={"mismatches": 1, "cycles_per_inference": 7.0})
-    monkeypatch.setattr("celosia.cli.rates.run_files", lambda *_, **__: found)
+    ran = SimpleNamespace(figures={"mismatches": 1, "cycles_per_inference": 7.0})
+    monkeypatch.setattr("celosia.cli.rates.run_files", lambda *_, **__: ran)
     monkeypatch.setattr("celosia.cli.rates.opened", lambda *_: nullcontext((None, None)))
     with pytest.raises(
         RunError, match=r"^1 of 4 outputs of digits on small are not the golden model's$"
@@ -93,9 +93,9 @@ def test_one_text_is_counted_where_two_have_no_room(monkeypatch: pytest.MonkeyPa
     roomy = CONFIG.replace(scratchpad_bytes=1 << 16)
     both = token_rates(roomy.replace(weight_depth=470), BOARD)
     assert (both["cycles_per_token"], both["cycles_per_token_two_texts"]) == (101, 51)
-    one = token_rates(roomy.replace(weight_depth=469), BOARD)
-    assert one["cycles_per_token"] == 101
-    assert not any("two_texts" in name for name in one)
+    single = token_rates(roomy.replace(weight_depth=469), BOARD)
+    assert single["cycles_per_token"] == 101
+    assert not any("two_texts" in name for name in single)
 
 
 @pytest.mark.slow

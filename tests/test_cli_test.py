@@ -28,12 +28,12 @@ def test_every_unit_passes(celosia, name, group) -> None:
     words = [word for unit in units for word in ("--unit", unit)]
     command = ("test", *CONFIGURATIONS[name], "--sim", "icarus", *words, "--json")
     code, output, errors = celosia(*command)
-    found = json.loads(output)
-    assert (code, found["failed"]) == (0, 0), errors
-    assert [row["unit"] for row in found["benches"]] == units
-    assert found["tests"] >= len(units)
-    assert all(row["cycles"] > 50 for row in found["benches"])
-    assert found["cycles"] == sum(row["cycles"] for row in found["benches"])
+    report = json.loads(output)
+    assert (code, report["failed"]) == (0, 0), errors
+    assert [row["unit"] for row in report["benches"]] == units
+    assert report["tests"] >= len(units)
+    assert all(row["cycles"] > 50 for row in report["benches"])
+    assert report["cycles"] == sum(row["cycles"] for row in report["benches"])
 
 
 def test_tests_and_cycles_are_told_below_the_table(celosia) -> None:

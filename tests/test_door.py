@@ -46,16 +46,16 @@ def test_sentences_are_what_an_encoder_was_trained_with(tmp_path: Path, kind: Ki
     assert len(padded) <= 1
     texts = [text for text in texts if text not in padded]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-    found = read_samples(tmp_path / "texts.txt", source)
+    samples = read_samples(tmp_path / "texts.txt", source)
     right = [
-        tokenizer(one, truncation=True, max_length=min(128, tokenizer.model_max_length))[
+        tokenizer(text, truncation=True, max_length=min(128, tokenizer.model_max_length))[
             "input_ids"
         ]
-        for one in texts
+        for text in texts
     ]
-    assert [one.tolist() for one in found] == right
+    assert [sample.tolist() for sample in samples] == right
     assert source.cut(texts) == sum(
-        len(tokenizer(one)["input_ids"]) > len(ids) for one, ids in zip(texts, right, strict=True)
+        len(tokenizer(text)["input_ids"]) > len(ids) for text, ids in zip(texts, right, strict=True)
     )
 
 
@@ -118,9 +118,9 @@ def test_the_driver_in_c_prints_what_the_tokenizer_decodes(
     if kind.name not in ("gpt2", "unigrams"):
         return  # random tokens are no characters, which bytes to fall back to mark one by one
     tokens = source.tokenizer.encode("hello")
-    found = run_text(program, loaded, "hello", 6, "golden")["tokens"]
+    generated = run_text(program, loaded, "hello", 6, "golden")["tokens"]
     line = text_flash_image(program, loaded, "hello", 6, memory_bytes=1 << 24, payload=256).text
-    more = loaded.decode(found).removeprefix(loaded.decode(tokens))
+    more = loaded.decode(generated).removeprefix(loaded.decode(tokens))
     assert line == f"celosia: model, image ok: hello{more}\r\n"
 
 
@@ -145,8 +145,8 @@ def test_no_truncation_of_a_file_cuts_prompts(tmp_path: Path, alone: bool) -> No
     content["truncation"]["direction"] = "Right"
     path.write_text(json.dumps(content))
     if alone:
-        for one in tmp_path.glob("*_*.json"):
-            one.unlink()
+        for file in tmp_path.glob("*_*.json"):
+            file.unlink()
     assert load_text(str(tmp_path)).tokenizer.encode(text) == whole
     assert len(whole) > 8
 

@@ -138,11 +138,11 @@ def test_the_testbench_is_legal_by_both_standards(tmp_path: Path, attachment: At
     component = make_accelerator(
         config, attachment.bus, attachment.addr_width, attachment.base, attachment.control
     )
-    found = [
+    declarations = [
         f"  {port['direction']} wire [{port['width'] - 1}:0] {port['name']}"
         for port in ports(component)
     ]
-    header = ",\n".join(["  input wire clk, rst", *found])
+    header = ",\n".join(["  input wire clk, rst", *declarations])
     (tmp_path / "top.v").write_text(f"module top (\n{header}\n);\nendmodule\n")
     text = plain_testbench(config.replace(trace=False), 3, attachment, "top")["top_tb.v"]
     bench = tmp_path / "top_tb.v"

@@ -114,8 +114,8 @@ def test_units_of_faults_are_looked_at_first(celosia, monkeypatch) -> None:
         sys.modules["celosia.cli.faults"], "accelerator_verilog", lambda _config: ""
     )
     monkeypatch.setattr(sys.modules["celosia.cli.faults"], "find_sites", lambda _verilog: [])
-    found = celosia("verify", "faults", "tales", "--config", "tiny", "--unit", "guard memories")
-    check_refusal(found, "Unit must be one of all registers, ")
+    outcome = celosia("verify", "faults", "tales", "--config", "tiny", "--unit", "guard memories")
+    check_refusal(outcome, "Unit must be one of all registers, ")
 
 
 def test_a_unit_that_no_machine_has_needs_no_verilog(celosia, monkeypatch) -> None:
@@ -126,9 +126,9 @@ def test_a_unit_that_no_machine_has_needs_no_verilog(celosia, monkeypatch) -> No
 
     module = sys.modules["celosia.cli.faults"]
     monkeypatch.setattr(module, "accelerator_verilog", accelerator_verilog)
-    found = celosia("faults", "tales", "--config", "tiny", "--unit", "nope")
+    outcome = celosia("faults", "tales", "--config", "tiny", "--unit", "nope")
     check_refusal(
-        found,
+        outcome,
         "Unit must be one of all registers, account, accumulators, dispatch, guard, load, matrix, "
         "recovery, registers, scratchpad, sequencer, span, store, top, vector, watchdog, or a "
         "unit's memories as in 'scratchpad memories', not 'nope'",
@@ -138,11 +138,11 @@ def test_a_unit_that_no_machine_has_needs_no_verilog(celosia, monkeypatch) -> No
 def test_names_of_units_are_those_of_the_verilog() -> None:
     config = PRESETS["tiny"]
     names = unit_names(machine_component(config))
-    found = {site.unit for site in find_sites(accelerator_verilog(config))}
-    assert {name.removesuffix(MEMORIES) for name in found} <= set(names)
+    sites = {site.unit for site in find_sites(accelerator_verilog(config))}
+    assert {name.removesuffix(MEMORIES) for name in sites} <= set(names)
 
 
 def test_a_prompt_that_is_no_utf_8(celosia) -> None:
     """Python reads such an argument with what stands for its bytes."""
-    found = celosia("text", "tales", "--prompt", "a\udcff")
-    check_refusal(found, "Option --prompt must be UTF-8 text, not 'a\\udcff'")
+    outcome = celosia("text", "tales", "--prompt", "a\udcff")
+    check_refusal(outcome, "Option --prompt must be UTF-8 text, not 'a\\udcff'")

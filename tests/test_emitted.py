@@ -42,8 +42,8 @@ def programs():
         inputs, weights = random_inputs(rng, model), random_weights(rng, model)
         if options.get("sparse"):
             weights = {name: value * (np.abs(value) > 0.4) for name, value in weights.items()}
-        given = Options(search=False, **options)
-        yield compile_model(model, weights, inputs, SMALL.replace(**fields), given).words
+        search_options = Options(search=False, **options)
+        yield compile_model(model, weights, inputs, SMALL.replace(**fields), search_options).words
     pairs = {"array": "tree", "rows": 6, "packed_cache": True, "low_rows": 2}
     pairs |= {"zero_points": False, "operand_gating": False}
     blocks = {**pairs, "block_exponents": True}
@@ -87,8 +87,8 @@ def programs():
 def test_models_use_every_instruction_and_flag() -> None:
     emitted: dict[Opcode, set[str]] = {}
     for words in programs():
-        for one in unpack(words):
-            emitted.setdefault(one.opcode, set()).update(one.flags)
+        for instruction in unpack(words):
+            emitted.setdefault(instruction.opcode, set()).update(instruction.flags)
     assert set(DEFINITIONS) == emitted.keys()
     for opcode, flags in emitted.items():
         assert set(DEFINITIONS[opcode].flags) == flags, opcode.name

@@ -64,9 +64,9 @@ def classify(driver: HostDriver, compiled: CompiledModel, name: str, rows) -> by
     library = driver.library
     model = ctypes.byref(driver.symbol(f"{name}_model"))
     machine = ctypes.byref(driver.accelerator(compiled.memory_bytes))
-    given = quantized(driver, compiled, rows)
+    source = quantized(driver, compiled, rows)
     output = ctypes.create_string_buffer(compiled.output_count)
-    assert library.celosia_run(machine, model, given, len(rows), output) == OK
+    assert library.celosia_run(machine, model, source, len(rows), output) == OK
     return output.raw
 
 
@@ -105,16 +105,16 @@ def test_the_golden_machine_classifies_through_the_driver(tmp_path: Path) -> Non
     machine = ctypes.byref(driver.accelerator(compiled.memory_bytes, polls=2))
     assert library.celosia_load(small, model) == MEMORY
     assert library.celosia_load(machine, model) == OK
-    found = [classify(driver, compiled, "digits", image) for image in images]
-    assert found == expected
+    outputs = [classify(driver, compiled, "digits", image) for image in images]
+    assert outputs == expected
     # One poll less than a run takes, and what is refused while one goes on.
-    given = quantized(driver, compiled, images[0])
+    source = quantized(driver, compiled, images[0])
     output = ctypes.create_string_buffer(compiled.output_count)
-    assert library.celosia_run(machine, model, given, DIGITS_ROWS, output) == TIMEOUT
+    assert library.celosia_run(machine, model, source, DIGITS_ROWS, output) == TIMEOUT
     assert port.aborted == 1
-    assert library.celosia_begin(machine, model, given, DIGITS_ROWS - 1) == ROWS
-    assert library.celosia_begin(machine, model, given, DIGITS_ROWS) == OK
-    assert library.celosia_begin(machine, model, given, DIGITS_ROWS) == BUSY
+    assert library.celosia_begin(machine, model, source, DIGITS_ROWS - 1) == ROWS
+    assert library.celosia_begin(machine, model, source, DIGITS_ROWS) == OK
+    assert library.celosia_begin(machine, model, source, DIGITS_ROWS) == BUSY
     assert library.celosia_end(machine, model, output) == BUSY
     while library.celosia_busy(machine):
         pass
@@ -153,9 +153,9 @@ def test_the_circuit_classifies_through_the_driver(tmp_path: Path) -> None:
     assert cycles == with_machine.read_register("CYCLES_LOW") > 10_000
     # A run that is aborted leaves the model loaded.
     hurried = ctypes.byref(driver.accelerator(compiled.memory_bytes, polls=1000))
-    given = quantized(driver, compiled, images[1])
+    source = quantized(driver, compiled, images[1])
     output = ctypes.create_string_buffer(compiled.output_count)
-    assert driver.library.celosia_run(hurried, model, given, DIGITS_ROWS, output) == TIMEOUT
+    assert driver.library.celosia_run(hurried, model, source, DIGITS_ROWS, output) == TIMEOUT
     assert classify(driver, compiled, "digits", images[2]) == expected[2]
 
 
@@ -187,8 +187,8 @@ def test_inputs_may_have_fewer_rows(tmp_path: Path) -> None:
     machine = ctypes.byref(driver.accelerator(compiled.memory_bytes))
     model = ctypes.byref(driver.symbol("of_1_to_6_rows_model"))
     assert driver.library.celosia_load(machine, model) == OK
-    found = [classify(driver, compiled, "of_1_to_6_rows", rows) for rows in inputs]
-    assert found == expected
+    outputs = [classify(driver, compiled, "of_1_to_6_rows", rows) for rows in inputs]
+    assert outputs == expected
     # Weights stay on the chip, until something is aborted.
     again = compiled.entries[AGAIN].pc
     assert port.starts == [0, again, again]

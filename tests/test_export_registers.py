@@ -58,9 +58,9 @@ def test_the_header_has_every_register_and_field_and_needs_no_library(tmp_path: 
 @needs_peakrdl
 @pytest.mark.skipif(importlib.util.find_spec("peakrdl_html") is None, reason="not installed")
 def test_the_pages_have_every_register() -> None:
-    found = pages()
-    assert "index.html" in found
-    content = b"".join(found.values()).decode("utf-8", "ignore")
+    files = pages()
+    assert "index.html" in files
+    content = b"".join(files.values()).decode("utf-8", "ignore")
     for name in REGISTER_MAP:
         assert name in content
 

@@ -37,9 +37,9 @@ def said(celosia, *words: str | Path) -> dict:
     """Return what ``celosia text`` reports, of which every tensor is the golden machine's."""
     code, output, errors = celosia("text", *words, "--sim", "golden", "--json")
     assert code == 0, errors
-    found = json.loads(output)
-    assert found["mismatches"] == 0
-    return found
+    report = json.loads(output)
+    assert report["mismatches"] == 0
+    return report
 
 
 class TestInC:
@@ -61,7 +61,7 @@ class TestInC:
             assert said(celosia, model, "--prompt", prompt, *options)["tokens"] == sample
         for words in ((model, *options), (folder, "--steps", "8")):
             texts = said(celosia, *words, *BOTH)["texts"]
-            assert [one["tokens"] for one in texts] == host.samples
+            assert [text["tokens"] for text in texts] == host.samples
         for late in ((0, 0), (0, 4), (15, 0)):
             assert host.go_on(late) == host.samples
             assert list(host.texts.lengths) == [12, 10]
@@ -88,7 +88,7 @@ class TestInC:
         host = CTexts(exported(TOY, "--c", *BOTH, *SHORT), "toy")
         for _ in range(TOY.positions):
             assert host.take(1, None) == OK
-        assert [host.take(*given) for given in ((1, 1), (1, None), (None, 1))] == [ROWS, ROWS, OK]
+        assert [host.take(*pair) for pair in ((1, 1), (1, None), (None, 1))] == [ROWS, ROWS, OK]
         assert list(host.texts.lengths) == [TOY.positions, 1]
 
     @needs_icarus

@@ -103,13 +103,13 @@ def test_firmware_classifies_images_with_the_golden_integers(tmp_path: Path) -> 
         encoding="utf-8",
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    found = LINE.findall(done.stdout)
-    assert [int(image) for image, *_ in found] == list(range(IMAGES))
+    lines = LINE.findall(done.stdout)
+    assert [int(image) for image, *_ in lines] == list(range(IMAGES))
     # The script's configuration has another mem_addr_width, which no integer depends on.
     compiled = compile_digits("digits", PRESETS["small"])
     images = digits.patches(digits.load()[1].images[:IMAGES])
     for (_, digit, numbers, cycles), data in zip(
-        found, golden_outputs(compiled, list(images)), strict=True
+        lines, golden_outputs(compiled, list(images)), strict=True
     ):
         expected = np.frombuffer(data[: compiled.output_count], "<i2")
         assert [int(number) for number in numbers.split()] == expected.tolist()

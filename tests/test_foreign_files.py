@@ -107,8 +107,8 @@ def test_pipes_and_devices_in_a_folder_are_refused(celosia, folder, name) -> Non
 def test_pipes_and_devices_are_refused_wherever_a_file_is_read(celosia, tmp_path, words) -> None:
     for suffix in (".onnx", ".bin", ".npy", ".toml"):
         os.mkfifo(tmp_path / f"pipe{suffix}")
-    found = celosia(*(word.format(pipe=tmp_path / "pipe") for word in words))
-    check_refusal(found, "; save its content to a file")
+    outcome = celosia(*(word.format(pipe=tmp_path / "pipe") for word in words))
+    check_refusal(outcome, "; save its content to a file")
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "a\0", ["x"]])
@@ -137,10 +137,10 @@ NASTY = "*/ __attribute__((constructor)) void f(void){} /* \\ \n\x1b[31m \"'?" +
 
 
 def test_a_name_is_no_code_in_a_comment_or_an_identifier() -> None:
-    found = comment(NASTY)
-    assert found.isascii()
-    assert found.isprintable()
-    assert not any(part in found for part in ("*/", "/*", "\\", "?"))
+    text = comment(NASTY)
+    assert text.isascii()
+    assert text.isprintable()
+    assert not any(part in text for part in ("*/", "/*", "\\", "?"))
     assert identifier("9*/é x") == "_9____x"
     assert identifier("") == "_"
     assert len(identifier("x" * 300)) == 64
@@ -176,8 +176,8 @@ def test_names_that_are_not_printable_are_refused(celosia, tmp_path: Path) -> No
             celosia("inspect", folder), "name must be at most 255 printable characters, not '"
         )
     (tmp_path / "c.toml").write_text('name = "a\\nb"')
-    found = celosia("generate", "--config", tmp_path / "c.toml", "--out", tmp_path / "o")
-    check_refusal(found, "Field name must be at most 255 printable characters, not 'a\\nb'")
+    outcome = celosia("generate", "--config", tmp_path / "c.toml", "--out", tmp_path / "o")
+    check_refusal(outcome, "Field name must be at most 255 printable characters, not 'a\\nb'")
 
 
 def test_names_with_quotes_are_read_again(tmp_path: Path) -> None:

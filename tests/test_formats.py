@@ -54,7 +54,7 @@ def test_formats_take_the_bits_that_they_say() -> None:
 def test_operands_have_as_few_parts_as_their_values_allow() -> None:
     parts = {width: [form.passes(width) for form in FORMATS.values()] for width in (1, 4, 8)}
     assert set(parts[8]) == {1}
-    names = {name: found for name, *found in zip(FORMATS, parts[4], parts[1], strict=True)}
+    names = {name: counts for name, *counts in zip(FORMATS, parts[4], parts[1], strict=True)}
     assert {names[name][0] for name in ("int2", "int3", "int4", "ternary")} == {1}
     assert {names[name][0] for name in ("int5", "int7", "nf4", "pow2", "fp8_e4m3")} == {2}
     assert [names[name][1] for name in ("ternary", "int2", "int4", "nf4")] == [1, 2, 4, 8]
@@ -148,7 +148,7 @@ def test_decoders_with_weights_of_fewer_bits(weights, group, changes, machine) -
     plain = compile_text(
         untrained(LLAMA, Quantization(texts=2, length=24)), program.config, context=40
     )
-    sizes = [sum(len(fill.image) for fill in one.setup) for one in (plain, program)]
+    sizes = [sum(len(fill.image) for fill in host.setup) for host in (plain, program)]
     if program.config.packed_slots:
         assert plain.slots - program.slots > 0.4 * program.macs_resident / program.config.elements
         return
@@ -219,26 +219,26 @@ def test_a_mixture_keeps_its_bound_and_is_smaller_than_one_format() -> None:
 
     def measure(model) -> tuple[float, float]:
         logits = evaluate(model, tokens)["logits"] - evaluate(models["int8"], tokens)["logits"]
-        found = float(np.mean((logits * model.output.scale) ** 2))
-        return found, found
+        error = float(np.mean((logits * model.output.scale) ** 2))
+        return error, error
 
     make("int8")
     bound = measure(make("int4"))[0]
     told = []
-    found = mix(
+    mixed = mix(
         make, measure, lambda model: evaluate(model, tokens), bound, lambda *now: told.append(now)
     )
-    assert found.loss <= bound
-    assert found.uniform_loss == pytest.approx(bound)
-    assert found.uniform_bytes == models["int4"].weight_bytes
+    assert mixed.loss <= bound
+    assert mixed.uniform_loss == pytest.approx(bound)
+    assert mixed.uniform_bytes == models["int4"].weight_bytes
     assert told == [(done, told[-1][1]) for done in range(1, told[-1][1] + 1)]
-    assert found.weight_bytes < models["int4"].weight_bytes
-    assert len(set(found.chosen.values())) > 1
-    assert measure(mixture(models, found.chosen))[0] == pytest.approx(found.loss)
+    assert mixed.weight_bytes < models["int4"].weight_bytes
+    assert len(set(mixed.chosen.values())) > 1
+    assert measure(mixture(models, mixed.chosen))[0] == pytest.approx(mixed.loss)
     # Quantized by its names, the model is the same.
-    again = untrained(LLAMA, replace(options, chosen=found.chosen))
-    assert again.weight_bytes == found.weight_bytes
-    assert measure(again)[0] == pytest.approx(found.loss)
+    again = untrained(LLAMA, replace(options, chosen=mixed.chosen))
+    assert again.weight_bytes == mixed.weight_bytes
+    assert measure(again)[0] == pytest.approx(mixed.loss)
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,8 @@ def test_a_machine_and_its_ddr3_are_one_netlist(tmp_path: Path) -> None:
     script += "hierarchy -check -top board; tee -o found.json stat -json; "
     script += "proc litedram_core board; check -assert litedram_core board"
     run_tool(find_tool("yosys"), ["-p", script], folder=tmp_path, log="yosys.log", work="Yosys")
-    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
-    cells = found["modules"]["\\litedram_core"]["num_cells_by_type"]
+    design = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    cells = design["modules"]["\\litedram_core"]["num_cells_by_type"]
     kinds = {"DQSBUFM": 2, "IDDRX2DQA": 16, "ODDRX2DQA": 18, "TRELLIS_IO": 18, "EHXPLLL": 1}
     assert {kind: cells[kind] for kind in kinds} == kinds
 
@@ -132,13 +132,13 @@ def test_psram_is_at_the_pads_of_the_package(tmp_path: Path) -> None:
     unpack = Path(sys.executable).with_name("gowin_unpack")
     arguments = ["-d", family, "-o", "found.v", bitstream.name]
     subprocess.run([unpack, *arguments], cwd=bitstream.parent, capture_output=True, check=True)
-    found = (bitstream.parent / "found.v").read_text(encoding="utf-8")
+    netlist = (bitstream.parent / "found.v").read_text(encoding="utf-8")
     database = load_chipdb(Path(apycula.__file__).parent / f"{family}.msgpack.xz")
     pads = database.sip_cst["GW1NR-9C"]["QFN88P"]
     assert len(pads) == 26
     for name, row, col, place_, _ in pads:
         kind = "IOBUF" if name.startswith("IO_") else "OBUF"
-        assert f"{kind} R{row + 1}C{col + 1}_{kind}_{place_} (" in found, name
+        assert f"{kind} R{row + 1}C{col + 1}_{kind}_{place_} (" in netlist, name
 
 
 def test_a_machine_with_sdram_has_a_clock_of_its_own() -> None:

@@ -47,9 +47,9 @@ def test_spi_takes_the_serial_lines_place(name: str) -> None:
     lines = {"clk", "sck", "cs_n", "copi", "cipo"}
     assert lines <= set(board.pins) <= lines | set(LEDS)
     serial = get_board(name).pins
-    taken = [pin.name for pin in (*board.pins.values(), serial["rx"], serial["tx"])]
+    pins = [pin.name for pin in (*board.pins.values(), serial["rx"], serial["tx"])]
     # The LEDs, too, are where the serial line is not.
-    assert len(set(taken)) == len(taken)
+    assert len(set(pins)) == len(pins)
     pll = find_pll(board.device.family.name, board.device.name, board.clock_mhz, board.target_mhz)
     verilog = top_verilog(board, pll)
     assert re.findall(r"input (\w+)", verilog) == ["clk", "sck", "cs_n", "copi"]
@@ -180,9 +180,9 @@ def test_devices_count_everything() -> None:
 
 
 def parameter(verilog: str, name: str) -> int:
-    found = re.search(rf"\.{name}\((?:\d+'d)?(\d+)\)", verilog)
-    assert found is not None
-    return int(found[1])
+    match = re.search(rf"\.{name}\((?:\d+'d)?(\d+)\)", verilog)
+    assert match is not None
+    return int(match[1])
 
 
 @pytest.mark.parametrize("clock", [25.0, 48.0, 100.0])
@@ -245,9 +245,9 @@ def hertz(mhz: tuple[float, float]) -> tuple[float, float]:
 
 def test_the_loop_filter_of_ecp5_is_set() -> None:
     """Without these attributes nextpnr-ecp5 writes zeros, with which nothing may lock."""
-    found = find_pll("ecp5", "LFE5U-85F", 25.0, 80.0).verilog
+    verilog = find_pll("ecp5", "LFE5U-85F", 25.0, 80.0).verilog
     attributes = "ICP_CURRENT LPF_RESISTOR MFG_ENABLE_FILTEROPAMP MFG_GMCREF_SEL"
-    assert re.findall(r'(\w+)="\d+"', found) == attributes.split()
+    assert re.findall(r'(\w+)="\d+"', verilog) == attributes.split()
 
 
 def test_a_frequency_out_of_reach_is_refused() -> None:

@@ -215,7 +215,7 @@ def test_a_unit_is_built_for_a_board(tmp_path: Path) -> None:
         get_board("ulx3s_25f"),
         tmp_path,
         [1, 2],
-        lambda what, *_: told.append(what),
+        lambda step, *_: told.append(step),
     )
     report = done.report
     assert report["multipliers"] == 4
@@ -291,9 +291,9 @@ def test_a_seed_that_is_not_routed_is_told(monkeypatch: pytest.MonkeyPatch, tmp_
         monkeypatch.setattr(flow, name, lambda *_, value=value, **__: value)
     said: list[str] = []
 
-    def tell(what: str, _done: int, _total: int) -> None:
-        said.append(what)
+    def tell(step: str, _done: int, _total: int) -> None:
+        said.append(step)
 
-    _, found = flow._route("", "top", board, tmp_path, range(1, 5), 50.0, "", tell)
+    _, routed = flow._route("", "top", board, tmp_path, range(1, 5), 50.0, "", tell)
     assert said == ["Synthesis", "Seed 2 was not routed", "Seed 4 was not routed"]
-    assert flow._reached(range(1, 5), found) == {"1": 60.0, "2": None, "3": 61.23, "4": None}
+    assert flow._reached(range(1, 5), routed) == {"1": 60.0, "2": None, "3": 61.23, "4": None}

@@ -83,10 +83,10 @@ class FakePort:
         self._waiting = b""
 
     def write(self, data: bytes) -> None:
-        found = b""
+        answers = b""
         for byte in self.to_board(data):
-            found += self.board.link.receive(byte)
-        self._waiting += self.to_host(found + self.board.link.quiet())
+            answers += self.board.link.receive(byte)
+        self._waiting += self.to_host(answers + self.board.link.quiet())
 
     def read(self, size: int = 1) -> bytes:
         data, self._waiting = self._waiting[:size], self._waiting[size:]
@@ -149,9 +149,9 @@ def test_a_model_runs_over_a_line_that_loses_bytes(seed: int) -> None:
     rng = np.random.default_rng(seed)
     print(f"seed {seed}")
     port.to_board, port.to_host = noise(rng, 0.1), noise(rng, 0.1)
-    found = run_files("digits", TINY, device, count=2, memory_bytes=MEMORY).figures
-    assert found["mismatches"] == 0
-    assert found["tensors"] == 2
+    figures = run_files("digits", TINY, device, count=2, memory_bytes=MEMORY).figures
+    assert figures["mismatches"] == 0
+    assert figures["tensors"] == 2
     assert device.repeated > 5
     assert port.board.runs == 2, "no run was started twice"
 

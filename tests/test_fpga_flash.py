@@ -77,8 +77,8 @@ def test_the_wires_are_what_the_tools_take(name: str, kind: str, pins: int, tmp_
     (tmp_path / "run.ys").write_text(f"{script.replace('stat', 'tee -o stat.json stat')}\n")
     run_tool(find_tool("yosys"), ["-q", "run.ys"], folder=tmp_path, log="log", work="Yosys")
     cells = (tmp_path / "stat.json").read_text(encoding="utf-8")
-    found = re.search(r'"\$_TBUF_": (\d+)', cells)  # nextpnr makes pins of them
-    assert (0 if found is None else int(found[1])) == pins
+    buffers = re.search(r'"\$_TBUF_": (\d+)', cells)  # nextpnr makes pins of them
+    assert (0 if buffers is None else int(buffers[1])) == pins
     assert ('"USRMCLK": 1' in cells) == (family.name == "ecp5")
 
 
@@ -155,9 +155,9 @@ def test_a_board_without_a_loader_for_addresses_is_told(monkeypatch: pytest.Monk
     end = (
         "; with --image-only the image is written to a file, whose place in the flash is 0x200000$"
     )
-    for name, what in (
+    for name, reason in (
         ("orangecrab_25f", "has no loader for addresses of its flash"),
         ("ulx3s_85f", "needs openFPGALoader or fujprog on PATH"),
     ):
-        with pytest.raises(InputError, match=f"^Board {name} {what}{end}"):
+        with pytest.raises(InputError, match=f"^Board {name} {reason}{end}"):
             image_command(get_board(name), Path("x"))

@@ -32,9 +32,11 @@ endmodule
 def resets(netlist: Path) -> tuple[Counter[object], dict[str, dict[str, list[object]]]]:
     """Return how many registers each net resets, and the pins of clock buffers."""
     cells = json.loads(netlist.read_text(encoding="utf-8"))["modules"]["top"]["cells"].values()
-    found = Counter(cell["connections"]["LSR"][0] for cell in cells if cell["type"] == "TRELLIS_FF")
+    counts = Counter(
+        cell["connections"]["LSR"][0] for cell in cells if cell["type"] == "TRELLIS_FF"
+    )
     buffers = {str(n): c["connections"] for n, c in enumerate(cells) if c["type"] == "DCCA"}
-    return found, buffers
+    return counts, buffers
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ SIZES = ((8, 2048), (48, 64), (36, 512), (64, 20))
 
 def device(block_rams: int, name: str = "LFE5U-25F"):
     """Return a device with so many block RAMs."""
-    found = DEVICES[name]
-    return dataclasses.replace(found, capacity={**found.capacity, "block_rams": block_rams})
+    chip = DEVICES[name]
+    return dataclasses.replace(chip, capacity={**chip.capacity, "block_rams": block_rams})
 
 
 class Memories(wiring.Component):
@@ -64,8 +64,8 @@ def rtlil(sizes, rom=None, parts=1):
 
 def styles(flat: str) -> dict[int, str]:
     """Return the style of each memory that has one."""
-    found = re.findall(r'ram_style "(\w+)"\n  memory .* \\ram_(\d)\n', flat)
-    return {int(index): style for style, index in found}
+    attributes = re.findall(r'ram_style "(\w+)"\n  memory .* \\ram_(\d)\n', flat)
+    return {int(index): style for style, index in attributes}
 
 
 def test_what_fits_stays_as_it_is():
@@ -104,14 +104,14 @@ def test_a_family_without_another_memory_keeps_its_block_ram():
 @pytest.mark.slow
 def test_yosys_makes_them_so(tmp_path):
     verilog = to_verilog(Memories(), "top")
-    found = []
+    counts = []
     for rams in (6, 2):
         folder = tmp_path / str(rams)
         folder.mkdir()
         cells = synthesize(verilog, "top", device(rams), folder)
         blocks = count(device(rams).family, cells)["block_rams"]
-        found.append((blocks, cells.get("TRELLIS_DPR16X4", 0)))
-    (blocks, few), (fewer, more) = found
+        counts.append((blocks, cells.get("TRELLIS_DPR16X4", 0)))
+    (blocks, few), (fewer, more) = counts
     assert 2 < blocks <= 6
     assert fewer == 2
     assert more >= few + 48
@@ -128,16 +128,16 @@ def test_a_netlist_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr("celosia.fpga.synthesis.run_tool", counting)
     monkeypatch.setenv("CELOSIA_CACHE", str(tmp_path / "cache"))
     verilog = "module top(input clk, a, output reg b); always @(posedge clk) b <= a; endmodule\n"
-    found = []
+    builds = []
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()
         cells = synthesize(verilog, "top", device(6), folder)
         logs = (folder / "collect.log").is_file(), (folder / "synthesis.log").is_file()
-        found.append((cells, (folder / NETLIST).read_text(), logs))
-    assert found[0] == found[1]
-    assert found[0][0]["TRELLIS_FF"] == 1
-    assert found[0][2] == (True, True)
+        builds.append((cells, (folder / NETLIST).read_text(), logs))
+    assert builds[0] == builds[1]
+    assert builds[0][0]["TRELLIS_FF"] == 1
+    assert builds[0][2] == (True, True)
     assert ran == ["collect.log", "synthesis.log"]
     synthesize(verilog.replace("b <= a", "b <= ~a"), "top", device(6), tmp_path / "first")
     assert len(ran) == 4

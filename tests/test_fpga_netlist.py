@@ -197,10 +197,10 @@ def test_the_netlist_of_a_whole_accelerator_does_the_same(
     netlist = netlist_of(machine_component(config), DEVICE_OF[family], tmp_path)
     memory = 1 << config.mem_addr_width
     machine = VerilatorMachine(config, memory_bytes=memory, latency=4, verilog=netlist)
-    found = selftest(machine, config, memory, programs=3, seed=6)
+    report = selftest(machine, config, memory, programs=3, seed=6)
     machine.close()
-    assert found["untested"] == []
-    assert found["mismatches"] == 0, found
+    assert report["untested"] == []
+    assert report["mismatches"] == 0, report
 
 
 @pytest.mark.parametrize(
@@ -230,8 +230,8 @@ def test_a_register_goes_into_its_block_ram(
     text = netlist_of(unit, DEVICE_OF["ecp5"], tmp_path)
     netlist = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))
     cells = netlist["modules"]["top"]["cells"].values()
-    found = [cell["parameters"] for cell in cells if cell["type"] == "DP16KD"]
-    assert Counter(f"{one['REGMODE_A']} {one['REGMODE_B']}" for one in found) == modes
+    rams = [cell["parameters"] for cell in cells if cell["type"] == "DP16KD"]
+    assert Counter(f"{ram['REGMODE_A']} {ram['REGMODE_B']}" for ram in rams) == modes
     assert sum(cell["type"] == "TRELLIS_FF" for cell in cells) == left
     statistics = json.loads((tmp_path / "statistics.json").read_text(encoding="utf-8"))
     assert statistics["design"]["num_cells_by_type"].get("TRELLIS_FF", 0) == left
@@ -268,9 +268,9 @@ def test_a_scratchpad_has_its_registers_in_block_rams(tmp_path: Path) -> None:
     text = netlist_of(unit, DEVICE_OF["ecp5"], tmp_path)
     netlist = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))
     cells = netlist["modules"]["top"]["cells"].values()
-    found = [cell["parameters"] for cell in cells if cell["type"] == "DP16KD"]
-    assert found
-    assert {one["REGMODE_B"] for one in found} == {"OUTREG"}
+    rams = [cell["parameters"] for cell in cells if cell["type"] == "DP16KD"]
+    assert rams
+    assert {ram["REGMODE_B"] for ram in rams} == {"OUTREG"}
     simulate(
         unit,
         bench="celosia.tb.benches.bench_scratchpad",

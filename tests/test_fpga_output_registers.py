@@ -80,8 +80,8 @@ def design(width: int = 18, *, enable: int | None = ENABLE) -> Module:
 def passed(module: Module, folder: Path) -> tuple[int, Module]:
     path = folder / "netlist.json"
     path.write_text(json.dumps({"modules": {"top": module}}), encoding="utf-8")
-    taken = use_output_registers(path, "top")
-    return taken, json.loads(path.read_text(encoding="utf-8"))["modules"]["top"]
+    moved = use_output_registers(path, "top")
+    return moved, json.loads(path.read_text(encoding="utf-8"))["modules"]["top"]
 
 
 def modes(module: Module) -> list[str]:
@@ -92,13 +92,13 @@ def modes(module: Module) -> list[str]:
 @pytest.mark.parametrize("width", [1, 18, 36])
 @pytest.mark.parametrize("enable", [None, ENABLE])
 def test_registers_go_in(width: int, enable: int | None, tmp_path: Path) -> None:
-    taken, module = passed(design(width, enable=enable), tmp_path)
-    assert taken == 4
+    moved, module = passed(design(width, enable=enable), tmp_path)
+    assert moved == 4
     assert list(module["cells"]) == ["ram"]
     assert modes(module) == ["OUTREG", "OUTREG"]
     pins = module["cells"]["ram"]["connections"]
-    given = "1" if enable is None else enable
-    assert (pins["OCEA"], pins["OCEB"]) == ([given], [given])
+    enable_net = "1" if enable is None else enable
+    assert (pins["OCEA"], pins["OCEB"]) == ([enable_net], [enable_net])
     assert [pins[pin] for pin in ("DOA0", "DOA1", "DOB0", "DOB1")] == [[20], [21], [22], [23]]
     # Nothing names nets that are no more.
     assert module["netnames"] == {
@@ -111,9 +111,9 @@ def test_sides_have_enables_of_their_own(tmp_path: Path) -> None:
     module = design()
     for net in (12, 13):
         module["cells"][f"reg_{net}"]["connections"]["CE"] = [OTHER]
-    taken, found = passed(module, tmp_path)
-    pins = found["cells"]["ram"]["connections"]
-    assert (taken, pins["OCEA"], pins["OCEB"]) == (4, [ENABLE], [OTHER])
+    moved, changed = passed(module, tmp_path)
+    pins = changed["cells"]["ram"]["connections"]
+    assert (moved, pins["OCEA"], pins["OCEB"]) == (4, [ENABLE], [OTHER])
     # But of 36 bits both are one.
     module["cells"]["ram"] = ram(36, {"DOA0": 10, "DOA1": 11, "DOB0": 12, "DOB1": 13})
     assert passed(module, tmp_path) == (0, module)
@@ -171,15 +171,15 @@ def test_registers_stay(spoil: Callable[[Module], Any], width: int, tmp_path: Pa
     module = design(width)
     spoil(module)
     before = copy.deepcopy(module)
-    taken, found = passed(module, tmp_path)
+    moved, changed = passed(module, tmp_path)
     if width == 36:
-        assert (taken, found) == (0, before)
+        assert (moved, changed) == (0, before)
         return
-    assert taken == 2
+    assert moved == 2
     for cell in ("reg_12", "reg_13"):
-        assert found["cells"][cell] == before["cells"][cell]
-    assert modes(found) == ["OUTREG", modes(before)[1]]
-    assert found["cells"]["ram"]["connections"]["OCEB"] == ["1"]
+        assert changed["cells"][cell] == before["cells"][cell]
+    assert modes(changed) == ["OUTREG", modes(before)[1]]
+    assert changed["cells"]["ram"]["connections"]["OCEB"] == ["1"]
 
 
 @pytest.mark.parametrize(

@@ -39,13 +39,13 @@ def test_an_array_with_fewer_multipliers_has_the_same_sums(multipliers: int) -> 
     left = needs(Hierarchy(verilog), device.family)
     assert sum(product.copies for product in left.products) == multipliers
     assert ("_tables" in verilog) == (multipliers < 15)
-    given = {"config": CHANGES, "cycles": 300, "rate": 0.8, "latency": array.latency}
+    settings = {"config": CHANGES, "cycles": 300, "rate": 0.8, "latency": array.latency}
     simulate(
         array,
         bench="celosia.tb.benches.bench_systolic",
         simulator="icarus",
         seed=multipliers,
-        parameters=given,
+        parameters=settings,
         verilog=verilog,
     )
 

@@ -30,8 +30,8 @@ def test_groups_are_the_largest_instances() -> None:
 
 def test_instances_that_are_alike_are_one_group() -> None:
     paths = [f"a.column_{number}.element_{number}" for number in range(9)] + ["a.edge", "b_2"]
-    found = groups(paths)
-    assert [found[path] for path in paths] == ["a"] * 9 + ["a.edge", ""]
+    grouped = groups(paths)
+    assert [grouped[path] for path in paths] == ["a"] * 9 + ["a.edge", ""]
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_a_placement_is_kept_and_has_the_machine_s_frequency(
     report = {name: {"achieved": it, "constraint": to} for name, (it, to) in clocks.items()}
     ran = []
 
-    def fake(_tool: Tool, arguments: list[str], *, folder: Path, log: str, what: str) -> None:
-        ran.append(what)
+    def fake(_tool: Tool, arguments: list[str], *, folder: Path, log: str, work: str) -> None:
+        ran.append(work)
         if "7" in arguments:
-            raise RunError(f"{what} failed:\nno place left")
+            raise RunError(f"{work} failed:\nno place left")
         (folder / "report.json").write_text(json.dumps({"fmax": report}), encoding="utf-8")
 
     monkeypatch.setattr("celosia.fpga.placement.run_tool", fake)
@@ -71,7 +71,7 @@ def test_a_placement_is_kept_and_has_the_machine_s_frequency(
     def place(folder: str, netlist: str, *seeds: int) -> list[float]:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / NETLIST).write_text(netlist, encoding="utf-8")
-        found = placement.place(
+        placements = placement.place(
             board.device,
             board.package,
             board.speed,
@@ -81,8 +81,8 @@ def test_a_placement_is_kept_and_has_the_machine_s_frequency(
             constraints=None,
             progress=lambda *_: None,
         )
-        assert all(one.folder.is_relative_to(tmp_path / folder) for one in found)
-        return [one.mhz for one in found]
+        assert all(each.folder.is_relative_to(tmp_path / folder) for each in placements)
+        return [each.mhz for each in placements]
 
     assert place("first", "{}", 1) == [111.4]
     assert len(ran) == 1
@@ -117,10 +117,10 @@ def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:
         step("setup", 0.1, "u.v.c"),
     ]
     other = {"from": "<async>", "to": "clk", "path": [step("routing", 99.0, "u.a")]}
-    found = critical_path(
+    slowest = critical_path(
         {"critical_paths": [other, {"from": "clk", "to": "clk", "path": steps}]}, units
     )
-    assert found == {
+    assert slowest == {
         "from": "u.a",
         "to": "u.v.c",
         "ns": 1.85,

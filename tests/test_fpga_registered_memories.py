@@ -156,9 +156,9 @@ def test_contents_stay_whatever_the_register_does(kind: str) -> None:
 
 def outputs(kind: str, addresses: list[int]) -> list[dict[str, int]]:
     """Return what the register holds in each cycle."""
-    held, word, found = 0, 0, []
+    held, word, values = 0, 0, []
     for addr in addresses:
-        found.append({"held": held})
+        values.append({"held": held})
         even, low = not addr & 1, not addr & 2
         clears = {
             "an inverted reset": even,
@@ -167,7 +167,7 @@ def outputs(kind: str, addresses: list[int]) -> list[dict[str, int]]:
         takes = {"an inverted enable": even, "both": low}.get(kind, True)
         held = 0 if clears else word if takes else held
         word = 37 * addr % 256
-    return found
+    return values
 
 
 OUTSIDE = {
@@ -224,9 +224,9 @@ def test_plain_synthesis_takes_block_rams_as_they_are(tmp_path: Path) -> None:
     run_tool(find_tool("yosys"), ["-q", "-p", script], folder=tmp_path, log="log", work="Synthesis")
     netlist = json.loads((tmp_path / "netlist.json").read_text(encoding="utf-8"))
     cells = netlist["modules"]["top"]["cells"].values()
-    found = [cell["parameters"] for cell in cells if cell["type"] == "DP16KD"]
-    assert found
-    assert {one["REGMODE_B"] for one in found} == {"OUTREG"}
+    rams = [cell["parameters"] for cell in cells if cell["type"] == "DP16KD"]
+    assert rams
+    assert {ram["REGMODE_B"] for ram in rams} == {"OUTREG"}
     assert {cell["type"] for cell in cells if cell["type"].startswith("$")} <= {"$scopeinfo"}
 
 
@@ -238,7 +238,7 @@ def test_an_exported_accelerator_does_the_same() -> None:
     assert {"lane_0", "low", "table_0"} <= set(re.findall(r"_registered (\w+) \(", made))
     memory = 1 << config.mem_addr_width
     machine = VerilatorMachine(config, memory_bytes=memory, latency=4, verilog=made + MODELS)
-    found = selftest(machine, config, memory, programs=3, seed=6)
+    report = selftest(machine, config, memory, programs=3, seed=6)
     machine.close()
-    assert found["untested"] == []
-    assert found["mismatches"] == 0, found
+    assert report["untested"] == []
+    assert report["mismatches"] == 0, report

@@ -50,17 +50,17 @@ def places(path: Path) -> dict[str, str]:
 def test_elements_beside_each_other_stand_beside_each_other(tmp_path: Path) -> None:
     path = netlist(tmp_path, 12, 8)
     assert seat(path, "top", LARGE) == 96
-    found = places(path)
-    assert len(set(found.values())) == len(found) == 96
+    sites = places(path)
+    assert len(set(sites.values())) == len(sites) == 96
     at = "core.accelerator.matrix.array.column_{}.element_{}.multiplier.multiplier"
-    assert [found[at.format(0, row)] for row in (0, 1, 2, 3, 4)] == [
+    assert [sites[at.format(0, row)] for row in (0, 1, 2, 3, 4)] == [
         "X4/Y10/MULT18_0",
         "X5/Y10/MULT18_1",
         "X8/Y10/MULT18_4",
         "X9/Y10/MULT18_5",
         "X4/Y34/MULT18_0",
     ]
-    assert found[at.format(7, 11)] == "X74/Y58/MULT18_5"
+    assert sites[at.format(7, 11)] == "X74/Y58/MULT18_5"
 
 
 def test_the_largest_array_that_has_places_uses_each_once(tmp_path: Path) -> None:
@@ -106,11 +106,11 @@ def test_a_trees_columns_lie_at_both_sides_of_the_device(tmp_path: Path) -> None
     others = {f"core.other.part_{n}.multiplier": multiplier() for n in range(28)}
     path = write(tmp_path, tree(16, 8) | others)
     assert seat(path, "top", LARGE) == 8 * (16 + 20)
-    found = places(path)
-    assert len(set(found.values())) == len(found)
+    sites = places(path)
+    assert len(set(sites.values())) == len(sites)
     ways = 0
     for column in range(8):
-        here = {n: place_of(site) for n, site in found.items() if f"column_{column}." in n}
+        here = {n: place_of(site) for n, site in sites.items() if f"column_{column}." in n}
         across = [x for x, _ in here.values()]
         assert max(across) - min(across) < 30, "a column's places are beside each other"
         assert (max(across) < 58) == (column < 4), "four columns at each side"
@@ -120,21 +120,21 @@ def test_a_trees_columns_lie_at_both_sides_of_the_device(tmp_path: Path) -> None
                 ways += abs(x - at[0]) + abs(y - at[1])
     assert ways < 128 * 28, "weights stand beside their multipliers"
     # The block columns in the middle are left for all else.
-    assert not {x for x, _ in map(place_of, found.values())} & set(range(58, 67))
+    assert not {x for x, _ in map(place_of, sites.values())} & set(range(58, 67))
 
 
 def test_columns_that_share_multipliers_stand_around_them(tmp_path: Path) -> None:
     cells = {n: c for n, c in tree(16, 8).items() if not re.search(r"column_[0246]\.multiplier", n)}
     path = write(tmp_path, cells)
     assert seat(path, "top", LARGE) == 4 * 16 + 8 * 20
-    found = {n: place_of(site) for n, site in places(path).items()}
+    sites = {n: place_of(site) for n, site in places(path).items()}
     for pair in range(4):
         at = "core.accelerator.matrix.array.column_{}."
         ways = 0
         for column in (2 * pair, 2 * pair + 1):
             for row in range(16):
-                x, y = found[f"{at.format(column)}weights_45.low.memory.0.{row}"]
-                a, b = found[f"{at.format(2 * pair + 1)}multiplier_{row}.multiplier"]
+                x, y = sites[f"{at.format(column)}weights_45.low.memory.0.{row}"]
+                a, b = sites[f"{at.format(2 * pair + 1)}multiplier_{row}.multiplier"]
                 ways += abs(x - a) + abs(y - b)
         assert ways < 32 * 28, "those of either column are near the shared ones"
 
@@ -153,9 +153,9 @@ def engine(enables: int = 1) -> dict[str, Any]:
 def test_a_units_multipliers_lie_beside_each_other_between_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path, tree(8, 8) | engine())
     assert seat(path, "top", LARGE) == 8 * (8 + 10) + 46
-    found = places(path)
-    assert len(set(found.values())) == len(found)
-    at = {n.removeprefix("core.accelerator.vector."): place_of(s) for n, s in found.items()}
+    sites = places(path)
+    assert len(set(sites.values())) == len(sites)
+    at = {n.removeprefix("core.accelerator.vector."): place_of(s) for n, s in sites.items()}
     for unit, row in (("fronts.norm", 34), ("epilogue", 58), ("intake", 58)):
         here = [place for name, place in at.items() if name.startswith(unit)]
         assert {y for _, y in here} == {row}
@@ -174,8 +174,8 @@ def test_a_vector_engine_that_does_not_fit_is_left_to_nextpnr(tmp_path: Path) ->
 def test_trees_of_any_size_have_a_place_for_each(tmp_path: Path, rows: int, cols: int) -> None:
     path = write(tmp_path, tree(rows, cols))
     assert seat(path, "top", LARGE) == cols * (2 * rows + -(-rows // 4))
-    found = places(path)
-    assert len(set(found.values())) == len(found)
+    sites = places(path)
+    assert len(set(sites.values())) == len(sites)
 
 
 def test_multipliers_made_of_tables_have_no_place(tmp_path: Path) -> None:

@@ -81,9 +81,9 @@ class Halting:
         half = len(data) // 2
         if not half:
             return self._wires.exchange(data)
-        found = self._wires.exchange(data[:half])
+        received = self._wires.exchange(data[:half])
         time.sleep(HALT_SECONDS)
-        return found + self._wires.exchange(data[half:])
+        return received + self._wires.exchange(data[half:])
 
 
 class Noisy:

@@ -27,9 +27,9 @@ def test_a_native_tool_is_taken_where_it_is_newer(
     script.write_text(f"#!/bin/sh\necho Yosys {version} '(git)'\n", encoding="utf-8")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = find_tool("yosys")
-    assert found.native is native
-    assert not native or found == Tool(str(script), version, True)
+    tool = find_tool("yosys")
+    assert tool.native is native
+    assert not native or tool == Tool(str(script), version, True)
 
 
 def test_a_tool_that_fails_shows_its_log(tmp_path: Path) -> None:

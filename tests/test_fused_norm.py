@@ -139,14 +139,15 @@ def run(machine, image: bytes, parts: list[list[Instruction]]):
 def check_case(machine, program, same_as, reads: int, writes: int) -> None:
     """Compare a program's result, and its sum where both write one, with another's."""
     image, loads = setup(np.random.default_rng(7))
-    report, found = run(machine, image, [loads, program, STORE])
+    report, stored = run(machine, image, [loads, program, STORE])
     expected = run(Interpreter(CONFIG), image, [loads, same_as, STORE])[1]
     sums = any(
-        one.operand("o_addr").immediate == SUM or "write_sum" in one.flags for one in program
+        instruction.operand("o_addr").immediate == SUM or "write_sum" in instruction.flags
+        for instruction in program
     )
     size = M * N * (3 if sums else 1)
-    assert found[:size] == expected[:size]
-    assert len(set(found[: M * N])) > N
+    assert stored[:size] == expected[:size]
+    assert len(set(stored[: M * N])) > N
     counters = report.counters
     assert (counters["vector_read"], counters["vector_written"]) == (reads * BEATS, writes * BEATS)
 

@@ -38,10 +38,10 @@ def test_undamaged_files_are_taken(tmp_path: Path, name: str) -> None:
 
 def test_a_case_is_the_same_again_and_refused_in_a_sentence() -> None:
     fields = (("format", "settings"),)
-    found = [file_cases.run(Case("files", 1, index, fields)) for index in (0, 1, 2, 0, 1, 2)]
-    assert [one["way"] for one in found[:3]] == [one["way"] for one in found[3:]]
-    assert [one["mismatch"] for one in found] == [""] * 6
-    assert any(one["refusal"] for one in found)
+    results = [file_cases.run(Case("files", 1, index, fields)) for index in (0, 1, 2, 0, 1, 2)]
+    assert [result["way"] for result in results[:3]] == [result["way"] for result in results[3:]]
+    assert [result["mismatch"] for result in results] == [""] * 6
+    assert any(result["refusal"] for result in results)
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.toml", "x.safetensors", "x.onnx", "x.npy", "x"])
@@ -72,11 +72,11 @@ def test_damage_is_many_ways_and_the_same_again(tmp_path: Path, name: str) -> No
 
 
 def test_a_change_leaves_the_tree_and_draws_every_value() -> None:
-    tree, found = {"a": [1, {"b": 2}], "c": "x"}, set()
+    tree, changed = {"a": [1, {"b": 2}], "c": "x"}, set()
     for seed in range(1500):
-        found.add(repr(change(tree, np.random.default_rng(seed))))
+        changed.add(repr(change(tree, np.random.default_rng(seed))))
     assert tree == {"a": [1, {"b": 2}], "c": "x"}
-    assert all(any(repr(value) in one for one in found) for value in NASTY)
+    assert all(any(repr(value) in text for text in changed) for value in NASTY)
 
 
 FINE = "celosia: no\n"
@@ -153,6 +153,6 @@ def test_faults_of_a_command_are_seen(tmp_path: Path, monkeypatch, command, part
     folder.mkdir()
     outside.mkdir()
     (outside / "x").write_text("x")
-    found = judged(files._forked(command, ["x"], folder, outside))
-    assert found.startswith(part)
-    assert bool(found) == bool(part)
+    verdict = judged(files._forked(command, ["x"], folder, outside))
+    assert verdict.startswith(part)
+    assert bool(verdict) == bool(part)

@@ -110,7 +110,7 @@ BEFORE: gate.Entries = {
 )
 def test_rules_refuse_what_they_say(name: str, change: gate.Entry, allowed: str) -> None:
     after = BEFORE | {name: {**BEFORE.get(name, {}), **change}}
-    assert [one.entry for one in gate.differences(BEFORE, after)] == [name]
+    assert [difference.entry for difference in gate.differences(BEFORE, after)] == [name]
     assert {rule for rule in gate.RULES if gate.passes(BEFORE, after, rule)} == set(
         [allowed] * bool(allowed)
     )
@@ -135,7 +135,7 @@ def test_the_command_fails_where_an_entry_is_not_as_recorded(
 ) -> None:
     name = f"{CIRCUIT}/reciprocal tiny"
     monkeypatch.setattr(gate, "RECORD", tmp_path / "gate.json")
-    monkeypatch.setattr(gate, "_measured", lambda names, _: [(one, MADE) for one in names])
+    monkeypatch.setattr(gate, "_measured", lambda names, _: [(entry, MADE) for entry in names])
 
     def run(*words: str, only: str = name) -> int:
         monkeypatch.setattr("sys.argv", ["gate", *words, "--only", only])

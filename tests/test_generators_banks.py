@@ -23,9 +23,9 @@ def convert(source: str) -> Draft:
 
 def test_what_is_read_at_the_same_time_costs_its_cycles() -> None:
     drafts = [matmul("a", "b"), convert("v"), matmul("a", "c")]
-    found = conflicts(drafts, [(100, 140), (120, 150), (140, 180)], CONFIG)
+    costs = conflicts(drafts, [(100, 140), (120, 150), (140, 180)], CONFIG)
     # Of sixteen cycles four bring weights; two tiles have four lines each.
-    assert found == {
+    assert costs == {
         ("a", "b"): 8,
         ("a", "c"): 8,
         ("a", "v"): 20 + 10,
@@ -41,17 +41,17 @@ def place(sizes, addresses, costs):
 
 def test_a_buffer_moves_where_it_meets_nobody() -> None:
     sizes = {"a": 1000, "v": 1000}
-    found = place(sizes, {"a": 0, "v": 1000}, {("a", "v"): 50.0})
-    assert {addr // BANK for addr in found.values()} == {0, 1}
+    addresses = place(sizes, {"a": 0, "v": 1000}, {("a", "v"): 50.0})
+    assert {addr // BANK for addr in addresses.values()} == {0, 1}
 
 
 def test_buffers_change_places_where_no_bank_has_room_for_one_more() -> None:
     sizes = dict.fromkeys("aobv", BANK // 2)
     addresses = {"a": 0, "v": BANK // 2, "b": BANK, "o": BANK + BANK // 2}
-    found = place(sizes, addresses, {("a", "v"): 50.0, ("b", "o"): 1.0})
-    banks = {name: addr // BANK for name, addr in found.items()}
+    moved = place(sizes, addresses, {("a", "v"): 50.0, ("b", "o"): 1.0})
+    banks = {name: addr // BANK for name, addr in moved.items()}
     assert banks["a"] != banks["v"]
-    assert sorted(found.values()) == [0, BANK // 2, BANK, BANK + BANK // 2]
+    assert sorted(moved.values()) == [0, BANK // 2, BANK, BANK + BANK // 2]
 
 
 def test_without_room_everything_stays() -> None:
@@ -73,21 +73,21 @@ def test_costs_never_grow_and_buffers_never_meet(seed) -> None:
         # Apart from the start: each has its own place in the bank that it shares with others.
         addresses[name] = number % 4 * config.bank_bytes + number // 4 * 3008
     costs = {
-        (one, other): float(rng.integers(1, 100))
-        for one in names
+        (buffer, other): float(rng.integers(1, 100))
+        for buffer in names
         for other in names
-        if one < other and rng.random() < 0.2
+        if buffer < other and rng.random() < 0.2
     }
 
     def total(places) -> float:
         size = config.bank_bytes
         return sum(c for (a, b), c in costs.items() if places[a] // size == places[b] // size)
 
-    found = Banks(used, sizes, addresses, costs, config).run()
-    assert total(found) < total(addresses)
-    for one, addr in found.items():
+    moved = Banks(used, sizes, addresses, costs, config).run()
+    assert total(moved) < total(addresses)
+    for one, addr in moved.items():
         assert addr % config.line_bytes == 0
         assert addr // config.bank_bytes == (addr + sizes[one] - 1) // config.bank_bytes
-        for other, other_addr in found.items():
+        for other, other_addr in moved.items():
             if one != other and used[one].overlaps(used[other]):
                 assert addr + sizes[one] <= other_addr or other_addr + sizes[other] <= addr

@@ -32,8 +32,8 @@ def run_case(model, config, batch, together=1):
     values, golden = np.concatenate(inputs), GoldenModel(several)
     wrong, compared = differing(several, golden.tensors(values), values)
     assert (wrong, compared > 10) == ([], True)
-    one = GoldenModel(alone)
-    expected = np.concatenate([one.run(sample)[0] for sample in inputs])
+    golden_alone = GoldenModel(alone)
+    expected = np.concatenate([golden_alone.run(sample)[0] for sample in inputs])
     np.testing.assert_array_equal(golden.run(values)[0], expected)
     assert several.macs() == batch * alone.macs()
     return several
@@ -59,7 +59,9 @@ def test_each_input_has_the_integers_of_a_run_of_its_own(changes, config) -> Non
 def test_one_softmax_takes_the_scores_of_several_heads() -> None:
     compiled = run_case(MODEL, SMALL, 2, together=4)
     rows = [
-        one.operand("m").immediate for one in unpack(compiled.words) if one.opcode == Opcode.SOFTMAX
+        instruction.operand("m").immediate
+        for instruction in unpack(compiled.words)
+        if instruction.opcode == Opcode.SOFTMAX
     ]
     assert max(rows) >= 2 * MODEL.tokens
 
@@ -101,10 +103,10 @@ def test_digits_fill_the_array() -> None:
     assert several["count"] == 9
     # The second run has one image eight times: useful products are those of nine.
     assert several["utilization"] >= 0.85 * 9 / 16
-    for found in (alone, several):
-        expected = found["predicted_cycles"]
-        runs = 16 / 9 if found is several else 1
-        assert abs(runs * expected / found["cycles_per_inference"] - 1) <= 0.03
+    for report in (alone, several):
+        expected = report["predicted_cycles"]
+        runs = 16 / 9 if report is several else 1
+        assert abs(runs * expected / report["cycles_per_inference"] - 1) <= 0.03
 
 
 def test_a_batch_of_digits_is_predicted_to_fill_the_array() -> None:

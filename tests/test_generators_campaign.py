@@ -82,7 +82,7 @@ def run_all(job, count, *, path=None, workers=None, told=None, **fields):
 
 
 def table(outcomes):
-    return [(one.case.index, one.result, one.message) for one in outcomes]
+    return [(outcome.case.index, outcome.result, outcome.message) for outcome in outcomes]
 
 
 def test_a_case_has_a_name_and_numbers_of_its_own() -> None:
@@ -90,7 +90,7 @@ def test_a_case_has_a_name_and_numbers_of_its_own() -> None:
     assert str(case) == "model:3:17:a=%25,b=x%2Cy%3D1%3A2"
     assert Case.parse(str(case)) == case
     assert case["b"] == "x,y=1:2"
-    first = [int(one.rng().integers(1 << 60)) for one in (case, case, Case("model", 3, 17))]
+    first = [int(drawn.rng().integers(1 << 60)) for drawn in (case, case, Case("model", 3, 17))]
     assert first[0] == first[1] != first[2]
     with pytest.raises(InputError, match="Case model:3:17 lacks the field b"):
         Case("model", 3, 17)["b"]
@@ -118,7 +118,7 @@ def test_a_campaign_goes_on_where_it_stopped(jobs, tmp_path) -> None:
     assert told[0] == (10, 30)
     assert told[-1] == (30, 30)
     assert table(whole) == table(run_all(jobs.draw, 30, workers=Workers(1)))
-    assert [one.case.index for one in whole if one.failed] == [7, 13]
+    assert [outcome.case.index for outcome in whole if outcome.failed] == [7, 13]
     assert whole[7].message == "ArithmeticError: no seven"
     assert whole[13].message == "thirteen"
     # Results of other sources are not those of this campaign.
@@ -129,8 +129,8 @@ def test_a_campaign_goes_on_where_it_stopped(jobs, tmp_path) -> None:
 
 def test_a_case_that_kills_its_process_is_an_outcome(jobs, tmp_path) -> None:
     outcomes = run_all(jobs.die, 12, folder=str(tmp_path))
-    assert [one.case.index for one in outcomes] == list(range(12))
-    assert [one.case.index for one in outcomes if one.failed] == [5]
+    assert [outcome.case.index for outcome in outcomes] == list(range(12))
+    assert [outcome.case.index for outcome in outcomes if outcome.failed] == [5]
     assert outcomes[5].message.startswith("BrokenProcessPool: ")
     assert outcomes[3].result == {"value": 3}
 
@@ -198,16 +198,16 @@ def test_files_that_cannot_keep_results(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"jobs": 0}, "--jobs must be from 1 to 256, not 0"),
         ({"cluster": "somewhere"}, "--jobs must be tcp://HOST:PORT, not 'somewhere'"),
         ({"cluster": "tcp://here:x"}, "--jobs must be tcp://HOST:PORT, not 'tcp://here:x'"),
     ],
 )
-def test_workers_that_cannot_be(given, message) -> None:
+def test_workers_that_cannot_be(settings, message) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        Workers(**given)
+        Workers(**settings)
 
 
 class Cluster:
@@ -295,8 +295,8 @@ def test_schedulers_that_are_not_there(monkeypatch) -> None:
 
 def test_random_models_on_random_machines(celosia) -> None:
     outcomes = run_all(models.run, 8)
-    assert [(str(one.case), one.message) for one in outcomes if one.failed] == []
-    assert sum(one.result["words"] for one in outcomes) > 500
+    assert [(str(outcome.case), outcome.message) for outcome in outcomes if outcome.failed] == []
+    assert sum(outcome.result["words"] for outcome in outcomes) > 500
     code, out, _ = celosia("verify", "replay", "model:1:2", "--json")
     assert code == 0
     assert json.loads(out) == {"case": "model:1:2", **models.run(Case("model", 1, 2))}

@@ -68,12 +68,12 @@ def test_digits_keep_their_accuracy() -> None:
     for name, least in (("digits", 0.97), ("digits-simplified", 0.955)):
         description, weights = load_model(name)
         tokens, labels = digits.patches(test.images)[::4], test.labels[::4]
-        found = forward(description, weights, digits.patches(test.images))["output"]
-        assert (found[:, 0].argmax(axis=1) == test.labels).mean() >= least
+        tensors = forward(description, weights, digits.patches(test.images))["output"]
+        assert (tensors[:, 0].argmax(axis=1) == test.labels).mean() >= least
         inputs = digits.patches(train.images)[:256]
         golden = GoldenModel(compile_model(description, weights, inputs, SMALL))
         integer = [int(golden.run(values)[0].argmax()) for values in tokens]
-        exact = found[::4, 0].argmax(axis=1)
+        exact = tensors[::4, 0].argmax(axis=1)
         assert (np.array(integer) == labels).mean() >= (exact == labels).mean() - 0.01
 
 
@@ -95,12 +95,12 @@ def test_random_models(seed) -> None:
 def test_random_configurations_run_or_are_refused(seed) -> None:
     rng = np.random.default_rng(seed)
     config = random_config(rng)
-    found = refusal_or_case(seed, MODEL, config)
-    if isinstance(found, str):
+    outcome = refusal_or_case(seed, MODEL, config)
+    if isinstance(outcome, str):
         starts = ("Model toy needs", "Model toy has rows of", "The loops of model toy")
         if config.row_factors:
             starts = ("Model toy has norms or softmaxes that are not deferred", *starts)
-        assert found.startswith(starts)
+        assert outcome.startswith(starts)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -114,11 +114,11 @@ def test_sparse_matrices_are_coded_for_the_zero_skip_unit(seed) -> None:
         for name, value in weights.items()
     }
     options = Options(sparse=True, search=False)
-    found = run_case(model, sparse, random_inputs(rng, model), config, options)
-    assert Opcode.SPARSE in {one.opcode for one in unpack(found.words)}
+    coded = run_case(model, sparse, random_inputs(rng, model), config, options)
+    assert Opcode.SPARSE in {instruction.opcode for instruction in unpack(coded.words)}
     # Dense matrices are the array's.
     dense = run_case(model, weights, random_inputs(rng, model), config, options)
-    assert Opcode.SPARSE not in {one.opcode for one in unpack(dense.words)}
+    assert Opcode.SPARSE not in {instruction.opcode for instruction in unpack(dense.words)}
     with pytest.raises(ValueError, match="Skipping zero weights needs sparse_lanes, which small"):
         run_case(model, sparse, random_inputs(rng, model), SMALL, options)
 
@@ -137,7 +137,7 @@ def test_zero_tiles_are_neither_stored_nor_computed() -> None:
     saved = len(dense.image) - len(compact.image)
     assert saved >= 0.45 * ffn
     assert compact.predict(40).cycles < 0.95 * dense.predict(40).cycles
-    macs = [GoldenModel(one).run(inputs[0])[1].counters["macs"] for one in (dense, compact)]
+    macs = [GoldenModel(program).run(inputs[0])[1].counters["macs"] for program in (dense, compact)]
     assert macs[0] - macs[1] == model.tokens * saved
 
 

@@ -45,11 +45,11 @@ TEXT = np.random.default_rng(7).integers(0, 23, 24)
 def test_integers_follow_the_float_model(model, kv_bits) -> None:
     decoder = quantized(model, kv_bits=kv_bits)
     exact = forward(model, random_text_weights(model), TEXT[None])["logits"][0]
-    found = evaluate(decoder, TEXT)
-    logits = found["logits"]
+    tensors = evaluate(decoder, TEXT)
+    logits = tensors["logits"]
     error = logits * decoder.output.scale - exact
     assert np.sqrt(np.mean(error**2)) < (0.08 if kv_bits == 8 else 0.25) * exact.std()
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         wide = name.endswith(("scores", "logits", "embedding", "sum", "sums", "rotated"))
         wide |= name.endswith("up") and model.gated
         bound = 1 << 15 if wide else 128
@@ -114,9 +114,9 @@ def test_large_scores_keep_off_the_upper_end() -> None:
         for layer in decoder.layers
     ]
 
-    def saturated(one: Decoder) -> int:
-        found = evaluate(one, TEXT)
-        scores = np.stack([found[f"layers.{layer}.scores"] for layer in range(2)])
+    def saturated(candidate: Decoder) -> int:
+        tensors = evaluate(candidate, TEXT)
+        scores = np.stack([tensors[f"layers.{layer}.scores"] for layer in range(2)])
         return int(np.sum(np.any((scores == 32767) & np.tri(24, dtype=bool), axis=3)))
 
     assert 3 * saturated(decoder) < saturated(replace(decoder, layers=tuple(lowered)))
@@ -131,11 +131,11 @@ def test_texts_are_drawn_from_the_model() -> None:
     texts = samples.tokens
     assert texts.shape == (400, 3)
     assert told == [(1, 3), (2, 3), (3, 3)]
-    found = forward(GPT2, weights, texts)
+    tensors = forward(GPT2, weights, texts)
     others = ("scores", "probabilities", "output")
-    assert {name for name in found if not name.endswith(others)} == set(samples.tensors)
+    assert {name for name in tensors if not name.endswith(others)} == set(samples.tensors)
     for name, rows in samples.tensors.items():
-        np.testing.assert_allclose(rows, found[name].reshape(1200, -1), atol=1e-9)
+        np.testing.assert_allclose(rows, tensors[name].reshape(1200, -1), atol=1e-9)
     assert (texts[:, 0] == 5).all()
     logits = forward(GPT2, weights, [[5]])["logits"][0, 0]
     share = np.exp(logits) / np.exp(logits).sum()
@@ -151,8 +151,8 @@ def test_steps_lose_least() -> None:
     error = np.sqrt(np.mean((code * steps + middle - values) ** 2, axis=0))
     # Max 1960, "Quantizing for Minimum Distortion": 16 uniform levels lose 0.1075 of a normal.
     np.testing.assert_allclose(error / [1, 3], 0.1075, atol=0.01)
-    one, other = best_range(values, 4, together=2)[1]
-    assert one == other == pytest.approx(steps[1], rel=0.2)
+    step, other = best_range(values, 4, together=2)[1]
+    assert step == other == pytest.approx(steps[1], rel=0.2)
     assert best_step(np.zeros(3), 127) == 1 / 127
     assert best_step(np.array([1.0, -2.54]), 127) == pytest.approx(0.02)
 

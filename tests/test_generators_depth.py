@@ -63,9 +63,9 @@ def test_deep_models_are_close_to_their_floats() -> None:
 @pytest.mark.slow
 def test_the_circuit_has_the_same_integers() -> None:
     _, inputs, compiled = deep()
-    found = run_inferences(compiled, "verilator", inputs[:1], FAR)
-    assert found.mismatches == 0
-    assert found.tensors > 8 * MODEL.layers
+    inferences = run_inferences(compiled, "verilator", inputs[:1], FAR)
+    assert inferences.mismatches == 0
+    assert inferences.tensors > 8 * MODEL.layers
 
 
 def test_a_stream_that_grows_has_a_step_in_each_layer() -> None:

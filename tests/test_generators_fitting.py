@@ -81,13 +81,13 @@ FITS = re.compile(r"; it fits with (.*)\n$")
 )
 def test_what_is_told_fits(celosia, tmp_path, command, changes) -> None:
     out = ("--out", tmp_path / "out") if command[0] == "compile" else ()
-    given = [word for change in changes for word in ("--set", change)]
-    code, _, error = celosia(*command, *given, *out)
+    changed = [word for change in changes for word in ("--set", change)]
+    code, _, error = celosia(*command, *changed, *out)
     assert code == 2
     helps = FITS.search(error)
     assert helps, error
     more = [word for change in helps[1].split(" and ") for word in ("--set", change)]
-    assert celosia(*command, *given, *more, *out, "--json")[0] == 0
+    assert celosia(*command, *changed, *more, *out, "--json")[0] == 0
 
 
 def test_inspect_tells_whether_a_model_fits(celosia) -> None:

@@ -59,10 +59,10 @@ def test_blocks_equal_those_of_pytorch(placement, activation) -> None:
     model = MODEL.replace(placement=placement, activation=activation)
     weights = random_weights(model)
     inputs = np.random.default_rng(1).normal(0, 1, (3, 7, 5))
-    found = forward(model, weights, inputs)
-    expected = torch_stream(torch, model, weights, found["embedding"])
+    tensors = forward(model, weights, inputs)
+    expected = torch_stream(torch, model, weights, tensors["embedding"])
     np.testing.assert_allclose(
-        found["layers.1.mlp_norm" if placement == "post" else "layers.1.mlp_sum"],
+        tensors["layers.1.mlp_norm" if placement == "post" else "layers.1.mlp_sum"],
         expected,
         atol=1e-9,
     )
@@ -78,9 +78,9 @@ def test_shaped_attention_at_its_start_copies_values() -> None:
         weights[f"layers.{layer}.query.bias"][:] = 0
         for name in ("alpha", "beta", "gamma"):
             weights[f"layers.{layer}.{name}"][:] = 1
-    found = forward(model, weights, np.random.default_rng(1).normal(0, 1, (3, 7, 5)))
-    expected = weights["layers.0.attention_gain"] * found["layers.0.attention_input"]
-    np.testing.assert_allclose(found["layers.0.attention_sum"], expected, atol=1e-12)
+    tensors = forward(model, weights, np.random.default_rng(1).normal(0, 1, (3, 7, 5)))
+    expected = weights["layers.0.attention_gain"] * tensors["layers.0.attention_input"]
+    np.testing.assert_allclose(tensors["layers.0.attention_sum"], expected, atol=1e-12)
 
 
 def test_query_heads_share_keys_and_values() -> None:
@@ -100,10 +100,10 @@ def test_query_heads_share_keys_and_values() -> None:
 def test_class_token_stands_first() -> None:
     model = MODEL.replace(class_token=True, pooling="class")
     weights = random_weights(model)
-    found = forward(model, weights, np.zeros((2, 7, 5)))
+    tensors = forward(model, weights, np.zeros((2, 7, 5)))
     expected = weights["class_token"] + weights["positions"][0]
-    np.testing.assert_allclose(found["embedding"][1, 0], expected)
-    assert found["output"].shape == (2, 1, 12)
+    np.testing.assert_allclose(tensors["embedding"][1, 0], expected)
+    assert tensors["output"].shape == (2, 1, 12)
 
 
 TEXT = MODEL.replace(
@@ -119,9 +119,9 @@ def test_rows_of_a_text_are_sums_of_three_tables() -> None:
     np.testing.assert_allclose(rows[0, 2], expected)
     rows = lookup(TEXT, weights, tokens)
     np.testing.assert_allclose(rows[0, 2], expected + weights["types"][0] - weights["types"][1])
-    found = forward(TEXT, weights, tokens)
-    np.testing.assert_allclose(found["input"], rows)
-    assert found["output"].shape == (1, 3, 12)
+    tensors = forward(TEXT, weights, tokens)
+    np.testing.assert_allclose(tensors["input"], rows)
+    assert tensors["output"].shape == (1, 3, 12)
 
 
 def test_inputs_that_a_text_model_cannot_take() -> None:
@@ -144,10 +144,10 @@ def test_inputs_that_a_text_model_cannot_take() -> None:
 def test_outputs_of_length_one() -> None:
     model = TEXT.replace(unit=True)
     weights, inputs = random_weights(model), np.array([[3, 0, 10]])
-    found = forward(model, weights, inputs)["output"]
+    vectors = forward(model, weights, inputs)["output"]
     raw = forward(TEXT, weights, inputs)["output"]
-    np.testing.assert_allclose(np.linalg.norm(found, axis=-1), 1)
-    np.testing.assert_allclose(found * np.linalg.norm(raw, axis=-1, keepdims=True), raw)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1)
+    np.testing.assert_allclose(vectors * np.linalg.norm(raw, axis=-1, keepdims=True), raw)
 
 
 def test_inputs_of_another_shape() -> None:

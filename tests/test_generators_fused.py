@@ -28,20 +28,22 @@ def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
     inputs = random_inputs(rng, model)
     weights = random_weights(rng, model)
     apart, fused = (
-        compile_model(model, weights, inputs, one, Options(search=False))
-        for one in (config, config.replace(fused=True))
+        compile_model(model, weights, inputs, choice, Options(search=False))
+        for choice in (config, config.replace(fused=True))
     )
     registers = fused.registers(model.sequence)
     check(fused.words, fused.config, registers=[registers.get(n, 0) for n in range(REGISTERS)])
     values = given(model, weights, inputs[0][None])[0]
-    expected, found = (GoldenModel(one).tensors(values) for one in (apart, fused))
+    expected, tensors = (GoldenModel(program).tensors(values) for program in (apart, fused))
     inside = taken_in(fused.quantized)
-    assert expected.keys() - found.keys() <= inside
-    assert found.keys() <= expected.keys()
-    for name in found.keys() - inside:
-        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
-    steps = [one for one in unpack(fused.words) if "drain" in one.flags]
-    return {"+".join((one.opcode.name, *sorted(one.flags))) for one in steps}
+    assert expected.keys() - tensors.keys() <= inside
+    assert tensors.keys() <= expected.keys()
+    for name in tensors.keys() - inside:
+        np.testing.assert_array_equal(tensors[name], expected[name], err_msg=name)
+    steps = [instruction for instruction in unpack(fused.words) if "drain" in instruction.flags]
+    return {
+        "+".join((instruction.opcode.name, *sorted(instruction.flags))) for instruction in steps
+    }
 
 
 @pytest.mark.parametrize(
@@ -49,9 +51,9 @@ def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
     [("pre", "NORM+add+drain+write_sum"), ("post", "NORM+add+drain+wide_out")],
 )
 def test_products_go_straight_into_softmax_and_norm(placement, kind) -> None:
-    found = fused_case(0, MODEL.replace(placement=placement), SMALL)
-    assert kind in found
-    assert "SOFTMAX+drain+per_tensor" in found
+    kinds = fused_case(0, MODEL.replace(placement=placement), SMALL)
+    assert kind in kinds
+    assert "SOFTMAX+drain+per_tensor" in kinds
 
 
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
@@ -62,12 +64,12 @@ def test_products_straight_into_softmax_and_norm_take_fewer_cycles() -> None:
         rng = np.random.default_rng(0)
         inputs = random_inputs(rng, model)
         weights = random_weights(rng, model)
-        one = config.replace(fused=fused)
-        compiled = compile_model(model, weights, inputs, one, Options(search=False))
-        found = run_inferences(compiled, "icarus", inputs[:1], PROMPT).figures()
-        assert found["mismatches"] == 0
-        assert abs(found["predicted_cycles"] - found["cycles"]) <= 0.03 * found["cycles"]
-        cycles.append(found["cycles"])
+        choice = config.replace(fused=fused)
+        compiled = compile_model(model, weights, inputs, choice, Options(search=False))
+        figures = run_inferences(compiled, "icarus", inputs[:1], PROMPT).figures()
+        assert figures["mismatches"] == 0
+        assert abs(figures["predicted_cycles"] - figures["cycles"]) <= 0.03 * figures["cycles"]
+        cycles.append(figures["cycles"])
     assert cycles[1] < 0.95 * cycles[0]
 
 

@@ -31,8 +31,8 @@ def test_products_are_exact(preset, shape):
     expected = requantize(sums, gemm.bias, gemm.multiplier, gemm.shift, gemm.o_zero, *bounds)
     for name, entry in compiled.entries.items():
         check(compiled.words, preset, entry.pc)
-        found, _ = run_product(gemm, compiled, Interpreter(preset), name)
-        np.testing.assert_array_equal(found, expected)
+        product, _ = run_product(gemm, compiled, Interpreter(preset), name)
+        np.testing.assert_array_equal(product, expected)
     np.testing.assert_array_equal(gemm.expected, expected)
 
 
@@ -62,16 +62,16 @@ def test_shapes_are_benched_by_name():
     chosen = shapes_named(("minilm scores", "stories15m k"))
     assert [shape.name for shape in chosen] == ["minilm scores", "stories15m key"]
     steps = []
-    found = bench_shapes(
+    report = bench_shapes(
         PRESETS["medium"],
         lambda config, _: Interpreter(config),
         chosen,
         update=lambda *step: steps.append(step),
     )
     assert steps == [(0, 2), (1, 2)]
-    assert found["mismatches"] == 0
-    assert found["lowest_utilization"] is None  # the golden machine has no clock
-    assert [result["ideal_cycles"] for result in found["shapes"]] == [2048, 41472]
+    assert report["mismatches"] == 0
+    assert report["lowest_utilization"] is None  # the golden machine has no clock
+    assert [result["ideal_cycles"] for result in report["shapes"]] == [2048, 41472]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_products_larger_than_the_scratchpad_are_exact(preset, changes, shape):
     """The operands, the result or both lie in blocks that come and leave one by one."""
     config = PRESETS[preset].replace(**changes)
     m, k, n = shape
-    found = bench_gemm(config, lambda config, _: Interpreter(config), m=m, k=k, n=n)
-    assert found["mismatches"] == 0
-    assert found["counters"]["macs"] == m * k * n
+    report = bench_gemm(config, lambda config, _: Interpreter(config), m=m, k=k, n=n)
+    assert report["mismatches"] == 0
+    assert report["counters"]["macs"] == m * k * n
 
 
 def test_a_microcoded_machine_counts_no_window() -> None:

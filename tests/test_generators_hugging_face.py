@@ -66,9 +66,9 @@ def bert_tensors(prefix: str = "") -> dict[str, np.ndarray]:
         for name, shape in LAYER.items():
             shapes[f"encoder.layer.{layer}.{name}.weight"] = shape
             shapes[f"encoder.layer.{layer}.{name}.bias"] = shape[:1]
-    found = {prefix + name: rng.normal(0, 0.5, shape) for name, shape in shapes.items()}
-    found[f"{prefix}embeddings.position_ids"] = np.arange(9)[None]
-    return found
+    tensors = {prefix + name: rng.normal(0, 0.5, shape) for name, shape in shapes.items()}
+    tensors[f"{prefix}embeddings.position_ids"] = np.arange(9)[None]
+    return tensors
 
 
 def write_folder(folder, config=CONFIG, tensors=None, modules=None, pooling=None) -> None:
@@ -204,8 +204,8 @@ def test_folders_of_other_families(tmp_path) -> None:
     model, weights = source.description, source.weights
     assert (model.tokens, model.types, model.activation) == (9, 0, "relu")
     assert (model.pooling, model.unit) == ("class", False)
-    found = bert_tensors()["encoder.layer.1.output.LayerNorm.weight"]
-    np.testing.assert_array_equal(weights["layers.1.mlp_norm.weight"], found)
+    gains = bert_tensors()["encoder.layer.1.output.LayerNorm.weight"]
+    np.testing.assert_array_equal(weights["layers.1.mlp_norm.weight"], gains)
     assert forward(model, weights, np.array([[1, 4, 2]]))["output"].shape == (1, 1, 12)
 
 
@@ -241,10 +241,10 @@ def test_a_classifier_gives_its_logits(tmp_path) -> None:
 def test_heads_are_used_or_named(tmp_path) -> None:
     write_folder(tmp_path, CONFIG | {"architectures": ["BertModel"]}, classifier_tensors())
     names = ("bert.pooler.dense", "classifier")
-    found = [
+    unused = [
         f"{name.removeprefix('bert.')}.{part}" for name in names for part in ("bias", "weight")
     ]
-    assert load_source(str(tmp_path)).unused == tuple(sorted(found))
+    assert load_source(str(tmp_path)).unused == tuple(sorted(unused))
     write_folder(tmp_path, CONFIG, classifier_tensors())
     message = (
         f"Configuration {tmp_path}/config.json must give 'architectures', as classifier.bias in "
@@ -291,8 +291,8 @@ def test_weights_in_several_files_and_in_halves(tmp_path) -> None:
     halves = np.array([1.5, -2.0, 0.25], np.float32).view(np.uint32) >> 16
     content = len(header).to_bytes(8, "little") + header + halves.astype("<u2").tobytes()
     (tmp_path / "halves.safetensors").write_bytes(content)
-    found = read_tensors(tmp_path / "halves.safetensors")["a"]
-    assert found.tolist() == [1.5, -2.0, 0.25]
+    values = read_tensors(tmp_path / "halves.safetensors")["a"]
+    assert values.tolist() == [1.5, -2.0, 0.25]
 
 
 @pytest.mark.parametrize(
@@ -415,5 +415,5 @@ def test_minilm_knows_what_is_alike() -> None:
     sentences = [*(f"That is a {text}" for text in texts), "Today is a sunny day"]
     tokens = [source.encode(sentence)[None] for sentence in sentences]
     rows = [forward(model, source.weights, values)["output"][0, 0] for values in tokens]
-    found = [float(rows[0] @ row) for row in rows[1:]]
-    np.testing.assert_allclose(found, [0.943, 0.695, 0.257], atol=6e-4)
+    similarities = [float(rows[0] @ row) for row in rows[1:]]
+    np.testing.assert_allclose(similarities, [0.943, 0.695, 0.257], atol=6e-4)

@@ -128,7 +128,7 @@ def slow_llama(tensors, tokens):
             (h @ weight[f"self_attn.{part}_proj"].T).reshape(n, -1, 4).transpose(1, 0, 2)
             for part in "qkv"
         )
-        key, value = (np.repeat(one, 2, axis=0) for one in (rotated(key), value))
+        key, value = (np.repeat(array, 2, axis=0) for array in (rotated(key), value))
         scores = rotated(query) @ key.transpose(0, 2, 1) / 2
         scores[:, ~np.tri(n, dtype=bool)] = -np.inf
         p = np.exp(scores)
@@ -315,8 +315,8 @@ def test_how_fast_pairs_turn(tmp_path, rope, speeds) -> None:
         config["model_type"] = "phi3"
     write_folder(tmp_path, config, llama_tensors())
     model, weights = load_hugging_face_text(tmp_path)
-    found = weights.get("rotary_speeds", 100.0 ** (-np.arange(0, 4, 2) / 4))
-    np.testing.assert_allclose(found, speeds, rtol=0.02)
+    rates = weights.get("rotary_speeds", 100.0 ** (-np.arange(0, 4, 2) / 4))
+    np.testing.assert_allclose(rates, speeds, rtol=0.02)
     assert model.rotary_speeds == (rope["rope_type"] != "dynamic")
 
 

@@ -29,14 +29,14 @@ from celosia.tb.verify.random_models import random_text_weights
 @pytest.mark.parametrize("name", ["digits", "digits-simplified"])
 def test_every_number_and_product_is_in_a_part(name) -> None:
     source = load_source(name)
-    found = inspect(source)
+    report = inspect(source)
     counted = sum(np.size(value) for value in source.weights.values())
-    assert found["parameters"] == counted - _scalars(source)
-    assert sum(part["parameters"] for part in found["parts"]) == found["parameters"]
+    assert report["parameters"] == counted - _scalars(source)
+    assert sum(part["parameters"] for part in report["parts"]) == report["parameters"]
     samples = np.random.default_rng(0).uniform(0, 16, (8, 16, 4))
     compiled = compile_model(source.description, source.weights, samples, PRESETS["small"])
-    assert found["products"] == compiled.quantized.macs(16)
-    assert (found["host_products"], found["unused"], found["input"]) == (0, [], [16, 4])
+    assert report["products"] == compiled.quantized.macs(16)
+    assert (report["host_products"], report["unused"], report["input"]) == (0, [], [16, 4])
 
 
 def _scalars(source) -> int:
@@ -47,10 +47,10 @@ def _scalars(source) -> int:
 
 def test_a_language_model_s_parts() -> None:
     source = load_text("tales")
-    found = inspect(source)
-    assert found["parameters"] == sum(value.size for value in source.weights.values())
-    assert found["parts"][-1]["runs"] == "host"
-    assert {part["runs"] for part in found["parts"][:-1]} == {"machine"}
+    report = inspect(source)
+    assert report["parameters"] == sum(value.size for value in source.weights.values())
+    assert report["parts"][-1]["runs"] == "host"
+    assert {part["runs"] for part in report["parts"][:-1]} == {"machine"}
     assert is_text("tales")
     assert not is_text("digits")
 
@@ -129,21 +129,21 @@ def test_an_encoder_that_parts_from_its_floats_is_warned_of(
     calibration[5] *= largest
     np.save(tmp_path / "calibration.npy", calibration)
     inputs, samples = VIBRATION / "inputs.npy", tmp_path / "calibration.npy"
-    given = ["--config", "tiny", "--inputs", inputs, "--calibration", samples, "--count", "1"]
+    options = ["--config", "tiny", "--inputs", inputs, "--calibration", samples, "--count", "1"]
     model = VIBRATION / "vibration.onnx"
-    code, shown, errors = celosia("run", model, *given, "--sim", "golden", "--json")
-    found = json.loads(shown)["calibration"]
+    code, shown, errors = celosia("run", model, *options, "--sim", "golden", "--json")
+    closeness = json.loads(shown)["calibration"]
     warning = re.fullmatch(
         r"integers part from floats on 16 calibration inputs: cosine 0\.\d{3}, same choice in "
         r"\d+\.\d%; most at \S+, which is \d+\.\d% off; calibrate on inputs like those to come "
         r"\(--calibration\)",
-        found["warning"] or "",
+        closeness["warning"] or "",
     )
     assert (code, bool(warning)) == (0, warned)
-    assert errors == (f"celosia: warning: {found['warning']}\n" if warned else "")
-    assert found["inputs"] == 16
-    code, shown, _ = celosia("compile", model, *given, "--out", tmp_path / "out", "--json")
-    assert json.loads(shown)["calibration"] == found
+    assert errors == (f"celosia: warning: {closeness['warning']}\n" if warned else "")
+    assert closeness["inputs"] == 16
+    code, shown, _ = celosia("compile", model, *options, "--out", tmp_path / "out", "--json")
+    assert json.loads(shown)["calibration"] == closeness
 
 
 @pytest.mark.parametrize(
@@ -178,10 +178,10 @@ needs_runtime = pytest.mark.skipif(
 def test_floats_beside_a_reference() -> None:
     path = Path(__file__).parent / "data" / "zoo" / "bert_older.onnx"
     run = CliRunner().invoke(command, [str(path), "--reference", "--json"])
-    found = json.loads(run.stdout)["reference"]
-    assert (run.exit_code, found["refused"], found["inputs"]) == (0, None, 2)
-    assert 0 < found["difference"] < 1e-5
-    assert found["library"].startswith("onnxruntime ")
+    reference = json.loads(run.stdout)["reference"]
+    assert (run.exit_code, reference["refused"], reference["inputs"]) == (0, None, 2)
+    assert 0 < reference["difference"] < 1e-5
+    assert reference["library"].startswith("onnxruntime ")
     shown = CliRunner().invoke(command, ["digits", "--reference"]).stdout
     assert "not compared with a reference: Model digits has no reference, as it is" in shown
 

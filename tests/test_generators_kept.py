@@ -84,19 +84,19 @@ def test_a_run_behind_another_needs_what_that_has_left():
     golden.run(values)
     expected, _ = golden.run(values)
     golden.machine.sp[:] = 0
-    found, _ = golden.run(values)
-    assert not np.array_equal(found, expected)
+    output, _ = golden.run(values)
+    assert not np.array_equal(output, expected)
 
 
 @pytest.mark.slow
 def test_the_circuit_reads_weights_once():
     """Of 24 KB that the first image reads, none is read behind it; cycles are as predicted."""
-    found = run_files("digits", SMALL, "verilator", count=3).figures
-    again = found["again"]
-    assert found["mismatches"] == 0
+    figures = run_files("digits", SMALL, "verilator", count=3).figures
+    again = figures["again"]
+    assert figures["mismatches"] == 0
     assert again["read_bytes"] == again["least_bytes"] == 1088
-    assert 3 * found["read_bytes"] == found["kept_bytes"] + 3 * again["read_bytes"]
-    assert again["cycles_per_inference"] < found["cycles_per_inference"]
+    assert 3 * figures["read_bytes"] == figures["kept_bytes"] + 3 * again["read_bytes"]
+    assert again["cycles_per_inference"] < figures["cycles_per_inference"]
     assert abs(again["predicted_cycles"] / again["cycles_per_inference"] - 1) < 0.03
 
 

@@ -47,8 +47,8 @@ def test_every_array_finds_its_place(tmp_path) -> None:
         place += 2 * size
     for name, (start, size) in starts.items():
         for layer in range(2):
-            found = weights[f"layers.{layer}.{name}.weight"]
-            np.testing.assert_array_equal(found.ravel(), start + layer * size + np.arange(size))
+            matrix = weights[f"layers.{layer}.{name}.weight"]
+            np.testing.assert_array_equal(matrix.ravel(), start + layer * size + np.arange(size))
     assert weights["final_norm.weight"][0] == place
     assert weights["head.weight"][0, 0] == place + 12 + 5 * 2
     assert weights["words"][3, 4] == 3 * 12 + 4

@@ -92,8 +92,8 @@ def test_loops_that_need_too_many_registers_are_refused() -> None:
 def test_given_registers_grow_themselves_where_no_others_are_left() -> None:
     def moved(register: int, place: int) -> Draft:
         operands = convert("a", "b", 16 * place).operands
-        given = Given(register, 32, Ref("a", 16 * place))
-        return Draft(Opcode.MAP, operands | {"i_addr": given}, frozenset({"per_tensor"}))
+        counted = Given(register, 32, Ref("a", 16 * place))
+        return Draft(Opcode.MAP, operands | {"i_addr": counted}, frozenset({"per_tensor"}))
 
     def body(place: int) -> list[Draft]:
         others = [convert("a", "c", step * place) for step in (8, 24)]
@@ -106,10 +106,10 @@ def test_given_registers_grow_themselves_where_no_others_are_left() -> None:
     loop = [body(place) for place in range(3)]
     registers = [0, *(512 * number for number in range(1, 13)), 32, 16, 7]
 
-    def taken(made: list[int], given: list[int]) -> list[tuple]:
+    def taken(made: list[int], values: list[int]) -> list[tuple]:
         return [
             (step.opcode, tuple(step.operands.items()))
-            for step in run(made, 0, [*given])
+            for step in run(made, 0, [*values])
             if step.opcode != Opcode.PARAMS
         ]
 
@@ -171,22 +171,22 @@ def test_buffers_that_live_together_lie_apart() -> None:
     for _ in range(50):
         count = int(rng.integers(1, 30))
         sizes = {f"b{i}": int(rng.integers(1, 600)) for i in range(count)}
-        found = {}
+        lifetimes = {}
         for name in sizes:
             ends = np.sort(rng.choice(200, 4, replace=False))
-            found[name] = Use([(int(ends[0]), int(ends[1])), (int(ends[2]), int(ends[3]))])
+            lifetimes[name] = Use([(int(ends[0]), int(ends[1])), (int(ends[2]), int(ends[3]))])
         config = SMALL.replace(scratchpad_bytes=8192)
-        placed = allocate(found, sizes, config)
+        placed = allocate(lifetimes, sizes, config)
         if placed is None:
-            assert live_bytes(found, sizes) > config.scratchpad_bytes // 4
+            assert live_bytes(lifetimes, sizes) > config.scratchpad_bytes // 4
             continue
-        for one, addr in placed.items():
+        for buffer, addr in placed.items():
             assert addr % config.line_bytes == 0
             bank = addr // config.bank_bytes
-            assert (addr + sizes[one] - 1) // config.bank_bytes == bank
+            assert (addr + sizes[buffer] - 1) // config.bank_bytes == bank
             for other, other_addr in placed.items():
-                if one != other and found[one].overlaps(found[other]):
-                    apart = addr + sizes[one] <= other_addr
+                if buffer != other and lifetimes[buffer].overlaps(lifetimes[other]):
+                    apart = addr + sizes[buffer] <= other_addr
                     assert apart or other_addr + sizes[other] <= addr
 
 
@@ -198,10 +198,10 @@ def test_an_output_never_takes_the_place_of_its_input() -> None:
 
 def test_uses_end_where_a_buffer_is_defined_anew() -> None:
     drafts = [load("a"), convert("a", "b"), load("a"), convert("a", "b"), convert("a", "b")]
-    found = uses(drafts)
-    assert found["a"].intervals == [(0, 1), (2, 4)]
-    assert found["b"].intervals == [(1, 1), (3, 3), (4, 4)]
-    assert found["a"].beside["b"] > 0
+    lifetimes = uses(drafts)
+    assert lifetimes["a"].intervals == [(0, 1), (2, 4)]
+    assert lifetimes["b"].intervals == [(1, 1), (3, 3), (4, 4)]
+    assert lifetimes["a"].beside["b"] > 0
 
 
 def test_pieces_are_whole_words_and_rows() -> None:

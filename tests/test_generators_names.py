@@ -92,8 +92,8 @@ def test_whatever_has_the_name_of_a_reserved_word_is_legal(tmp_path: Path) -> No
 )
 def test_a_top_that_no_tool_takes_is_refused(celosia, tmp_path: Path, name, sentence) -> None:
     for words in (("generate", "--config", "tiny"), ("compile", "digits", "--verilog")):
-        found = celosia(*words, "--top", name, "--out", tmp_path / "out")
-        assert found == (2, "", f"celosia: Option --top {sentence}\n")
+        outcome = celosia(*words, "--top", name, "--out", tmp_path / "out")
+        assert outcome == (2, "", f"celosia: Option --top {sentence}\n")
     assert not (tmp_path / "out").exists()
     with pytest.raises(ValueError, match=r"^Name of a top module "):
         to_verilog(ArgmaxUnit(1), {"host__addr": "column"}.get(name, name))
@@ -125,8 +125,8 @@ def test_a_place_on_a_bus_needs_a_bus(celosia, tmp_path: Path, words, command) -
 def test_every_port_of_an_accelerator_has_a_comment_of_its_own() -> None:
     for bus in BUSES:
         for control in CONTROL_BUSES:
-            found = ports(make_accelerator(PRESETS["tiny"], bus, 32, 0, control))
-            texts = {port["name"]: port["meaning"] for port in found}
+            described = ports(make_accelerator(PRESETS["tiny"], bus, 32, 0, control))
+            texts = {port["name"]: port["meaning"] for port in described}
             assert all(texts.values()), (bus, control)
             host = [text for name, text in texts.items() if name.startswith(("host", "irq"))]
             assert len(set(host)) == len(host)

@@ -41,8 +41,8 @@ def compiled_close(model, weights, preset: str, least: float) -> None:
     golden = GoldenModel(compiled)
     for values in inputs[:4]:
         expected = forward(model, weights, values[None])["output"][0]
-        given = values if model.embedding == "linear" else lookup(model, weights, values[None])[0]
-        output = golden.run(given)[0]
+        rows = values if model.embedding == "linear" else lookup(model, weights, values[None])[0]
+        output = golden.run(rows)[0]
         cosine = (output * expected).sum() / np.linalg.norm(output) / np.linalg.norm(expected)
         assert cosine > least
 
@@ -286,9 +286,9 @@ def test_what_is_not_the_machine_s_is_the_host_s(tmp_path) -> None:
     assert [step.what for step in source.after] == ["ReduceMax, MatMul, Add, Softmax"]
     assert (source.after[0].parameters, source.after[0].products) == (18 + 3, 18)
     values = source.random(np.random.default_rng(0))
-    found = source.floats(source.prepare(values))
-    assert found.shape == (3,)
-    np.testing.assert_allclose(found.sum(), 1, rtol=1e-6)
+    probabilities = source.floats(source.prepare(values))
+    assert probabilities.shape == (3,)
+    np.testing.assert_allclose(probabilities.sum(), 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("rms", [False, True])

@@ -26,9 +26,9 @@ def test_a_mask_of_rows_takes_the_last_row_alone(missing) -> None:
     cut[list(missing)] = 0
     view = View(SOURCE, (ROWS, COLUMNS))
     if missing == (2,):
-        found = kept_rows(node(), view, Mask(WHOLE, cut)).tensor
-        assert isinstance(found, Kept)
-        assert (found.source, found.summed) == (SOURCE, False)
+        tensor = kept_rows(node(), view, Mask(WHOLE, cut)).tensor
+        assert isinstance(tensor, Kept)
+        assert (tensor.source, tensor.summed) == (SOURCE, False)
         with pytest.raises(UnsupportedError, match="something else than scores or rows"):
             kept_rows(node(), view, Mask(2 * WHOLE, cut))
     else:

@@ -80,41 +80,41 @@ def test_integers_at_once_and_by_token_are_near_floats():
         for name, value in weights.items()
         if np.ndim(value) == 2 and "positions" not in name
     )
-    for given in SOURCES:
-        tokens, found = [3, 8, 1, 16, 2], []
-        for parts in ([tokens], [[one] for one in tokens]):
+    for query in SOURCES:
+        tokens, logits = [3, 8, 1, 16, 2], []
+        for parts in ([tokens], [[token] for token in tokens]):
             cache = KvCache()
-            kept = evaluate(decoder.source, given, cache)
-            found.append(np.concatenate([evaluate(decoder, p, cache)["logits"] for p in parts]))
-            assert len(kept["source.final"]) == len(given)
-        assert np.array_equal(*found)
+            kept = evaluate(decoder.source, query, cache)
+            logits.append(np.concatenate([evaluate(decoder, p, cache)["logits"] for p in parts]))
+            assert len(kept["source.final"]) == len(query)
+        assert np.array_equal(*logits)
         exact = KvCache()
-        encode(model, weights, [given], exact)
+        encode(model, weights, [query], exact)
         wanted = forward(model, weights, [tokens], exact)["logits"][0]
-        assert np.corrcoef(wanted.ravel(), found[0].ravel())[0, 1] > 0.99
+        assert np.corrcoef(wanted.ravel(), logits[0].ravel())[0, 1] > 0.99
 
 
 def test_every_source_counts():
     """Another last token of a source changes all logits; tokens of an earlier source do not."""
     model, weights = random_pair()
     decoder, _ = TextSource(model, weights, None).calibrate(SOURCES)
-    cache, found = KvCache(), []
+    cache, logits = KvCache(), []
     for source in ([1, 5, 16], [1, 5, 4], [1, 5, 16]):
         cache.length = 0
         cache.kept = {name: rows for name, rows in cache.kept.items() if ".cross." in name}
         evaluate(decoder.source, source, cache)
-        found.append(evaluate(decoder, [3, 8], cache)["logits"])
-    assert np.array_equal(found[0], found[2])
-    assert np.count_nonzero(found[0] - found[1]) > 0.9 * found[0].size
+        logits.append(evaluate(decoder, [3, 8], cache)["logits"])
+    assert np.array_equal(logits[0], logits[2])
+    assert np.count_nonzero(logits[0] - logits[1]) > 0.9 * logits[0].size
 
 
 def test_parts_have_all_numbers():
     for changes in ({}, {"gated": True, "norm": "rmsnorm", "tied": False}):
         model, weights = random_pair(**changes)
-        found = inspect(TextSource(model, weights, None))
-        assert found["kind"] == "encoder-decoder"
-        assert found["parameters"] == sum(np.size(value) for value in weights.values())
-        assert len({part["part"] for part in found["parts"]}) == len(found["parts"])
+        report = inspect(TextSource(model, weights, None))
+        assert report["kind"] == "encoder-decoder"
+        assert report["parameters"] == sum(np.size(value) for value in weights.values())
+        assert len({part["part"] for part in report["parts"]}) == len(report["parts"])
 
 
 @pytest.mark.parametrize(

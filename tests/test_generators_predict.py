@@ -30,8 +30,8 @@ def cycles(program, config=SMALL, **options) -> int:
 
 
 def test_products_follow_each_other_without_a_pause() -> None:
-    one, two = cycles([matmul()]), cycles([matmul(), matmul()])
-    assert two - one == 16 * 4 * 3
+    single, two = cycles([matmul()]), cycles([matmul(), matmul()])
+    assert two - single == 16 * 4 * 3
 
 
 def test_operands_in_one_bank_wait_for_each_other() -> None:
@@ -80,8 +80,10 @@ def test_a_preload_takes_a_cycle_for_each_line_and_one_of_the_products() -> None
     append = Instruction(Opcode.PRELOAD, sizes | {"n": 10, "line": 5}, flags)
     assert cycles([append] * 3) - cycles([append] * 2) == 10 * 4
     long = matmul(m=100)
-    one = Instruction(Opcode.PRELOAD, sizes | {"k": 3, "n": 8, "line": 1}, frozenset({"append"}))
-    assert cycles([long, one, long]) - cycles([long, long]) == 1
+    filling = Instruction(
+        Opcode.PRELOAD, sizes | {"k": 3, "n": 8, "line": 1}, frozenset({"append"})
+    )
+    assert cycles([long, filling, long]) - cycles([long, long]) == 1
 
 
 def test_a_tree_is_sooner_done_but_waits_for_the_last_line() -> None:
@@ -148,8 +150,8 @@ def test_a_drain_behind_a_product_takes_what_both_take() -> None:
     push, pop = {Engine.VECTOR}, {Engine.MATRIX}
     sizes = {"m": 16, "n": 24, "acc_stride": 16, "o_stride": 24}
     drain = Instruction(Opcode.DRAIN, sizes, frozenset(), frozenset(pop))
-    given = Instruction(matmul().opcode, matmul().operands, push=frozenset(push))
-    program = pack([given, drain, HALT])
+    product = Instruction(matmul().opcode, matmul().operands, push=frozenset(push))
+    program = pack([product, drain, HALT])
     (step,) = [step for step in run(program) if step.engine == Engine.VECTOR]
     expected = VectorTiming(SMALL).cycles(step)
     assert expected == 16 * 3 + 12
@@ -164,13 +166,13 @@ def test_a_drain_waits_for_sums_of_the_same_parity() -> None:
     drain = Instruction(
         Opcode.DRAIN, {"m": 1, "n": 64, "acc_stride": 1}, pop=frozenset({Engine.MATRIX})
     )
-    found = {}
+    cycles_by_addr = {}
     for addr in (64, 65):
         second = Instruction(first.opcode, sizes | {"acc_addr": addr}, first.flags)
         begin, end = predict(pack([first, second, drain, HALT]), SMALL).timeline[-1]
-        found[addr] = end - begin
+        cycles_by_addr[addr] = end - begin
     # Verilator counts 44 and 40; alone a drain takes 20.
-    assert found == {64: 42, 65: 38}
+    assert cycles_by_addr == {64: 42, 65: 38}
 
 
 def test_a_norm_and_its_sums_in_one_bank_take_turns() -> None:
@@ -243,10 +245,10 @@ def test_a_load_takes_its_words_and_the_latency(latency, interval) -> None:
     load = Instruction(
         Opcode.LOAD, {"m": 4, "row_bytes": 256, "dram_stride": 256, "sp_stride": 256}
     )
-    found = predict(pack([load, load, HALT]), SMALL, latency=latency, interval=interval)
-    assert found.words_read == 2 * 4 * 32
+    prediction = predict(pack([load, load, HALT]), SMALL, latency=latency, interval=interval)
+    assert prediction.words_read == 2 * 4 * 32
     base = predict(pack([load, load, HALT]), SMALL, latency=0, interval=1)
-    assert found.cycles - base.cycles == latency + 2 * 4 * 32 * (interval - 1)
+    assert prediction.cycles - base.cycles == latency + 2 * 4 * 32 * (interval - 1)
 
 
 def test_turns_of_a_loop_take_their_words() -> None:

@@ -52,10 +52,10 @@ def test_linear_layers_stand_for_their_weights() -> None:
 def test_ranges_cover_what_calibration_saw() -> None:
     weights, inputs = toy()
     quantized = quantize_model(MODEL, weights, inputs, SMALL)
-    found = forward(MODEL, weights, inputs)
+    tensors = forward(MODEL, weights, inputs)
     for layer in quantized.layers:
         for op in layer:
-            target, values = op.target, found[op.target.name]
+            target, values = op.target, tensors[op.target.name]
             half = 1 << (target.width - 1)
             low, high = ((v - target.zero) * target.steps for v in (-half, half - 1))
             assert np.all(low - target.steps <= values)
@@ -78,10 +78,10 @@ def test_zero_points_only_where_the_configuration_has_them(zero_points) -> None:
 def test_the_hidden_layer_uses_its_whole_range() -> None:
     weights, inputs = toy()
     quantized = quantize_model(MODEL, weights, inputs, SMALL)
-    found, used = forward(MODEL, weights, inputs), []
+    tensors, used = forward(MODEL, weights, inputs), []
     for name, op in linears(quantized).items():
         if name.endswith("hidden"):
-            values = found[name] / op.target.scale
+            values = tensors[name] / op.target.scale
             used.append(np.ptp(values))
     # One layer's range fills all 255 steps, the other shares its zero point.
     assert 253 <= max(used) <= 255
@@ -139,10 +139,10 @@ def test_activation_tables_follow_their_function() -> None:
 
 
 def test_tables_tell_apart_what_differs() -> None:
-    found = useful_range(relu, Range(-20.0, 20.0), 2.0)
-    np.testing.assert_allclose((found.low, found.high), (0.5, 19.5), atol=0.02)
-    found = useful_range(np.tanh, Range(-9.0, 9.0), 0.01)
-    np.testing.assert_allclose((found.low, found.high), (-3.34, 3.34), atol=0.02)
+    bounds = useful_range(relu, Range(-20.0, 20.0), 2.0)
+    np.testing.assert_allclose((bounds.low, bounds.high), (0.5, 19.5), atol=0.02)
+    bounds = useful_range(np.tanh, Range(-9.0, 9.0), 0.01)
+    np.testing.assert_allclose((bounds.low, bounds.high), (-3.34, 3.34), atol=0.02)
     assert useful_range(np.zeros_like, Range(-3.0, 3.0), 1.0) == Range(-3.0, 3.0)
 
 
@@ -158,18 +158,18 @@ def test_columns_of_a_larger_step_have_smaller_weights() -> None:
     weights, inputs = toy()
     for name in ("weight", "bias"):
         weights[f"layers.0.attention_norm.{name}"][3] *= 20
-    found = {}
+    queries = {}
     for balance in (0.0, 1.0):
         quantized = quantize_model(MODEL, weights, inputs, SMALL, Quantization(balance=balance))
         op = linears(quantized)["layers.0.query"]
-        found[balance] = op
+        queries[balance] = op
         matrix = factors(op.rescale)[:, None] * op.weight.T * op.target.scale / op.source.steps
         assert np.abs(matrix - weights["layers.0.query.weight"])[:, 3].max() < 0.1
-    assert found[0.0].source.gains is None
-    gains = found[1.0].source.gains
+    assert queries[0.0].source.gains is None
+    gains = queries[1.0].source.gains
     assert gains.argmax() == 3
     columns = np.abs(forward(MODEL, weights, inputs)["layers.0.attention_input"]).max(axis=(0, 1))
-    np.testing.assert_allclose(found[1.0].source.steps * 127, columns)
+    np.testing.assert_allclose(queries[1.0].source.steps * 127, columns)
 
 
 @pytest.mark.parametrize("balance", [-0.1, 1.1])
@@ -215,14 +215,16 @@ def test_percentiles_are_those_of_all_inputs_together(percentile) -> None:
     ranges = calibrate(
         model, weights, inputs, percentile, lambda done, total: told.append((done, total))
     )
-    found = [forward(model, weights, values[None]) for values in inputs]
+    tensors = [forward(model, weights, values[None]) for values in inputs]
     for name, got in ranges.tensors.items():
-        values = np.concatenate([one[name].ravel() for one in found])
+        values = np.concatenate([sample[name].ravel() for sample in tensors])
         low, high = np.percentile(values, [100 - percentile, percentile])
         expected = [min(low, 0), max(high, 0)]
         np.testing.assert_allclose([got.low, got.high], expected, atol=1e-12, err_msg=name)
     for head, got in enumerate(ranges.heads["layers.1.probabilities"]):
-        values = np.concatenate([one["layers.1.probabilities"][:, head].ravel() for one in found])
+        values = np.concatenate(
+            [sample["layers.1.probabilities"][:, head].ravel() for sample in tensors]
+        )
         np.testing.assert_allclose(got.high, np.percentile(values, percentile))
     assert told == [(2, 7), (3, 7), (4, 7), (5, 7), (7, 7)]
 

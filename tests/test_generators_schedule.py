@@ -40,8 +40,8 @@ def test_a_search_finds_nothing_slower(preset) -> None:
     best = compile_quantized(model, config, Options())
     assert best.predict(LATENCY).cycles <= first.predict(LATENCY).cycles
     expected, _ = GoldenModel(first).run(inputs[0])
-    found, _ = GoldenModel(best).run(inputs[0])
-    np.testing.assert_array_equal(found, expected)
+    output, _ = GoldenModel(best).run(inputs[0])
+    np.testing.assert_array_equal(output, expected)
 
 
 @pytest.mark.parametrize("preset", ["tiny", "small", "odd", "medium"])

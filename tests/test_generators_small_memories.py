@@ -62,16 +62,16 @@ def test_sums_of_the_stream_take_all_accumulators(monkeypatch) -> None:
     half = random_case(3, model, config)
     fallbacks = celosia.generators.lower.schedule._fallbacks
 
-    def whole(*given, **named):
-        return (dataclasses.replace(plan, whole=True) for plan in fallbacks(*given, **named))
+    def whole(*arguments, **named):
+        return (dataclasses.replace(plan, whole=True) for plan in fallbacks(*arguments, **named))
 
     monkeypatch.setattr(celosia.generators.lower.schedule, "_fallbacks", whole)
-    found = random_case(3, model, config)
-    assert found.plan == dataclasses.replace(half.plan, whole=True)
+    wide = random_case(3, model, config)
+    assert wide.plan == dataclasses.replace(half.plan, whole=True)
     assert not half.plan.whole
     drains = [
         sum(draft.opcode == Opcode.DRAIN for draft in unpack(compiled.words))
-        for compiled in (half, found)
+        for compiled in (half, wide)
     ]
     assert drains[0] > drains[1]
 
@@ -113,8 +113,8 @@ def test_random_models_in_small_banks(seed) -> None:
         param_depth=256,
         program_depth=1 << 16,
     )
-    found = refusal_or_case(seed, model, config)
-    assert not isinstance(found, str) or "scratchpad bytes at once" in found
+    outcome = refusal_or_case(seed, model, config)
+    assert not isinstance(outcome, str) or "scratchpad bytes at once" in outcome
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -128,14 +128,14 @@ def test_loops_where_the_program_memory_is_short(seed) -> None:
     )
     longest = random_case(seed, model, config)
     assert longest.loops == 0
-    found = []
+    loops = []
     while not isinstance(longest, str):
         # Ever shorter memories, until even the most compact program does not fit.
         config = config.replace(program_depth=len(longest.words) - 1)
-        found.append(longest.loops)
+        loops.append(longest.loops)
         longest = refusal_or_case(seed, model, config)
     assert "program_depth is" in longest or "registers" in longest
-    assert found[-1] > 0
+    assert loops[-1] > 0
 
 
 @pytest.mark.parametrize(("kv_heads", "levels"), [(2, 4), (4, 3)])

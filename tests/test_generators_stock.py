@@ -95,15 +95,15 @@ endmodule
 
 def instance(described: Path) -> str:
     """Return an instance of the module that a description is of, with zeros at its inputs."""
-    found = json.loads(described.read_text(encoding="utf-8"))
+    description = json.loads(described.read_text(encoding="utf-8"))
     pins = [".clk(clk)", ".rst(rst)"]
     pins += [
         f".{port['name']}({port['width']}'d0)"
         if port["direction"] == "input"
         else f".{port['name']}()"
-        for port in found["ports"]
+        for port in description["ports"]
     ]
-    return f"  {found['module']} {found['module']}_0 ({', '.join(pins)});"
+    return f"  {description['module']} {description['module']}_0 ({', '.join(pins)});"
 
 
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])

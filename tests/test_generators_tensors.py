@@ -21,8 +21,8 @@ def refused(folder: Path, name: str, tensors: dict, settings: dict, message: str
     """Check the sentence for a base with other tensors, None for those that lack, and settings."""
     base = BASES[name]
     some = edits.tensors_of(base["shapes"]) | tensors
-    given = {one: tensor for one, tensor in some.items() if tensor is not None}
-    edits.write(folder, base["config"] | settings, given)
+    kept = {key: tensor for key, tensor in some.items() if tensor is not None}
+    edits.write(folder, base["config"] | settings, kept)
     load = load_text if "CausalLM" in name or "Generation" in name else load_source
     with pytest.raises(InputError, match=f"^{re.escape(message.format(folder))}$"):
         load(str(folder))

@@ -63,27 +63,27 @@ def exact_words(program):
 
 @pytest.mark.parametrize("kv_bits", [8, 4])
 def test_layers_are_iterations_of_a_loop(kv_bits):
-    found = []
+    words_by_layers = []
     for layers in (2, 5):
         decoder = random_decoder(LLAMA.replace(layers=layers), kv_bits)
         config = (CONFIGS["fused"] if kv_bits == 8 else PAIRS).replace(table_slots=6)
         program = compile_text(decoder, config, context=40)
         for name in ("step", "chunk"):
             assert opcodes(program, name).count(Opcode.LOOP) == 1
-        found.append(exact_words(program))
-    assert found[0] == found[1]
+        words_by_layers.append(exact_words(program))
+    assert words_by_layers[0] == words_by_layers[1]
 
 
 def test_layers_and_scores_from_outside_are_iterations_of_loops():
-    found = []
+    words_by_size = []
     for layers, vocabulary in ((3, 450), (5, 450), (3, 898)):
         decoder = random_decoder(LLAMA.replace(layers=layers, vocabulary=vocabulary))
         config = CONFIGS["passing"]
         program = compile_text(decoder, config, context=40)
         for name in ("step", "chunk"):
             assert opcodes(program, name).count(Opcode.LOOP) == 2
-        found.append(exact_words(program))
-    assert len(set(found)) == 1
+        words_by_size.append(exact_words(program))
+    assert len(set(words_by_size)) == 1
 
 
 def test_layers_that_differ_in_more_than_steps_are_written_out():
@@ -197,10 +197,10 @@ def test_refusals():
     )
     needed = compile_text(DECODERS["llama"], CONFIGS["streamed"], context=40).memory_bytes
     # With less than that, rows stay in the scratchpad.
-    found = compile_text(
+    roomy = compile_text(
         DECODERS["llama"], CONFIGS["streamed"], context=40, memory_bytes=needed - 1
     )
-    needed = found.memory_bytes
+    needed = roomy.memory_bytes
     refuses(
         f"Model llama needs {needed} bytes of external memory, but it has {needed - 1}",
         config=CONFIGS["streamed"],

@@ -91,16 +91,16 @@ def slow_logits(model, weights, tokens):
 def test_it_is_the_plain_decoder_at_once_and_token_by_token(model) -> None:
     weights = random_text_weights(model)
     tokens = np.random.default_rng(1).integers(0, model.vocabulary, (2, 9))
-    found = forward(model, weights, tokens)
-    logits = found["logits"]
-    for one, row in zip(logits, tokens, strict=True):
-        np.testing.assert_allclose(one, slow_logits(model, weights, row), atol=1e-9)
+    tensors = forward(model, weights, tokens)
+    logits = tensors["logits"]
+    for rows, row in zip(logits, tokens, strict=True):
+        np.testing.assert_allclose(rows, slow_logits(model, weights, row), atol=1e-9)
     cache = KvCache()
     parts = [forward(model, weights, tokens[:, a:b], cache)["logits"] for a, b in ((0, 4), (4, 5))]
     parts += [forward(model, weights, tokens[:, [i]], cache)["logits"] for i in range(5, 9)]
     np.testing.assert_allclose(np.concatenate(parts, axis=1), logits, atol=1e-9)
-    assert found["layers.1.hidden"].shape == (2, 9, model.ffn)
-    assert found["layers.1.key"].shape == (2, 9, model.kv_width)
+    assert tensors["layers.1.hidden"].shape == (2, 9, model.ffn)
+    assert tensors["layers.1.key"].shape == (2, 9, model.kv_width)
 
 
 def test_stories260k_tells_the_documented_text() -> None:

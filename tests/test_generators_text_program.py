@@ -70,14 +70,14 @@ def test_keys_and_values_are_the_references(monkeypatch, name, config):
         wrote.clear()
         session.step(token)
         names = [written.name for written in program.entries["step"].written]
-        found = dict(zip(names, wrote, strict=True))
+        tensors = dict(zip(names, wrote, strict=True))
         wanted = evaluate(decoder, [token], cache)
         for layer in range(decoder.description.layers):
             for kind in ("key", "query", "value"):
                 tensor = f"layers.{layer}.{kind}"
-                assert np.array_equal(found[tensor], wanted[tensor])
+                assert np.array_equal(tensors[tensor], wanted[tensor])
                 if kind != "query":
-                    ends += [found[tensor].min(), found[tensor].max()]
+                    ends += [tensors[tensor].min(), tensors[tensor].max()]
     assert -128 <= min(ends) <= -100
     assert 90 <= max(ends) < 128
 
@@ -119,9 +119,9 @@ def test_parameters_in_the_bits_that_a_machine_holds():
     words = sum(len(op.rescale.multiplier) for op in decoder.ops if isinstance(op, Linear))
     held = HELD.replace(multiplier_width=16, bias_width=20, pre_depth=24)
     program = compile_text(decoder, held, context=40)
-    found = [op.rescale for op in program.decoder.ops if isinstance(op, Linear)]
-    assert sum(len(one.multiplier) for one in found) == words
-    assert not any(np.any(one.multiplier & 0xFFFF) for one in found)
+    rescales = [op.rescale for op in program.decoder.ops if isinstance(op, Linear)]
+    assert sum(len(rescale.multiplier) for rescale in rescales) == words
+    assert not any(np.any(rescale.multiplier & 0xFFFF) for rescale in rescales)
     session, tokens = TextSession(program, "golden"), tokens_of(decoder, 12)
     session.take(tokens)
     assert np.array_equal(session.logits(), evaluate(program.decoder, tokens)["logits"][-1])
@@ -140,9 +140,9 @@ def test_parameters_in_the_bits_that_a_machine_holds():
 )
 def test_a_bias_of_the_widest_that_is_held_fits(monkeypatch, bias, width):
     """Two's complement: n bits hold -2**(n - 1) to 2**(n - 1) - 1."""
-    one = rescale_of(bias, 1.0)
+    widest = rescale_of(bias, 1.0)
     monkeypatch.setattr(
-        "celosia.generators.quantize.multipliers.rebuilt", lambda _, held: held(one)
+        "celosia.generators.quantize.multipliers.rebuilt", lambda _, held: held(widest)
     )
     decoder = DECODERS["llama"]
     held_parameters(decoder, HELD.replace(bias_width=width))

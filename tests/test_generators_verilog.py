@@ -130,15 +130,15 @@ class Chain(Component):
 
 
 def modules(verilog: str) -> dict[str, str]:
-    found = re.findall(r"^module (\w+) \(\n(.*?)^endmodule$", verilog, re.MULTILINE | re.DOTALL)
-    return dict(found)
+    sources = re.findall(r"^module (\w+) \(\n(.*?)^endmodule$", verilog, re.MULTILINE | re.DOTALL)
+    return dict(sources)
 
 
 def test_a_component_is_one_module_for_each_set_of_parameters() -> None:
-    found = modules(to_verilog(Chain()))
-    assert list(found) == ["Chain", "Chain_Stage_2", "Chain_Stage"]
-    assert found["Chain"].count("  Chain_Stage stage_") == 5
-    assert found["Chain"].count("  Chain_Stage_2 stage_wide (") == 1
+    texts = modules(to_verilog(Chain()))
+    assert list(texts) == ["Chain", "Chain_Stage_2", "Chain_Stage"]
+    assert texts["Chain"].count("  Chain_Stage stage_") == 5
+    assert texts["Chain"].count("  Chain_Stage_2 stage_wide (") == 1
 
 
 def test_comments_say_what_a_module_and_its_ports_are() -> None:
@@ -247,10 +247,10 @@ def test_a_component_converts_the_same_way_twice() -> None:
 def test_an_array_is_one_element() -> None:
     config = PRESETS["small"].replace(rows=6, cols=7, lanes=1)
     verilog = to_verilog(SystolicArray(config), "array")
-    found = modules(verilog)
-    assert found["array"].count("  array_ElementColumn ") == 7
-    assert found["array_ElementColumn"].count("  array_ProcessingElement") == 6
-    kinds = [name for name in found if name.startswith("array_ProcessingElement")]
+    texts = modules(verilog)
+    assert texts["array"].count("  array_ElementColumn ") == 7
+    assert texts["array_ElementColumn"].count("  array_ProcessingElement") == 6
+    kinds = [name for name in texts if name.startswith("array_ProcessingElement")]
     assert len(kinds) <= 6, "elements differ by their row's sum width only"
     assert len(verilog.splitlines()) < 3000
 

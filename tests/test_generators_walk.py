@@ -25,15 +25,15 @@ def decoder():
 
 def test_every_operation_is_in_one_step_in_order() -> None:
     for ops in (*decoder().layers, decoder().after):
-        found = [*steps(ops)]
-        assert [step.place for step in found] == [ops.index(step.op) for step in found]
-        assert [id(op) for step in found for op in (step.op, *step.behind)] == [*map(id, ops)]
+        walked = [*steps(ops)]
+        assert [step.place for step in walked] == [ops.index(step.op) for step in walked]
+        assert [id(op) for step in walked for op in (step.op, *step.behind)] == [*map(id, ops)]
 
 
 def test_what_works_row_by_row_is_behind_what_it_follows() -> None:
     _, layer, _, _ = ending_ahead(decoder())
-    found = [(type(step.op), [type(op) for op in step.behind]) for step in steps(layer)]
-    assert found == [
+    kinds = [(type(step.op), [type(op) for op in step.behind]) for step in steps(layer)]
+    assert kinds == [
         (Linear, [Rotary]),
         (Linear, [Rotary]),
         (Linear, []),
@@ -57,10 +57,10 @@ def test_sections_end_with_the_norm_of_the_next() -> None:
 
 def test_a_step_ends_where_something_does_not_fit() -> None:
     layer = decoder().layers[0]
-    found = [*steps(layer, lambda op, behind: not isinstance(behind[-1], Gate))]
+    parted = [*steps(layer, lambda op, behind: not isinstance(behind[-1], Gate))]
     whole = [*steps(layer)]
-    assert len(found) == len(whole) + 1
-    (apart,) = (step for step in found if isinstance(step.op, Gate))
+    assert len(parted) == len(whole) + 1
+    (apart,) = (step for step in parted if isinstance(step.op, Gate))
     assert apart.behind == ()
 
 

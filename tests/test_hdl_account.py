@@ -41,9 +41,9 @@ def test_each_cycle_has_one_cause():
             for name, value in zip(inputs, values, strict=True):
                 ctx.set(getattr(unit, name), value)
             await ctx.tick()
-            found = [name for name in outputs if ctx.get(getattr(unit, name))]
+            causes = [name for name in outputs if ctx.get(getattr(unit, name))]
             wanted = cause(*values)
-            assert found == ([] if wanted is None else [wanted]), values
+            assert causes == ([] if wanted is None else [wanted]), values
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
@@ -56,22 +56,22 @@ def test_a_span_is_from_the_first_cycle_to_the_last():
     longest = (1 << PAUSE_WIDTH) - 1
     pauses = [(0, 4), (1, 3), (0, 2), (1, 5), (0, 7), (1, 1), (0, 9)]
     too_long = [(0, 3), (1, 2), (0, longest + 6), (1, 1)]
-    found = []
+    spans = []
 
     async def bench(ctx):
         for spells in (pauses, too_long):
-            found.append(0)
+            spans.append(0)
             ctx.set(unit.clear, 1)
             await ctx.tick()
             ctx.set(unit.clear, 0)
             for active, cycles in spells:
                 ctx.set(unit.active, active)
                 for _ in range(cycles):
-                    found[-1] += ctx.get(unit.grows)
+                    spans[-1] += ctx.get(unit.grows)
                     await ctx.tick()
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-    assert found == [3 + 2 + 5 + 7 + 1, 2 + longest + 1]
+    assert spans == [3 + 2 + 5 + 7 + 1, 2 + longest + 1]

@@ -41,16 +41,16 @@ def run_case(unit, x, *, rms, eps, o_ready=lambda cycle: True):
     n, lanes = x.shape[1], unit.lanes
     beats = -(-n // lanes)
     padded = np.pad(x, ((0, 0), (0, beats * lanes - n))).reshape(-1, lanes)
-    values, taken, given = [], [], []
+    values, cycles_in, cycles_out = [], [], []
 
     async def bench(ctx):
         for name, value in {"n": n, "rms": rms, "eps": eps}.items():
             ctx.set(getattr(unit, name), value)
         ctx.set(unit.o_sum.ready, 1)
         cycle = 0
-        while len(given) < len(padded):
+        while len(cycles_out) < len(padded):
             assert cycle < 1000, "beats are lost"
-            sent = len(taken)
+            sent = len(cycles_in)
             ctx.set(unit.i.valid, sent < len(padded))
             if sent < len(padded):
                 last = sent % beats == beats - 1
@@ -59,9 +59,9 @@ def run_case(unit, x, *, rms, eps, o_ready=lambda cycle: True):
                 ctx.set(unit.i.p, {**beat, "mask": (1 << present) - 1, "last": last})
             ctx.set(unit.o.ready, o_ready(cycle))
             if ctx.get(unit.i.valid) and ctx.get(unit.i.ready):
-                taken.append(cycle)
+                cycles_in.append(cycle)
             if ctx.get(unit.o.valid) and ctx.get(unit.o.ready):
-                given.append(cycle)
+                cycles_out.append(cycle)
                 values.append([ctx.get(unit.o.p.value[lane]) for lane in range(lanes)])
             await ctx.tick()
             cycle += 1
@@ -70,7 +70,7 @@ def run_case(unit, x, *, rms, eps, o_ready=lambda cycle: True):
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-    return np.array(values).reshape(len(x), -1)[:, :n], taken, given
+    return np.array(values).reshape(len(x), -1)[:, :n], cycles_in, cycles_out
 
 
 @pytest.mark.parametrize(("lanes", "max_row", "n"), [(4, 100, 3), (4, 100, 41), (2, 24, 24)])
@@ -80,12 +80,12 @@ def test_one_beat_a_cycle(lanes, max_row, n):
     beats = -(-n // lanes)
     m = 2 + 150 // beats
     x = np.random.default_rng(n).integers(-5000, 5000, (m, n))
-    values, taken, given = run_case(unit, x, rms=0, eps=9)
+    values, cycles_in, cycles_out = run_case(unit, x, rms=0, eps=9)
     np.testing.assert_array_equal(values, normalize(x, rms=False, eps=9)[0])
-    assert taken == list(range(m * beats))
+    assert cycles_in == list(range(m * beats))
     first = beats - 1 + unit.latency
     assert unit.latency == 23 + lanes.bit_length() // 2
-    assert given == list(range(first, first + m * beats))
+    assert cycles_out == list(range(first, first + m * beats))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 15, 63, 64, 96])
@@ -103,10 +103,12 @@ def test_holds_what_the_buffer_can():
     """A stalled output stops the input without loss."""
     unit = AddNormUnit(lanes=1, max_row=3)
     x = np.random.default_rng(1).integers(-5000, 5000, (40, 3))
-    values, taken, given = run_case(unit, x, rms=1, eps=0, o_ready=lambda cycle: cycle > 200)
+    values, cycles_in, cycles_out = run_case(
+        unit, x, rms=1, eps=0, o_ready=lambda cycle: cycle > 200
+    )
     np.testing.assert_array_equal(values, normalize(x, rms=True, eps=0)[0])
-    assert given[0] == 201
-    assert 3 + unit.latency - 1 <= sum(cycle <= 200 for cycle in taken) < 120
+    assert cycles_out[0] == 201
+    assert 3 + unit.latency - 1 <= sum(cycle <= 200 for cycle in cycles_in) < 120
 
 
 def test_statistics_of_no_variance():

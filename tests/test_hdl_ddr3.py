@@ -40,7 +40,7 @@ def run_start(
     quick = tuple(dataclasses.replace(step, wait=min(step.wait, waits)) for step in start.wake)
     unit = Starter(dataclasses.replace(start, wake=quick))
     bus = Bus(windows, **broken)
-    found: dict[str, list[int]] = {}
+    state: dict[str, list[int]] = {}
 
     async def registers(ctx):
         while True:
@@ -61,16 +61,16 @@ def run_start(
     async def bench(ctx):
         while not (await ctx.tick().sample(unit.over))[2]:
             pass
-        found["failed"] = [ctx.get(unit.failed)]
-        found["delays"] = [ctx.get(unit.delay[lane]) for lane in range(2)]
-        found["places"] = [ctx.get(unit.place[lane]) for lane in range(2)]
+        state["failed"] = [ctx.get(unit.failed)]
+        state["delays"] = [ctx.get(unit.delay[lane]) for lane in range(2)]
+        state["places"] = [ctx.get(unit.place[lane]) for lane in range(2)]
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
     simulator.add_testbench(registers, background=True)
     simulator.add_testbench(bench)
     simulator.run()
-    return bus, found
+    return bus, state
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def run_start(
     ],
 )  # fmt: skip
 def test_each_lane_gets_the_middle_of_its_delays(windows, delays, places) -> None:
-    bus, found = run_start(windows)
-    assert (found["failed"], found["delays"], found["places"]) == ([0], delays, places)
+    bus, state = run_start(windows)
+    assert (state["failed"], state["delays"], state["places"]) == ([0], delays, places)
     assert (bus.delays, bus.places) == (delays, places)
     assert bus.passes(0)
     assert bus.passes(1)
@@ -147,14 +147,14 @@ def test_a_lane_that_passes_in_the_last_test_alone_is_told(lane: int) -> None:
 
 @pytest.mark.parametrize("broken", [{"wrong": (0,)}, {"silent": (1,)}])
 def test_a_chip_that_fails_after_the_search_is_told(broken) -> None:
-    bus, found = run_start([{0: range(8)}, {3: range(2, 5)}], **broken)
-    assert (found["failed"], found["delays"], found["places"]) == ([1], [4, 3], [0, 3])
+    bus, state = run_start([{0: range(8)}, {3: range(2, 5)}], **broken)
+    assert (state["failed"], state["delays"], state["places"]) == ([1], [4, 3], [0, 3])
     assert bus.log[-1] == (REGISTERS["sdram_dfii_control"], 1)
 
 
 def test_answers_that_come_late_are_waited_for() -> None:
-    _, found = run_start([{2: range(1, 5)}, {1: range(3)}], answer=9)
-    assert (found["failed"], found["delays"], found["places"]) == ([0], [3, 1], [2, 1])
+    _, state = run_start([{2: range(1, 5)}, {1: range(3)}], answer=9)
+    assert (state["failed"], state["delays"], state["places"]) == ([0], [3, 1], [2, 1])
 
 
 def bench(width: int, start: Ddr3Start | None = None, bursts: int = 3000) -> PortFigures:
@@ -175,9 +175,9 @@ def bench(width: int, start: Ddr3Start | None = None, bursts: int = 3000) -> Por
     ],
 )
 def test_bursts_agree_with_bytes_in_an_array(width: int, share: float) -> None:
-    found = bench(width)
-    assert (found.mismatches, found.told) == (0, ())
-    moved = found.words * width // 8 / found.cycles
+    figures = bench(width)
+    assert (figures.mismatches, figures.told) == (0, ())
+    moved = figures.words * width // 8 / figures.cycles
     assert moved > share * 4 * CHIP.lanes  # bytes a cycle: two edges of twice the clock
 
 

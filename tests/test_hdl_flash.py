@@ -27,9 +27,9 @@ def read(chip, clock, lanes, requests, stall=0.0, *, modes=None, sheet=None, wro
     contents = rng.bytes(300)
     soon = {"vsl": 1.0, "rst": 2.0, "res1": 1.0} if chip.power_us == 1.0 else {}
     figures = dataclasses.replace(FLASH[chip.name], **soon | (sheet or {}))
-    given = {"quad": lanes == 4, "way": BOARD_NS, "modes": modes, "wrong": wrong}
-    model = FlashModel(figures, clock, contents, **given)
-    found, cycles = [], []
+    options = {"quad": lanes == 4, "way": BOARD_NS, "modes": modes, "wrong": wrong}
+    model = FlashModel(figures, clock, contents, **options)
+    answers, cycles = [], []
 
     async def pins(ctx):
         while True:
@@ -52,7 +52,7 @@ def read(chip, clock, lanes, requests, stall=0.0, *, modes=None, sheet=None, wro
                 passed += 1
                 data += bytes([byte]) * (valid and ready)
             ctx.set(unit.o.ready, 0)
-            found.append(data)
+            answers.append(data)
             cycles.append(passed)
         await ctx.tick().repeat(60)
 
@@ -61,7 +61,7 @@ def read(chip, clock, lanes, requests, stall=0.0, *, modes=None, sheet=None, wro
     simulator.add_testbench(pins, background=True)
     simulator.add_testbench(bench)
     simulator.run()
-    return found, contents, model, cycles
+    return answers, contents, model, cycles
 
 
 def quick(chip):
@@ -83,9 +83,9 @@ QUICK = quick(IS25LP128F)
 )
 def test_bytes_come_in_order_and_every_time_is_kept(chip, clock, lanes, stall):
     requests = [(0, 1), (0x10, 40), (280, 30), (3, 5)]
-    found, contents, model, cycles = read(chip, clock, lanes, requests, stall)
+    answers, contents, model, cycles = read(chip, clock, lanes, requests, stall)
     padded = contents + b"\xff" * 100
-    assert found == [padded[addr : addr + count] for addr, count in requests]
+    assert answers == [padded[addr : addr + count] for addr, count in requests]
     assert model.commands[-len(requests) :] == [(READS[lanes], addr) for addr, _ in requests]
     codes = [code for code, _ in model.commands[: -len(requests)]]
     starts = [WAKE, *RESET, *([chip.exit_4byte] if chip.exit_4byte else [])]
@@ -111,13 +111,13 @@ def test_a_time_that_is_too_short_is_found(rule, changes):
 
 
 def test_data_that_come_back_late_are_not_taken_for_right():
-    found, contents, _, _ = read(QUICK, 88e6, 1, [(0, 20)], sheet={"clqv": 60})
-    assert found != [contents[:20]]
+    answers, contents, _, _ = read(QUICK, 88e6, 1, [(0, 20)], sheet={"clqv": 60})
+    assert answers != [contents[:20]]
 
 
 def test_a_byte_that_comes_with_a_wrong_bit_is_not_corrected():
-    found, contents, _, _ = read(QUICK, 88e6, 1, [(0, 20)], wrong=8)
-    assert found == [bytes(byte ^ 8 for byte in contents[:20])]
+    answers, contents, _, _ = read(QUICK, 88e6, 1, [(0, 20)], wrong=8)
+    assert answers == [bytes(byte ^ 8 for byte in contents[:20])]
 
 
 W25Q256JV, P25Q32U = CHIPS["W25Q256JV"], CHIPS["P25Q32U"]
@@ -149,8 +149,8 @@ FOUR = {
 def test_whatever_mode_the_flash_was_left_in_is_ended(name, lanes):
     chip, modes = (LEFT | FOUR)[name]
     requests, left = [(0x10, 24), (3, 5)], FlashModes(**modes)
-    found, contents, model, _ = read(quick(chip), 50e6, lanes, requests, modes=left)
-    assert found == [contents[0x10:0x28], contents[3:8]]
+    answers, contents, model, _ = read(quick(chip), 50e6, lanes, requests, modes=left)
+    assert answers == [contents[0x10:0x28], contents[3:8]]
     assert model.modes == FlashModes(four_at_power_on=modes.get("four_at_power_on", False))
 
 

@@ -39,10 +39,10 @@ def test_a_request_waits_only_where_no_word_comes(data: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "taken", "waits"),
+    ("offered", "accepted", "waits"),
     [(0, 0, 0), (0, 1, 0), (1, 1, 0), (1, 0, 1)],
 )
-def test_a_written_word_waits_only_where_memory_takes_none(given, taken, waits) -> None:
+def test_a_written_word_waits_only_where_memory_takes_none(offered, accepted, waits) -> None:
     """The next request waits all the time; with no word to give it is the core that is late."""
 
     async def bench(ctx, guard):
@@ -51,12 +51,12 @@ def test_a_written_word_waits_only_where_memory_takes_none(given, taken, waits) 
         ctx.set(guard.write.request.ready, 1)
         await ctx.tick()
         ctx.set(guard.write.request.ready, 0)
-        ctx.set(guard.core_write.data.valid, given)
-        ctx.set(guard.write.data.ready, taken)
+        ctx.set(guard.core_write.data.valid, offered)
+        ctx.set(guard.write.data.ready, accepted)
         for _ in range(15):
             assert ctx.get(guard.waits) == waits << 1
             await ctx.tick()
-        if given and taken:
+        if offered and accepted:
             # Of the last burst nothing is left but its report.
             await ctx.tick()
             assert ctx.get(guard.waits) == 1 << 1

@@ -54,11 +54,11 @@ def test_one_wrong_bit_is_corrected_and_two_are_told_a_cycle_later(flip: Signal)
             await ctx.tick()
             assert not ctx.get(ram.repair)  # what is not taken is not told of
             ctx.set(ram.take, 1)
-            taken = ctx.get(ram.read_data)
-            assert taken == word ^ bad & (1 << width) - 1
+            early = ctx.get(ram.read_data)
+            assert early == word ^ bad & (1 << width) - 1
             await ctx.tick()
             ctx.set(flip, 0)
-            ctx.set(ram.taken, taken)
+            ctx.set(ram.taken, early)
             assert ctx.get(ram.repair) == (bad != 0)
             assert ctx.get(ram.errors) == bad.bit_count()
             if bad.bit_count() < 2:

@@ -28,7 +28,7 @@ from celosia.tb.benches.simulate import simulate
 IDENTITY = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
 
 
-def run_case(config, simulator, seed, case=None, **given):
+def run_case(config, simulator, seed, case=None, **parameters):
     """Simulate the link of a configuration."""
     timeout = 60
     simulate(
@@ -45,7 +45,7 @@ def run_case(config, simulator, seed, case=None, **given):
             "stall": 0.3,
             "latency": 10,
         }
-        | given,
+        | parameters,
     )
 
 
@@ -81,10 +81,10 @@ def test_frames_have_a_fixed_form():
 
 
 def test_fingerprints_tell_configurations_apart():
-    found = {name: fingerprint(config) for name, config in PRESETS.items()}
-    assert len(set(found.values())) == len(PRESETS)
-    assert fingerprint(PRESETS["tiny"].replace(name="mine")) == found["tiny"]
-    assert fingerprint(PRESETS["tiny"].replace(rows=5)) != found["tiny"]
+    fingerprints = {name: fingerprint(config) for name, config in PRESETS.items()}
+    assert len(set(fingerprints.values())) == len(PRESETS)
+    assert fingerprint(PRESETS["tiny"].replace(name="mine")) == fingerprints["tiny"]
+    assert fingerprint(PRESETS["tiny"].replace(rows=5)) != fingerprints["tiny"]
 
 
 def test_machines_that_fields_came_after_keep_their_fingerprint():
@@ -104,7 +104,7 @@ def test_payloads_are_powers_of_two(size):
 def test_the_golden_link_answers_hello():
     model = LinkModel(IDENTITY, 10, lambda _addr: 0, lambda _addr, _value: None)
     frame = request(Command.HELLO, 3, 20, 0)
-    (found,) = [out for out in map(model.receive, frame) if out]
-    payload = answers(found)[0][2]
+    (frames,) = [out for out in map(model.receive, frame) if out]
+    payload = answers(frames)[0][2]
     words = [int.from_bytes(payload[place : place + 4], "little") for place in range(0, 20, 4)]
     assert words == IDENTITY.words() == [VERSION, 77, 10**7, 5000, 64]

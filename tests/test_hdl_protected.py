@@ -47,9 +47,9 @@ def test_columns_tell_one_wrong_bit_from_two(width: int) -> None:
 def test_patterns_are_those_of_one_wrong_bit_alone(width: int) -> None:
     columns = code_columns(width, "correct")
     patterns = column_patterns(columns)
-    for found in [*columns, *(1 << bit for bit in range(check_bits(columns)))]:
-        taken = [not (~found & wrong or found & right) for wrong, right in patterns]
-        assert taken == [column == found for column in columns]
+    for pattern in [*columns, *(1 << bit for bit in range(check_bits(columns)))]:
+        matches = [not (~pattern & wrong or pattern & right) for wrong, right in patterns]
+        assert matches == [column == pattern for column in columns]
     if all(column.bit_count() == 3 for column in columns):
         assert all(right == 0 for _, right in patterns)
 
@@ -69,14 +69,14 @@ def test_the_decoder_is_its_model_with_none_one_and_two_wrong_bits(width: int, l
                 stored ^= flip
                 ctx.set(decoder.stored, stored)
                 await ctx.delay(1e-7)
-                found = (ctx.get(decoder.word), FOUND[ctx.get(decoder.errors)])
+                decoded = (ctx.get(decoder.word), FOUND[ctx.get(decoder.errors)])
                 mask = (1 << width) - 1
-                assert found == decode(stored & mask, stored >> width, width, level)
+                assert decoded == decode(stored & mask, stored >> width, width, level)
                 if level == "correct" and flip.bit_count() == 1:
-                    assert found == (word, Found.CORRECTED)
+                    assert decoded == (word, Found.CORRECTED)
                 elif flip.bit_count():
                     both = level == "detect" and flip.bit_count() == 2
-                    assert found[1] == (Found.RIGHT if both else Found.WRONG)
+                    assert decoded[1] == (Found.RIGHT if both else Found.WRONG)
 
     simulate(decoder, testbench)
 

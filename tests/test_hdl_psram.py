@@ -39,8 +39,8 @@ def simulate(config, chip, clock, *benches, broken=(), sheet=None, wrong=0, **ti
         while True:
             for part in (0.25, 0.5):
                 await ctx.delay(part * 1e-6)
-                found = model.step({name: ctx.get(getattr(unit.pins, name)) for name in PINS})
-                for name, value in zip(("dq_i", "rwds_i"), found, strict=True):
+                levels = model.step({name: ctx.get(getattr(unit.pins, name)) for name in PINS})
+                for name, value in zip(("dq_i", "rwds_i"), levels, strict=True):
                     ctx.set(getattr(unit.pins, name), 0 if name in broken else value)
             failed.append(ctx.get(unit.failed))
             await ctx.delay(0.25e-6)
@@ -150,9 +150,9 @@ def test_reading_in_order_is_bytes_of_all_dies_a_cycle_but_for_commands(dies, wi
     chip = dataclasses.replace(ONE, dies=dies)
     config = TINY.replace(mem_width=width, mem_addr_width=16)
     words, bursts = 256, 4
-    benches, taken = reading_in_order(config, words, bursts)
+    benches, cycles_read = reading_in_order(config, words, bursts)
     simulate(config, chip, 40e6, *benches)
-    assert taken[-1] - taken[0] == cycles
+    assert cycles_read[-1] - cycles_read[0] == cycles
 
 
 @pytest.mark.parametrize(

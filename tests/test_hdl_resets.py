@@ -17,10 +17,10 @@ _RESET = re.compile(r"if \(rst\) begin\s+(\w+)_next = ", re.M)
 def resets() -> dict[str, set[str]]:
     """Return the registers with a reset of each kind of component of a registered machine."""
     machine = make_unit("accelerator", PRESETS["small"].replace(registered=True))
-    found: dict[str, set[str]] = {}
+    registers: dict[str, set[str]] = {}
     for kind, text in _PART.findall(to_verilog(machine, "machine")):
-        found.setdefault(kind, set()).update(_RESET.findall(text))
-    return found
+        registers.setdefault(kind, set()).update(_RESET.findall(text))
+    return registers
 
 
 @pytest.mark.parametrize(

@@ -239,11 +239,11 @@ def test_reading_in_order_is_a_column_a_cycle_but_for_refreshes_and_rows():
     device = another(IS42S16160G_7, **SOON)
     config = TINY.replace(mem_width=64, mem_addr_width=24)
     words, bursts = 256, 12
-    benches, taken = reading_in_order(config, words, bursts)
+    benches, cycles_read = reading_in_order(config, words, bursts)
     simulate(config, device, 100e6, *benches)
     columns = words * bursts * 4
-    assert taken[-1] - taken[0] == 12_516
-    assert columns / (taken[-1] - taken[0]) > 0.97
+    assert cycles_read[-1] - cycles_read[0] == 12_516
+    assert columns / (cycles_read[-1] - cycles_read[0]) > 0.97
 
 
 @pytest.mark.parametrize(

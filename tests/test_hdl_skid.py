@@ -14,16 +14,16 @@ from celosia.hdl.stream.skid import Skid
 def test_a_stream_passes(rate: float, stall: float) -> None:
     random = np.random.default_rng(5)
     unit = Skid(unsigned(8))
-    given = random.integers(0, 256, 300).tolist()
-    taken, got, cycles = [], [], []
+    payloads = random.integers(0, 256, 300).tolist()
+    cycles_in, got, cycles = [], [], []
 
     async def bench(ctx: Any) -> None:
         offered = False
         cycle = 0
-        while len(got) < len(given):
-            offered = offered or (len(taken) < len(given) and random.random() < rate)
+        while len(got) < len(payloads):
+            offered = offered or (len(cycles_in) < len(payloads) and random.random() < rate)
             ctx.set(unit.i.valid, offered)
-            ctx.set(unit.i.payload, given[len(taken)] if offered else 0)
+            ctx.set(unit.i.payload, payloads[len(cycles_in)] if offered else 0)
             ready = ctx.get(unit.i.ready)
             for o_ready in (1, 0, int(random.random() >= stall)):
                 ctx.set(unit.o.ready, o_ready)
@@ -32,7 +32,7 @@ def test_a_stream_passes(rate: float, stall: float) -> None:
                 got.append(ctx.get(unit.o.payload))
                 cycles.append(cycle)
             if offered and ready:
-                taken.append(cycle)
+                cycles_in.append(cycle)
                 offered = False
             await ctx.tick()
             cycle += 1
@@ -41,9 +41,9 @@ def test_a_stream_passes(rate: float, stall: float) -> None:
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
-    assert got == given
-    assert all(came <= left <= came + 50 for came, left in zip(taken, cycles, strict=True))
+    assert got == payloads
+    assert all(came <= left <= came + 50 for came, left in zip(cycles_in, cycles, strict=True))
     if not stall:
-        assert taken == cycles
+        assert cycles_in == cycles
     if rate == 1 and not stall:
-        assert cycles == list(range(len(given)))
+        assert cycles == list(range(len(payloads)))

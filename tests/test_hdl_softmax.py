@@ -109,16 +109,16 @@ def test_deferred_rows_leave_their_factors(lanes, max_row, stall):
     lengths = [max_row, 1, *rng.integers(1, min(max_row, 60) + 1, 40)]
     unit = SoftmaxUnit(lanes, max_row, factors=37)
     beats, factors = make_deferred(lengths, lanes, rng)
-    found = []
+    written = []
 
     async def keep(ctx):
-        while len(found) < len(factors):
+        while len(written) < len(factors):
             *_, valid, got = await ctx.tick().sample(unit.factor.valid, unit.factor.payload)
             if valid:
-                found.append((got.number, got.factor.mantissa, got.factor.right))
+                written.append((got.number, got.factor.mantissa, got.factor.right))
 
     cycles_in, cycles_out = run_case(unit, beats, rng, stall, keep)
-    assert [(n, mantissa, right * (mantissa > 0)) for n, mantissa, right in found] == factors
+    assert [(n, mantissa, right * (mantissa > 0)) for n, mantissa, right in written] == factors
     if not stall:
         first = -(-max_row // lanes)
         assert cycles_out[0] - cycles_in[first - 1] == unit.latency
@@ -132,7 +132,7 @@ def make_deferred(lengths, lanes, rng):
     beats, factors = [], []
     for q, mask, last, _ in make_rows(lengths, lanes, rng):
         beats.append((q, mask, last))
-    begin, found = 0, []
+    begin, beats_out = 0, []
     for length in lengths:
         row = beats[begin : begin + -(-int(length) // lanes)]
         number = int(rng.integers(37))
@@ -141,9 +141,9 @@ def make_deferred(lengths, lanes, rng):
         weights, mantissa, right = row_weights(q.reshape(-1), keep.reshape(-1))
         factors.append((number, int(mantissa[0]), int(right[0])))
         for beat, each in zip(row, weights.reshape(-1, lanes).tolist(), strict=True):
-            found.append((*beat, each, number))
+            beats_out.append((*beat, each, number))
         begin += len(row)
-    return found, factors
+    return beats_out, factors
 
 
 def test_parameters_are_checked():

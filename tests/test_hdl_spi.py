@@ -157,7 +157,7 @@ def test_a_host_that_is_not_ours_is_understood(tmp_path: Path) -> None:
     lines = [line.split() for line in done.stdout.splitlines()]
     assert len(lines) == 20
     counted = [f"{byte % 256:02x}" for byte in range(0x11, 0x11 * 50, 0x11)]
-    for index, (given, came, back) in enumerate(lines):
-        assert came == given
+    for index, (sent, came, back) in enumerate(lines):
+        assert came == sent
         # A byte is taken as the one before it ends, so that one more has been taken than sent.
         assert back == "".join(counted[2 * index : 2 * index + 2])

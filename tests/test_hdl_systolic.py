@@ -51,13 +51,13 @@ TERNARY = {"packed": False, "pass_width": 1}
 def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float) -> None:
     config = PRESETS["small"].replace(lanes=1, **changes)
     array = SystolicArray(config)
-    given = {"config": changes, "cycles": 700, "rate": rate, "latency": array.latency}
+    settings = {"config": changes, "cycles": 700, "rate": rate, "latency": array.latency}
     simulate(
         array,
         bench="celosia.tb.benches.bench_systolic",
         simulator=simulator,
         seed=1,
-        parameters=given,
+        parameters=settings,
     )
 
 

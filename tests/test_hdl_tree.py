@@ -54,13 +54,13 @@ def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float, la
     changes = changes | {"array": "tree"}
     array = TreeArray(PRESETS["small"].replace(lanes=1, **changes))
     assert array.latency == latency
-    given = {"config": changes, "cycles": 700, "rate": rate, "latency": latency}
+    settings = {"config": changes, "cycles": 700, "rate": rate, "latency": latency}
     simulate(
         array,
         bench="celosia.tb.benches.bench_systolic",
         simulator=simulator,
         seed=1,
-        parameters=given,
+        parameters=settings,
     )
 
 

@@ -31,7 +31,7 @@ def random_period(rng, walk):
 
 def places(walk):
     """Return the walk's beats as the docstring says them: address, count and the three ends."""
-    found = []
+    beats = []
     for tile, first in enumerate(range(0, walk["n"], walk["tile"])):
         width = min(walk["tile"], walk["n"] - first)
         for row in range(walk["m"]):
@@ -43,8 +43,8 @@ def places(walk):
                 count = min(walk["beat"], width - column)
                 step %= walk.get("period") or SIZE
                 addr = (walk["base"] + row * walk["row_step"] + step) % SIZE
-                found.append((addr, count, row_last, tile_last, last))
-    return found
+                beats.append((addr, count, row_last, tile_last, last))
+    return beats
 
 
 def simulate(unit, *testbenches):
@@ -112,8 +112,8 @@ def test_reader_brings_the_bytes_of_every_beat(preset, stall, registered):
             ctx.set(unit.port.valid, int(addr is not None))
             if addr is not None:
                 ctx.set(unit.port.data, memory[addr : addr + config.line_bytes].tolist())
-            taken = ready and ctx.get(unit.port.request.valid)
-            due.append(ctx.get(unit.port.request.p) if taken else None)
+            accepted = ready and ctx.get(unit.port.request.valid)
+            due.append(ctx.get(unit.port.request.p) if accepted else None)
             await ctx.tick()
 
     async def bench(ctx):
@@ -169,8 +169,8 @@ def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall, registered
             ctx.set(unit.port.valid, int(addr is not None))
             if addr is not None:
                 ctx.set(unit.port.data, memory[addr].tolist())
-            taken = ready and ctx.get(unit.port.request.valid)
-            due.append(ctx.get(unit.port.request.p) if taken else None)
+            accepted = ready and ctx.get(unit.port.request.valid)
+            due.append(ctx.get(unit.port.request.p) if accepted else None)
             await ctx.tick()
 
     async def bench(ctx):

@@ -48,8 +48,8 @@ def test_the_chip_fills_in_parts():
     assert all(len(fill.words) <= CONFIG.program_depth for fill in program.setup)
     tokens = source.tokenizer.encode("one day")
     wanted = evaluate(decoder, tokens)["logits"][-1]
-    for one in (whole, program):
-        session = TextSession(one, "golden")
+    for variant in (whole, program):
+        session = TextSession(variant, "golden")
         session.take(tokens)
         assert np.array_equal(session.logits(), wanted)
 
@@ -85,18 +85,18 @@ def test_a_text_goes_on_behind_the_serial_port(tmp_path, monkeypatch, celosia):
         process.wait(20)
         process.stdout.close()
     assert code == 0, errors
-    found = json.loads(output)
-    assert found["mismatches"] == 0
-    assert found["external_bytes"] == 0
+    report = json.loads(output)
+    assert report["mismatches"] == 0
+    assert report["external_bytes"] == 0
     assert again[0] == 0, again[2]
     from_folder = json.loads(again[1])
     for name in ("text", "mismatches", "cycles", "predicted_cycles", "memory_bytes"):
-        assert from_folder[name] == found[name]
+        assert from_folder[name] == report[name]
     words = ["text", "tales", "--config", str(toml), "--sim", "golden", "--json"]
     words += ["--prompt", "one day", "--steps", "4", "--context", "40"]
     _, output, _ = celosia(*words)
-    assert found["text"] == json.loads(output)["text"]
-    assert found["cycles_per_token"] > 0
-    assert found["tokens_per_second"] == pytest.approx(
-        found["clock_mhz"] * 1e6 / found["mean_cycles_per_token"]
+    assert report["text"] == json.loads(output)["text"]
+    assert report["cycles_per_token"] > 0
+    assert report["tokens_per_second"] == pytest.approx(
+        report["clock_mhz"] * 1e6 / report["mean_cycles_per_token"]
     )

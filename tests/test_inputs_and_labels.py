@@ -80,8 +80,8 @@ def test_a_count_of_labels_that_differs_is_refused(tmp_path, source, labels, ran
     with pytest.raises(InputError, match=f"must have a label for each of 3 inputs, not {labels}"):
         read_inputs("x", source, files, 1)
     write(path, "1\n2\n3\n")
-    chosen, _, found = read_inputs("x", source, files, 2)
-    assert (len(chosen), found.tolist()) == (2, [1, 2, 3])
+    chosen, _, read = read_inputs("x", source, files, 2)
+    assert (len(chosen), read.tolist()) == (2, [1, 2, 3])
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_inputs_that_are_not_finite_are_refused(celosia, tmp_path, source, value
     values[1, 2, 3] = value
     np.save(tmp_path / "x.npy", values)
     words = ("--inputs", tmp_path / "x.npy", "--calibration", tmp_path / "calibration.npy")
-    found = celosia("run", "digits-simplified", "--sim", "golden", *words)
-    check_refusal(found, "must be finite numbers, but input 1 is not")
+    outcome = celosia("run", "digits-simplified", "--sim", "golden", *words)
+    check_refusal(outcome, "must be finite numbers, but input 1 is not")
 
 
 def header(text: bytes) -> bytes:
@@ -190,8 +190,8 @@ def test_arrays_of_every_version_and_order_are_read(tmp_path: Path) -> None:
     for version in ((1, 0), (2, 0), (3, 0)):
         file = io.BytesIO()
         np.lib.format.write_array(file, values, version)
-        found = read_array(write(tmp_path / "x.npy", file.getvalue()), "inputs")
-        assert np.array_equal(found, values)
+        array = read_array(write(tmp_path / "x.npy", file.getvalue()), "inputs")
+        assert np.array_equal(array, values)
 
 
 def test_a_sound_that_is_cut_within_a_sample_is_refused(tmp_path, source) -> None:

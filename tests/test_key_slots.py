@@ -51,7 +51,7 @@ CASES = {
 }
 
 
-def pressed(case, **given):
+def pressed(case, **compile_options):
     """Return the programs of a case with the fewest slots that suffice, and those with more."""
     model, changes, options, more = CASES[case]
     asked = Quantization(**OPTIONS, **options)
@@ -60,9 +60,9 @@ def pressed(case, **given):
     config = config.replace(
         **{"rotary": model.position == "rotary", **changes},
     )
-    apart = compile_text(decoder, config, context=11, sinks=2, **more, **given)
+    apart = compile_text(decoder, config, context=11, sinks=2, **more, **compile_options)
     fewer = config.replace(weight_depth=apart.slots - 1)
-    return compile_text(decoder, fewer, context=11, sinks=2, **more, **given), apart
+    return compile_text(decoder, fewer, context=11, sinks=2, **more, **compile_options), apart
 
 
 def heads_of_slot(program):
@@ -111,8 +111,8 @@ def test_two_texts(case):
 def test_keys_of_a_slot_are_appended_together():
     program, apart = pressed("a pair")
 
-    def count(one):
-        words = one.words[one.entries["step"].pc :]
+    def count(programs):
+        words = programs.words[programs.entries["step"].pc :]
         steps = unpack(words)
         return sum(step.opcode == Opcode.PRELOAD and "b_transpose" in step.flags for step in steps)
 
@@ -173,20 +173,20 @@ def test_queries_have_zeros_ahead_of_them():
 
 
 def test_parameters_of_columns_between_make_zeros():
-    given = Rescale(np.array([5, 6, 7, 8]), np.array([9, 8, 7, 6]), np.array([1, 2, 3, 4]))
-    found = spread(given, [1, 3], 2)
-    assert found.bias.tolist() == [0, 0, 5, 6, 0, 0, 7, 8]
-    assert found.multiplier.tolist() == [9, 9, 9, 8, 9, 9, 7, 6]
-    assert found.shift.tolist() == [1, 1, 1, 2, 1, 1, 3, 4]
+    rescale = Rescale(np.array([5, 6, 7, 8]), np.array([9, 8, 7, 6]), np.array([1, 2, 3, 4]))
+    wider = spread(rescale, [1, 3], 2)
+    assert wider.bias.tolist() == [0, 0, 5, 6, 0, 0, 7, 8]
+    assert wider.multiplier.tolist() == [9, 9, 9, 8, 9, 9, 7, 6]
+    assert wider.shift.tolist() == [1, 1, 1, 2, 1, 1, 3, 4]
 
 
 @pytest.mark.parametrize("places", [[0], [0, 1, 3, 5, 6, 7], [2, 4, 6, 7, 8], [0, 5, 6], [3]])
 def test_runs_are_equally_far_apart(places):
     runs = [*even_runs(places)]
-    found = []
+    reached = []
     for first, count, distance in runs:
-        found += [places[first] + distance * each for each in range(count)]
-    assert found == places
+        reached += [places[first] + distance * each for each in range(count)]
+    assert reached == places
     assert len(runs) <= 1 + sum(b - a != 1 for a, b in pairwise(places))
 
 

@@ -42,10 +42,10 @@ PLAIN = PRESETS["story"].replace(
 
 def narrow(model: TextDescription, block: int = 8, **options):
     places = 80 if model.position == "rotary" else 0
-    given = Quantization(
+    asked = Quantization(
         **{"texts": 2, "length": 24, "places": places, "kv_bits": 4, "block": block}, **options
     )
-    return untrained(model, given)
+    return untrained(model, asked)
 
 
 def equipped(decoder) -> Config:
@@ -65,10 +65,10 @@ def test_every_value_is_within_half_a_step_of_its_exponent() -> None:
         assert np.all((rows.min(axis=1) >= -8 * steps) & (rows.max(axis=1) < 8 * steps))
         tight = (rows.min(axis=1) < -4 * steps) | (rows.max(axis=1) >= 4 * steps)
         assert np.all(tight | (exponent == 1))
-        found = blocks.rounded(rows, width)
+        rounded = blocks.rounded(rows, width)
         middles = (np.floor(rows / steps[:, None]) + 0.5) * steps[:, None]
-        np.testing.assert_array_equal(found, middles)
-        assert np.all(np.abs(found - rows) <= steps[:, None] / 2)
+        np.testing.assert_array_equal(rounded, middles)
+        assert np.all(np.abs(rounded - rows) <= steps[:, None] / 2)
     assert set(blocks.exponents(values[:, None])) == {1, 2, 3, 4}
 
 
@@ -84,8 +84,8 @@ def test_rows_of_a_slot_are_what_blocks_are() -> None:
         wanted = blocks.rounded(np.concatenate([first, second], axis=1), 2 * size)
         data = (words + 128) % 256 - 128
         halves = (data << 60 >> 60, data >> 4)
-        found = np.concatenate([blocks.operands(h, exponent)[:, :size] for h in halves], axis=1)
-        np.testing.assert_array_equal(found, wanted)
+        operands = np.concatenate([blocks.operands(h, exponent)[:, :size] for h in halves], axis=1)
+        np.testing.assert_array_equal(operands, wanted)
 
 
 def test_steps_are_in_proportion_to_deviations() -> None:
@@ -105,8 +105,8 @@ def test_integers_follow_the_float_model(model) -> None:
     exact = forward(model, weights, tokens[None])["logits"][0]
     options = Quantization(texts=4, length=24, kv_bits=4, whole=model.head_dim, block=8)
     decoder = quantize_decoder(model, weights, 1, options)
-    found = evaluate(decoder, tokens)["logits"] * decoder.output.scale
-    assert np.sqrt(np.mean((found - exact) ** 2)) < 0.2 * exact.std()
+    logits = evaluate(decoder, tokens)["logits"] * decoder.output.scale
+    assert np.sqrt(np.mean((logits - exact) ** 2)) < 0.2 * exact.std()
 
 
 def exact_session(decoder, config, machine, count):

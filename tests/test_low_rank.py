@@ -31,11 +31,11 @@ def test_a_correction_makes_up_for_what_codes_lose() -> None:
         return float(np.sum((products - wanted) ** 2) / np.sum(wanted**2))
 
     _, plain, steps = choose(weights, FORMATS["int2"], 0, inputs)
-    found = correct(weights, FORMATS["int2"], 0, inputs, RANK, "some")
-    thin = np.clip(np.rint(inputs @ found.first * found.factors), -128, 127)
-    assert np.abs(found.first).max() <= 127
-    assert np.abs(found.second).max() <= 127
-    corrected = lost((inputs @ found.weight + thin @ found.second) * found.steps)
+    correction = correct(weights, FORMATS["int2"], 0, inputs, RANK, "some")
+    thin = np.clip(np.rint(inputs @ correction.first * correction.factors), -128, 127)
+    assert np.abs(correction.first).max() <= 127
+    assert np.abs(correction.second).max() <= 127
+    corrected = lost((inputs @ correction.weight + thin @ correction.second) * correction.steps)
     assert corrected < 0.4 * lost(inputs @ plain * steps)
 
 

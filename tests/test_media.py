@@ -20,7 +20,7 @@ from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.weights import load_model
 
 pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(one) is None for one in ("transformers", "soundfile")),
+    any(importlib.util.find_spec(package) is None for package in ("transformers", "soundfile")),
     reason="transformers or soundfile is not installed",
 )
 ZOO = Path(__file__).parent / "data" / "zoo" / "0_ViTForImageClassification"
@@ -78,7 +78,7 @@ def vision_folder(folder: Path, how: dict[str, Any]) -> Source:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"num_channels": 3}))
     tensors = load_file(folder / "model.safetensors")
-    name = next(one for one in tensors if one.endswith("projection.weight"))
+    name = next(tensor_name for tensor_name in tensors if tensor_name.endswith("projection.weight"))
     tensors[name] = np.repeat(tensors[name], 3, axis=1)
     save_file(tensors, folder / "model.safetensors")
     (folder / "preprocessor_config.json").write_text(json.dumps(how))
@@ -116,8 +116,8 @@ def test_images_are_what_a_model_was_trained_with(tmp_path: Path, images: Path, 
     source = vision_folder(tmp_path / "model", PROCESSORS[name])
     package = library("transformers", "Tests need", "transformers")
     processor = package.AutoImageProcessor.from_pretrained(str(tmp_path / "model"), backend="pil")
-    loaded = [package.image_utils.load_image(str(one)) for one in sorted(images.iterdir())]
-    right = [processor(one, return_tensors="np")["pixel_values"][0] for one in loaded]
+    loaded = [package.image_utils.load_image(str(path)) for path in sorted(images.iterdir())]
+    right = [processor(image, return_tensors="np")["pixel_values"][0] for image in loaded]
     read = image_reader(source)
     for path, pixels in zip(sorted(images.iterdir()), right, strict=True):
         if pixels.shape == (3, 8, 8):
@@ -126,14 +126,14 @@ def test_images_are_what_a_model_was_trained_with(tmp_path: Path, images: Path, 
             with pytest.raises(ValueError, match=r"by the processor of folder .* set 'size'"):
                 read(path)
     if all(pixels.shape == (3, 8, 8) for pixels in right):
-        for found, pixels in zip(read_samples(images, source), right, strict=True):
-            np.testing.assert_allclose(found, source.prepare(pixels), atol=1e-6)
+        for sample, pixels in zip(read_samples(images, source), right, strict=True):
+            np.testing.assert_allclose(sample, source.prepare(pixels), atol=1e-6)
 
 
 def test_all_but_a_tenth_of_images_are_taken(tmp_path: Path, images: Path) -> None:
     for name, how in PROCESSORS.items():
         read = image_reader(vision_folder(tmp_path / name, how))
-        assert len([read(one) for one in sorted(images.iterdir())]) == 20
+        assert len([read(path) for path in sorted(images.iterdir())]) == 20
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_an_image_of_the_models_size_is_processed_as_any_other(tmp_path: Path) -
     package = library("transformers", "Tests need", "transformers")
     processor = package.AutoImageProcessor.from_pretrained(str(tmp_path / "model"), backend="pil")
     right = processor(Image.fromarray(pixels), return_tensors="np")["pixel_values"][0]
-    found = image_reader(source)(tmp_path / "x.png")
-    np.testing.assert_allclose(found, right, atol=1e-6)
+    processed = image_reader(source)(tmp_path / "x.png")
+    np.testing.assert_allclose(processed, right, atol=1e-6)
 
 
 KINDS = [
@@ -233,8 +233,8 @@ def test_sounds_are_what_a_model_was_trained_with(tmp_path: Path, sounds: Path, 
         with pytest.raises(ValueError, match="ASTFeatureExtractor requires PyTorch"):
             sound_reader(source)
         return
-    found = [sound_reader(source)(path) for path in sorted(sounds.iterdir())]
-    for path, values in zip(sorted(sounds.iterdir()), found, strict=True):
+    processed = [sound_reader(source)(path) for path in sorted(sounds.iterdir())]
+    for path, values in zip(sorted(sounds.iterdir()), processed, strict=True):
         samples = soundfile.read(path, always_2d=True)[0].mean(axis=1)
         if name == "wave":
             right = np.pad(samples[:4000], (0, max(0, 4000 - len(samples))))

@@ -23,14 +23,14 @@ def test_every_word_decodes_to_what_was_encoded() -> None:
                 word = encode(name, ra=ra, rb=rb, rd=rd)
                 assert decode(word) == Micro(name, ra, rb, rd, 0)
             elif operation.form == Form.IMMEDIATE:
-                found = decode(encode(name, ra=ra, rd=rd, value=value))
-                assert (found.ra, found.rd, found.value) == (ra, rd, value)
+                decoded = decode(encode(name, ra=ra, rd=rd, value=value))
+                assert (decoded.ra, decoded.rd, decoded.value) == (ra, rd, value)
             elif operation.form == Form.STORE:
-                found = decode(encode(name, ra=ra, rb=rb, value=value))
-                assert (found.ra, found.rb, found.value) == (ra, rb, value)
+                decoded = decode(encode(name, ra=ra, rb=rb, value=value))
+                assert (decoded.ra, decoded.rb, decoded.value) == (ra, rb, value)
             else:
-                found = decode(encode(name, ra=ra, rb=rb, value=value + half))
-                assert (found.ra, found.rb, found.value) == (ra, rb, value + half)
+                decoded = decode(encode(name, ra=ra, rb=rb, value=value + half))
+                assert (decoded.ra, decoded.rb, decoded.value) == (ra, rb, value + half)
 
 
 def test_refusals() -> None:
@@ -64,9 +64,9 @@ def test_lines_of_text() -> None:
         .words table 1 start -1
         LC B, ZERO, table
     """
-    found = Microcode("\n".join(line.strip() for line in text.splitlines()), {"ZERO": 0})
-    assert found.labels == {"start": 0, "table": 4, "=70000": 7}
-    assert found.words() == [
+    code = Microcode("\n".join(line.strip() for line in text.splitlines()), {"ZERO": 0})
+    assert code.labels == {"start": 0, "table": 4, "=70000": 7}
+    assert code.words() == [
         encode("LC", rd=8, value=7),
         encode("ANDI", rd=9, ra=8, value=8),
         encode("BNE", ra=9, value=0),

@@ -28,7 +28,7 @@ def compiled(context: int = 64, memory_bytes: int = BOARD.memory_bytes) -> TextP
 def test_rows_stay_where_external_memory_has_no_room_for_them() -> None:
     roomy, program = compiled(memory_bytes=1 << 16), compiled()
     assert roomy.memory_bytes > BOARD.memory_bytes >= program.memory_bytes
-    assert [len(one.setup) for one in (roomy, program)] == [1, 2]
+    assert [len(variant.setup) for variant in (roomy, program)] == [1, 2]
     model = DECODER.description
     rows = 2 * model.dim * model.positions + model.dim * model.vocabulary
     assert program.scratchpad_bytes - rows < roomy.scratchpad_bytes
@@ -45,7 +45,7 @@ def test_the_machine_writes_what_the_golden_machine_writes() -> None:
         session.step(token)
         wanted = evaluate(DECODER, TOKENS[: session.length])["logits"][-1]
         assert np.array_equal(session.logits(), wanted)
-    found = session.turns[-1]
-    assert found.mismatches == 0
-    assert found.tensors > 20
-    assert 0 < found.cycles < 100_000
+    turn = session.turns[-1]
+    assert turn.mismatches == 0
+    assert turn.tensors > 20
+    assert 0 < turn.cycles < 100_000

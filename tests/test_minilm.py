@@ -35,15 +35,15 @@ def test_embeddings_of_sentences_are_those_of_the_float_model() -> None:
     samples, texts = read_samples(CALIBRATION, source), read_samples(SENTENCES, source)
     compiled = compile_model(model, weights, samples, PRESETS["medium"], Options(search=False))
     golden = GoldenModel(compiled)
-    found, cosines = [], []
+    embeddings, cosines = [], []
     for tokens in texts[:COUNT]:
         rows = lookup(model, weights, tokens[None])[0]
-        found.append(golden.run(rows)[0][0])
-        cosines.append(found[-1] @ forward(model, weights, tokens[None])["output"][0, 0])
+        embeddings.append(golden.run(rows)[0][0])
+        cosines.append(embeddings[-1] @ forward(model, weights, tokens[None])["output"][0, 0])
     assert np.mean(cosines) > 0.985
     assert min(cosines) > 0.965
     # A happy person is like a very happy one, less like a happy dog, and not like a sunny day.
-    very, dog, day = (float(found[0] @ other) for other in found[1:4])
+    very, dog, day = (float(embeddings[0] @ other) for other in embeddings[1:4])
     assert very > 0.85
     assert 0.6 < dog < 0.78
     assert day < 0.35

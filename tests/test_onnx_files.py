@@ -21,9 +21,9 @@ def refused(message: str, path: Path) -> None:
 
 def save(path: Path, nodes, tensors=(), inputs=None, outputs=("y",), functions=()) -> Path:
     """Write a graph as it is, whatever it holds."""
-    given = inputs or [helper.make_tensor_value_info("x", FLOAT, [1, 4, 6])]
+    declared = inputs or [helper.make_tensor_value_info("x", FLOAT, [1, 4, 6])]
     made = [helper.make_tensor_value_info(name, FLOAT, [None] * 3) for name in outputs]
-    graph = helper.make_graph(nodes, "graph", given, made, list(tensors))
+    graph = helper.make_graph(nodes, "graph", declared, made, list(tensors))
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=list(functions))
     path.write_bytes(model.SerializeToString())
@@ -103,8 +103,8 @@ def test_inputs_and_outputs(tmp_path) -> None:
     save(path, [RELU], inputs=[helper.make_tensor_value_info("x", FLOAT, [1, -4, 6])])
     refused(f"Input x in {path} has the size -4; export the model with another one", path)
     node = helper.make_node("SequenceAt", ["x", "w"], ["y"])
-    given = [helper.make_tensor_sequence_value_info("x", FLOAT, [1, 4, 6])]
-    save(path, [node], [helper.make_tensor("w", INT, [], [0])], given)
+    sequence = [helper.make_tensor_sequence_value_info("x", FLOAT, [1, 4, 6])]
+    save(path, [node], [helper.make_tensor("w", INT, [], [0])], sequence)
     message = f"Input x in {path} is no tensor but a sequence; export a model that takes tensors"
     refused(message, path)
 

@@ -63,7 +63,7 @@ class Form(Opset):
         self.save(path, output, axes)
         model = onnx.load(str(path))
         del model.graph.input[:]
-        model.graph.input.extend(helper.make_tensor_value_info(*one) for one in inputs)
+        model.graph.input.extend(helper.make_tensor_value_info(*value) for value in inputs)
         onnx.save(model, str(path))
         return path
 
@@ -103,8 +103,8 @@ def test_inputs_of_any_rank(shape, tmp_path) -> None:
     values = source.random(np.random.default_rng(1))
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": values.reshape(shape).astype(np.float32)})
-    found = np.asarray(source.floats(source.prepare(values)))
-    np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
+    output = np.asarray(source.floats(source.prepare(values)))
+    np.testing.assert_allclose(output.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_first_token_that_is_no_class_token(tmp_path) -> None:
@@ -155,10 +155,10 @@ def test_a_sequence_and_its_mask(kind, tmp_path) -> None:
     known = helper.tensor_dtype_to_np_dtype(kind)
     for length in (4, 2):
         mask = (np.arange(4) < length)[None].astype(known)
-        given = {"x": values[None].astype(np.float32), "mask": mask}
-        (expected,) = session.run(None, given)
-        found = source.floats(source.prepare(values[:length]))
-        np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
+        feeds = {"x": values[None].astype(np.float32), "mask": mask}
+        (expected,) = session.run(None, feeds)
+        output = source.floats(source.prepare(values[:length]))
+        np.testing.assert_allclose(output.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_mask_of_padding(tmp_path) -> None:
@@ -173,10 +173,10 @@ def test_a_mask_of_padding(tmp_path) -> None:
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     for length in (4, 2):
         mask = (np.arange(4) >= length)[None]
-        given = {"x": values[None].astype(np.float32), "key_padding_mask": mask}
-        (expected,) = session.run(None, given)
-        found = source.floats(source.prepare(values[:length]))
-        np.testing.assert_allclose(found, expected[0, :length], rtol=1e-4, atol=1e-5)
+        feeds = {"x": values[None].astype(np.float32), "key_padding_mask": mask}
+        (expected,) = session.run(None, feeds)
+        output = source.floats(source.prepare(values[:length]))
+        np.testing.assert_allclose(output, expected[0, :length], rtol=1e-4, atol=1e-5)
 
 
 def test_other_inputs_are_never_taken_for_a_mask(tmp_path) -> None:
@@ -249,17 +249,17 @@ def test_a_bias_in_the_head_of_a_language_model(words, tmp_path) -> None:
     ids = np.random.default_rng(1).integers(0, words, (1, 4))
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"ids": ids})
-    found = forward(model, weights, ids)["logits"]
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    logits = forward(model, weights, ids)["logits"]
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
     runs(path)
 
 
 def test_a_text_that_is_shorter_than_a_graph_is_compared(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(comparison, "_LENGTH", 2)
     path = language_model(tmp_path / "model.onnx", 20)
-    found = comparison.compare(load_text(str(path)), path)
-    assert found["refused"] is None
-    assert 0 < found["difference"] < comparison.NEAR
+    report = comparison.compare(load_text(str(path)), path)
+    assert report["refused"] is None
+    assert 0 < report["difference"] < comparison.NEAR
 
 
 def test_a_language_model_without_its_head(tmp_path) -> None:
@@ -307,9 +307,9 @@ def test_a_graph_of_5000_tokens_is_looked_at_in_seconds(tmp_path) -> None:
     form.write(path, x, inputs)
     began = time.process_time()
     source = load_source(str(path), quick=True)
-    found = inspect(source)
+    report = inspect(source)
     assert time.process_time() - began < 10
-    assert (found["compared"], source.description.tokens, source.description.layers) == (
+    assert (report["compared"], source.description.tokens, source.description.layers) == (
         False,
         tokens,
         2,

@@ -90,8 +90,8 @@ def agrees(path: Path) -> None:
     values = source.random(np.random.default_rng(1))
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": values[None].astype(np.float32)})
-    found = np.asarray(source.floats(source.prepare(values)))
-    np.testing.assert_allclose(found.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
+    output = np.asarray(source.floats(source.prepare(values)))
+    np.testing.assert_allclose(output.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("opset", OPSETS)

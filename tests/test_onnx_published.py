@@ -76,9 +76,9 @@ def decoder(path: Path, placement: str, *, final: bool = True, places: int = 9) 
 
 def agrees_as_text(path: Path) -> None:
     """Compare the import with ONNX Runtime's own run of the file."""
-    found = comparison.compare(load_text(str(path)), path)
-    assert found["refused"] is None
-    assert 0 < found["difference"] < comparison.NEAR
+    report = comparison.compare(load_text(str(path)), path)
+    assert report["refused"] is None
+    assert 0 < report["difference"] < comparison.NEAR
 
 
 @pytest.mark.parametrize(("placement", "final"), [("pre", True), ("post", False), ("post", True)])
@@ -122,7 +122,7 @@ def test_keys_and_values_of_earlier_tokens_are_none(tmp_path) -> None:
     )
     x = form.add("Add", x, attended)
     x = form.add("Add", x, form.mlp(form.norm(x)))
-    past = [(f"past.{one}", FLOAT, [1, 2, "past", 3]) for one in ("key", "value")]
+    past = [(f"past.{kind}", FLOAT, [1, 2, "past", 3]) for kind in ("key", "value")]
     rest = [("attention_mask", INT, [1, "all"]), ("position_ids", INT, OPEN)]
     form.write(path, form.linear(form.norm(x), 20), [("ids", INT, OPEN), *past, *rest])
     agrees_as_text(path)

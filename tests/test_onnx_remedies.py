@@ -97,8 +97,8 @@ def fused(form: Form, good: bool) -> str:
     if good:
         return form.block("x")
     parts = [form.linear("x", 6) for _ in range(3)]
-    found = form.add("MultiHeadAttention", *parts, num_heads=2, domain="com.microsoft")
-    x = form.add("Add", "x", form.linear(found, 6))
+    attended = form.add("MultiHeadAttention", *parts, num_heads=2, domain="com.microsoft")
+    x = form.add("Add", "x", form.linear(attended, 6))
     return form.add("Add", x, form.mlp(x))
 
 
@@ -124,7 +124,7 @@ def other_sequence(form: Form, good: bool) -> str:
     x = form.block("x")
     if good:
         return x
-    heads = [form.linear(one, 6) for one in (x, "x", "x")]
+    heads = [form.linear(source, 6) for source in (x, "x", "x")]
     scores = form.add("MatMul", heads[0], form.add("Transpose", heads[1], perm=[0, 2, 1]))
     context = form.add("MatMul", form.add("Softmax", scores, axis=-1), heads[2])
     x = form.add("Add", x, form.linear(context, 6))
@@ -212,9 +212,9 @@ def widths(form: Form, good: bool) -> str:
 
 def kinds(form: Form, good: bool) -> str:
     """Norms of one epsilon, or of two."""
-    gains, found = np.ones(6, np.float32), iter((1e-5, 1e-5 if good else 1e-3))
+    gains, epsilons = np.ones(6, np.float32), iter((1e-5, 1e-5 if good else 1e-3))
     return form.block(
-        "x", norm=lambda x: form.add("LayerNormalization", x, gains, epsilon=next(found))
+        "x", norm=lambda x: form.add("LayerNormalization", x, gains, epsilon=next(epsilons))
     )
 
 

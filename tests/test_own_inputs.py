@@ -35,8 +35,8 @@ WORDS = [
 def arrays(path: Path) -> tuple[Path, list[str | Path]]:
     """Return a model of windows of numbers, and options that name inputs, labels and samples."""
     folder = ROOT / "examples" / "vibration"
-    given = ["--inputs", folder / "inputs.npy", "--labels", folder / "labels.npy"]
-    return folder / "vibration.onnx", [*given, "--calibration", folder / "calibration.npy"]
+    options = ["--inputs", folder / "inputs.npy", "--labels", folder / "labels.npy"]
+    return folder / "vibration.onnx", [*options, "--calibration", folder / "calibration.npy"]
 
 
 def images(path: Path) -> tuple[Path, list[str | Path]]:
@@ -50,8 +50,8 @@ def images(path: Path) -> tuple[Path, list[str | Path]]:
     (model / "preprocessor_config.json").write_text(json.dumps(how))
     (path / "images").mkdir()
     pixels = np.random.default_rng(SEED).integers(0, 256, (COUNT, 8, 8), dtype=np.uint8)
-    for index, one in enumerate(pixels):
-        Image.fromarray(one).save(path / "images" / f"{index}.png")
+    for index, image in enumerate(pixels):
+        Image.fromarray(image).save(path / "images" / f"{index}.png")
     # As transformers does it, in 32 bits.
     scaled = (pixels[:, None] * (1 / 255)).astype(np.float32)
     np.save(path / "same.npy", (scaled - np.float32(0.5)) / np.float32(0.25))
@@ -69,8 +69,8 @@ def sounds(path: Path) -> tuple[Path, list[str | Path]]:
     graph.node.insert(0, helper.make_node("Reshape", ["sound", "shape"], ["rows"]))
     del graph.input[:]
     graph.input.append(helper.make_tensor_value_info("sound", TensorProto.FLOAT, [1, 1, 35]))
-    for one in (folder, heard):
-        one.mkdir()
+    for subfolder in (folder, heard):
+        subfolder.mkdir()
     onnx.save(model, folder / "model.onnx")
     (folder / "preprocessor_config.json").write_text(json.dumps({"sampling_rate": 8000}))
     rng, same = np.random.default_rng(SEED), np.zeros((COUNT, 1, 35))
@@ -99,12 +99,12 @@ def sentences(path: Path) -> tuple[Path, list[str | Path]]:
 
 
 FORMS: dict[str, Callable[[Path], tuple[Path, list[str | Path]]]] = {
-    one.__name__: one for one in (arrays, images, sounds, sentences)
+    form.__name__: form for form in (arrays, images, sounds, sentences)
 }
 
 
 @pytest.fixture(scope="module", params=["arrays", "images", "sounds", "sentences"])
-def given(request, tmp_path_factory) -> tuple[Path, Path, list[str | Path]]:
+def case(request, tmp_path_factory) -> tuple[Path, Path, list[str | Path]]:
     """Return a folder, a model and the options that name its inputs."""
     path = tmp_path_factory.mktemp(request.param)
     return path, *FORMS[request.param](path)
@@ -119,18 +119,18 @@ def figures(celosia, *words: str | Path):
 GOLDEN = ("--config", "tiny", "--sim", "golden")
 
 
-def test_inputs_in_their_own_form(celosia, given) -> None:
-    path, model, options = given
-    found = figures(celosia, "run", model, *options, "--output", path / "out.npy", *GOLDEN)
-    assert (found["mismatches"], found["count"]) == (0, COUNT)
-    assert found["cosine_worst"] > 0.98
+def test_inputs_in_their_own_form(celosia, case) -> None:
+    path, model, options = case
+    report = figures(celosia, "run", model, *options, "--output", path / "out.npy", *GOLDEN)
+    assert (report["mismatches"], report["count"]) == (0, COUNT)
+    assert report["cosine_worst"] > 0.98
     outputs = np.load(path / "out.npy")
     assert len(outputs) == COUNT
     # Logits of a pair or more of classes: the largest is the prediction.
-    assert outputs.reshape(COUNT, -1).argmax(axis=1).tolist() == found["predictions"]
+    assert outputs.reshape(COUNT, -1).argmax(axis=1).tolist() == report["predictions"]
     if "--labels" in options:
-        right = np.equal(found["predictions"], found["labels"])
-        assert found["accuracy"] == right.mean()
+        right = np.equal(report["predictions"], report["labels"])
+        assert report["accuracy"] == right.mean()
     if (path / "same.npy").is_file():
         other = path / "other.npy"
         figures(celosia, "run", model, "--inputs", path / "same.npy", "--output", other, *GOLDEN)
@@ -140,17 +140,17 @@ def test_inputs_in_their_own_form(celosia, given) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-def test_a_board_gives_what_the_golden_machine_gives(celosia, given, port) -> None:
-    path, model, options = given
+def test_a_board_gives_what_the_golden_machine_gives(celosia, case, port) -> None:
+    path, model, options = case
     out = [path / name for name in ("golden.npy", "board.npy")]
     wanted = figures(celosia, "run", model, *options, "--output", out[0], *GOLDEN)
     host = ("host", "--port", port, "run")
-    found = figures(celosia, *host, model, *options, "--output", out[1])
+    report = figures(celosia, *host, model, *options, "--output", out[1])
     np.testing.assert_array_equal(np.load(out[1]), np.load(out[0]))
     same = ("predictions", "names", "host", "calibration", "cosine_worst", "lengths")
     same += tuple(name for name in ("verify", "accuracy", "labels") if name in wanted)
-    assert {name: found[name] for name in same} == {name: wanted[name] for name in same}
-    assert (found["mismatches"], found["tensors"], found["simulator"]) == (0, COUNT, "board")
+    assert {name: report[name] for name in same} == {name: wanted[name] for name in same}
+    assert (report["mismatches"], report["tensors"], report["simulator"]) == (0, COUNT, "board")
 
 
 def refused(celosia, model: Path, inputs: Path) -> str:

@@ -60,8 +60,8 @@ def test_a_graph_that_masks_its_padding(tmp_path: Path) -> None:
     # As the sentence says: those without it are as they are behind a mask.
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": np.array([[1, 2, PADDING, PADDING]])})
-    found = source.floats(source.prepare(np.array([1, 2])))
-    np.testing.assert_allclose(found, expected[0, :2], rtol=1e-4, atol=1e-5)
+    embedded = source.floats(source.prepare(np.array([1, 2])))
+    np.testing.assert_allclose(embedded, expected[0, :2], rtol=1e-4, atol=1e-5)
     # Of an input of any rank each number is a token.
     several = replace(source, shape=(2, 2))
     with pytest.raises(InputError, match=f"must be without its padding, token {PADDING}, which it"):

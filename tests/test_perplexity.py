@@ -50,7 +50,7 @@ def test_the_measure_is_the_mean_over_all_tokens() -> None:
     decoder = toy.quantize(Quantization(texts=2))
     texts = ["abcabcgh" * 12, "h"]
     told = []
-    found = measure(toy, decoder, texts, progress=lambda *done: told.append(done))
+    measured = measure(toy, decoder, texts, progress=lambda *done: told.append(done))
     losses, exact_losses, alike = [], [], []
     for text in texts:
         tokens = toy.tokenizer.encode(text)[:80]
@@ -60,15 +60,15 @@ def test_the_measure_is_the_mean_over_all_tokens() -> None:
             p = np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True)
             into += [-math.log(row[token]) for row, token in zip(p, tokens[1:], strict=True)]
         alike += list(logits.argmax(axis=1) == exact.argmax(axis=1))
-    assert found.tokens == len(losses) == 80
-    assert found.nll == pytest.approx(np.mean(losses))
-    assert found.float_nll == pytest.approx(np.mean(exact_losses))
-    assert found.agreement == np.mean(alike)
-    assert found.perplexity == pytest.approx(math.exp(np.mean(losses)))
+    assert measured.tokens == len(losses) == 80
+    assert measured.nll == pytest.approx(np.mean(losses))
+    assert measured.float_nll == pytest.approx(np.mean(exact_losses))
+    assert measured.agreement == np.mean(alike)
+    assert measured.perplexity == pytest.approx(math.exp(np.mean(losses)))
     assert told == [(64, 80), (79, 80), (80, 80)]
     exact = measure(toy, None, texts)
     assert (exact.nll, exact.agreement) == (exact.float_nll, 1.0)
-    assert measure(toy, decoder, texts, slots=9, sinks=2).nll != found.nll
+    assert measure(toy, decoder, texts, slots=9, sinks=2).nll != measured.nll
 
 
 def refused(message, call, *arguments, **fields) -> None:
@@ -101,19 +101,19 @@ def test_texts_beyond_the_last_position_are_counted() -> None:
 def test_the_command_on_one_real_story(celosia) -> None:
     code, output, errors = celosia(*REAL, "--count", "1", "--samples", "1")
     assert (code, errors) == (0, "")
-    found = json.loads(output)
-    assert (found["tokens"], found["texts"], found["kv_bits"]) == (371, 1, 8)
-    assert found["agreement"] > 0.9
-    assert found["nll"] < found["float_nll"] + 0.05
-    assert found["perplexity"] == pytest.approx(math.exp(found["nll"]))
+    report = json.loads(output)
+    assert (report["tokens"], report["texts"], report["kv_bits"]) == (371, 1, 8)
+    assert report["agreement"] > 0.9
+    assert report["nll"] < report["float_nll"] + 0.05
+    assert report["perplexity"] == pytest.approx(math.exp(report["nll"]))
 
 
 def test_the_float_model_is_as_documented(celosia) -> None:
     code, output, _ = celosia(*REAL, "--float")
-    found = json.loads(output)
+    report = json.loads(output)
     assert code == 0
-    assert found["tokens"] == 1802
-    assert found["nll"] == pytest.approx(1.2641, abs=5e-5)
+    assert report["tokens"] == 1802
+    assert report["nll"] == pytest.approx(1.2641, abs=5e-5)
 
 
 @pytest.mark.slow

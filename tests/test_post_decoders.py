@@ -34,8 +34,8 @@ def quantized(name):
 
 @pytest.mark.parametrize(
     ("name", "config"),
-    [("gpt", one) for one in CONFIGS]
-    + [(one, "fused") for one in POST if one != "gpt"]
+    [("gpt", config) for config in CONFIGS]
+    + [(model, "fused") for model in POST if model != "gpt"]
     + [("llama", "passing")],
 )
 def test_every_token_is_as_in_the_integer_and_near_the_float_reference(name, config) -> None:

@@ -64,8 +64,8 @@ def test_a_board_answers_by_itself(made: FlashImage, tmp_path: Path, line_of) ->
         line = line_of(board.port)
         assert line == f"celosia: digits, image ok, class {golden[0].argmax()}\r\n" == made.text
         device = Device.open(board.port, BOARD.config)
-        found = device.read_memory(made.compiled.output_addr, made.compiled.output_count)
-        assert np.array_equal(made.compiled.read_output(found), golden)
+        output = device.read_memory(made.compiled.output_addr, made.compiled.output_count)
+        assert np.array_equal(made.compiled.read_output(output), golden)
         assert 0 < device.read_register("CYCLES_LOW") < 900_000
         # The host goes on with the model that it finds.
         again = made.compiled.request(values)

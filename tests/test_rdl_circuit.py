@@ -48,7 +48,7 @@ class Model:
 
     def read(self, addr: int) -> int:
         """Read a register; what the circuit changes at any time is 0 here."""
-        shown = [one for one in self.fields[addr] if one.is_sw_readable]
+        shown = [field for field in self.fields[addr] if field.is_sw_readable]
         value = sum(self.state[field.get_path()] << field.low for field in shown)
         return value & ~self.drawn[addr]
 
@@ -69,7 +69,7 @@ def test_the_description_is_the_circuit_bit_by_bit(tmp_path: Path) -> None:
             ctx.set(unit.host.write_data, value)
             ctx.set(unit.host.write_en, 1)
             held = unit.register_data, unit.register_en, unit.register_index
-            told = [ctx.get(one) for one in held]
+            told = [ctx.get(signal) for signal in held]
             await ctx.tick()
             ctx.set(unit.host.write_en, 0)
             model.write(addr, value)
@@ -81,10 +81,10 @@ def test_the_description_is_the_circuit_bit_by_bit(tmp_path: Path) -> None:
             await ctx.tick()
             return ctx.get(unit.host.read_data)
 
-        async def compare(addr, *what):
-            found = await read(addr)
-            if found & ~model.drawn[addr] != model.read(addr):
-                wrong.append((hex(addr), hex(found), hex(model.read(addr)), *what))
+        async def compare(addr, *context):
+            value = await read(addr)
+            if value & ~model.drawn[addr] != model.read(addr):
+                wrong.append((hex(addr), hex(value), hex(model.read(addr)), *context))
 
         ctx.set(unit.recovered, 1)
         ctx.set(unit.largest, {"value": -1, "column": 5})
@@ -96,7 +96,7 @@ def test_the_description_is_the_circuit_bit_by_bit(tmp_path: Path) -> None:
         control = REGISTER_MAP["CONTROL"].addr
         writable = [addr for addr, fields in model.fields.items() if fields and addr != control]
         for addr in writable:
-            software = any(one.is_sw_writable for one in model.fields[addr])
+            software = any(field.is_sw_writable for field in model.fields[addr])
             single = [1 << bit for bit in range(32)] if software else []
             for value in (*single, (1 << 32) - 1, *map(int, rng.integers(1 << 32, size=2)), 0):
                 await write(addr, value)
@@ -138,7 +138,7 @@ def test_the_description_is_the_circuit_bit_by_bit(tmp_path: Path) -> None:
         counters = [f"{name}_LOW" for name in unit.widths]
         for name in counters:
             addr = REGISTER_MAP[name].addr
-            width = sum(one.width for part in (addr, addr + 1) for one in model.fields[part])
+            width = sum(field.width for part in (addr, addr + 1) for field in model.fields[part])
             assert width == len(Counters({"cycles": 1}, [0]).value)
         for name in ("ARGMAX", "ARGMAX_VALUE", *counters):
             addr = REGISTER_MAP[name].addr

@@ -23,16 +23,16 @@ TAIL = r"\\\n\s*"
 
 def commands() -> list[str]:
     """Return every command on a page: lines of its examples, and those in running text."""
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for page in PAGES[2:] + PAGES[:1]:
         text = re.sub(TAIL, " ", page.read_text(encoding="utf-8"))
         for line in re.findall(r"^(?:    )?celosia (.+)$", text, re.MULTILINE):
-            found[line.partition("  #")[0].rstrip(" &")] = None
+            lines[line.partition("  #")[0].rstrip(" &")] = None
         for line in re.findall(
             r"`celosia ((?:run|bench|verify|evaluate|generate) [^`]*-[^`]*)`", text
         ):
-            found[" ".join(line.split())] = None
-    return [line for line in found if "..." not in line and "--help" not in line]
+            lines[" ".join(line.split())] = None
+    return [line for line in lines if "..." not in line and "--help" not in line]
 
 
 SHOWN = commands()

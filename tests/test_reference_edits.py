@@ -33,17 +33,17 @@ needs_zoo = pytest.mark.skipif(
 def compared(folder: Path, inputs: list[np.ndarray], expected: np.ndarray) -> float | None:
     """Return the difference of a folder's output from its last rows, None where it is refused."""
     try:
-        found = np.atleast_2d(edits.imported(folder, inputs))
+        output = np.atleast_2d(edits.imported(folder, inputs))
     except InputError:
         return None
-    rows = found[-len(expected) :]
+    rows = output[-len(expected) :]
     return float(np.abs(rows - expected).max() / np.abs(expected).max())
 
 
 @functools.cache
 def recorded(name: str) -> dict[str, float | None]:
     """Return the differences of a base's edits that transformers accepts, None where refused."""
-    base, found = BASES[name], {}
+    base, differences = BASES[name], {}
     inputs = edits.inputs_of(base["config"])
     with tempfile.TemporaryDirectory() as folder:
         for edit, config, tensors in edits.edits(base["config"], base["shapes"]):
@@ -51,21 +51,25 @@ def recorded(name: str) -> dict[str, float | None]:
             edits.write(Path(folder), config, tensors)
             difference = compared(Path(folder), inputs, np.array([expected or 1.0], ndmin=2))
             if expected is not None:
-                found[edit] = difference
-    return found
+                differences[edit] = difference
+    return differences
 
 
 @pytest.mark.parametrize("name", BASES)
 def test_edits_are_what_transformers_recorded_or_refused(name: str) -> None:
-    found = recorded(name)
+    differences = recorded(name)
     assert len(OUTPUTS[name]) >= LEAST_EDITS
-    assert found["as it is"] is not None
-    assert {edit: one for edit, one in found.items() if one is not None and not one <= NEAR} == {}
+    assert differences["as it is"] is not None
+    assert {
+        edit: difference
+        for edit, difference in differences.items()
+        if difference is not None and not difference <= NEAR
+    } == {}
 
 
 def test_few_edits_that_transformers_accepts_are_refused() -> None:
-    found = [one for name in BASES for one in recorded(name).values()]
-    assert sum(one is None for one in found) <= MOST_REFUSED * len(found)
+    differences = [difference for name in BASES for difference in recorded(name).values()]
+    assert sum(difference is None for difference in differences) <= MOST_REFUSED * len(differences)
 
 
 @pytest.mark.long

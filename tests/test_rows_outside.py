@@ -79,8 +79,8 @@ def test_on_the_verilog(name):
 
 def test_layers_stay_iterations_of_a_loop():
     deep = [random_decoder(replace(LLAMA, vocabulary=WORDS, layers=n)) for n in (2, 4)]
-    one, other = (compile_text(d, HELD.replace(**SMALL), context=40, rows=1) for d in deep)
-    assert len(one.words) == len(other.words)
+    shallow, other = (compile_text(d, HELD.replace(**SMALL), context=40, rows=1) for d in deep)
+    assert len(shallow.words) == len(other.words)
 
 
 def test_external_memory_without_room_is_refused():

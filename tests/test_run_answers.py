@@ -65,8 +65,8 @@ ANSWERS = "generators/models/numerals/answers.tsv"
 
 @pytest.fixture(scope="module")
 def decoders():
-    found = {name: untrained(model, OPTIONS) for name, model in MODELS.items()}
-    return found | {"mixed": untrained(PAIR, replace(OPTIONS, activations="mixed"))}
+    models = {name: untrained(model, OPTIONS) for name, model in MODELS.items()}
+    return models | {"mixed": untrained(PAIR, replace(OPTIONS, activations="mixed"))}
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_a_decoder_alone_has_no_source(decoders):
     program = compile_text(untrained(alone, OPTIONS), CONFIGS["resident"], context=12)
     assert program.lookups == 0
     assert not {"lookup", "encode"} & set(program.entries)
-    found = run_answers(program, NumberTokenizer(23), [("1 2", "3 4")], "golden")
-    assert (found["answers"], found["predicted_source_cycles"]) == (1, None)
+    report = run_answers(program, NumberTokenizer(23), [("1 2", "3 4")], "golden")
+    assert (report["answers"], report["predicted_source_cycles"]) == (1, None)
 
 
 def test_longer_programs_have_no_more_words(decoders):
@@ -133,31 +133,34 @@ def test_numerals_are_read_on_verilator(celosia):
     """The answers of a trained model, on the preset that its weights have room on."""
     words = ("text", "numerals", "--answers", ANSWERS, "--count", "6", "--json")
     code, output, _ = celosia(*words)
-    found = json.loads(output)
-    assert (code, found["answers"], found["right"], found["mismatches"]) == (0, 6, 6, 0)
-    assert found["tensors"] > 6 * 200
+    report = json.loads(output)
+    assert (code, report["answers"], report["right"], report["mismatches"]) == (0, 6, 6, 0)
+    assert report["tensors"] > 6 * 200
     for name in ("source", "answer"):
-        assert abs(found[f"predicted_{name}_cycles"] / found[f"{name}_cycles"] - 1) < 0.03
+        assert abs(report[f"predicted_{name}_cycles"] / report[f"{name}_cycles"] - 1) < 0.03
 
 
 def test_the_command_answers(celosia, tmp_path):
     words = ("text", "numerals", "--sim", "golden")
     code, output, _ = celosia(*words, "--prompt", "MCMXCIV", "--json")
-    found = json.loads(output)
-    assert (code, found["text"], found["mismatches"]) == (0, "1994", 0)
-    assert (found["source_tokens"], found["source_cycles"]) == (8, None)
+    report = json.loads(output)
+    assert (code, report["text"], report["mismatches"]) == (0, "1994", 0)
+    assert (report["source_tokens"], report["source_cycles"]) == (8, None)
     path = tmp_path / "answers.tsv"
     path.write_text("III\t4\nMCMXCIV\t1994\nV\t5\n", encoding="utf-8")
     code, output, _ = celosia(*words, "--answers", str(path), "--count", "2", "--json")
-    found = json.loads(output)
-    assert (code, found["answers"], found["right"], found["accuracy"]) == (0, 2, 1, 0.5)
-    assert (found["wrong"], found["float_accuracy"]) == ([["III", "3", "4"]], 0.5)
+    report = json.loads(output)
+    assert (code, report["answers"], report["right"], report["accuracy"]) == (0, 2, 1, 0.5)
+    assert (report["wrong"], report["float_accuracy"]) == ([["III", "3", "4"]], 0.5)
 
 
 def test_the_command_scores_a_decoder(celosia, tmp_path):
     """The sorter of six digits has no token that ends a text."""
     inputs = np.load("tests/data/sorter/inputs.npy")[:6]
-    lines = [(" ".join(map(str, one)), " ".join(map(str, sorted(one)))) for one in inputs.tolist()]
+    lines = [
+        (" ".join(map(str, numbers)), " ".join(map(str, sorted(numbers))))
+        for numbers in inputs.tolist()
+    ]
     lines[1] = (lines[1][0], lines[0][0])
     path = tmp_path / "answers.tsv"
     path.write_text("".join(f"{question}\t{answer}\n" for question, answer in lines))
@@ -166,10 +169,10 @@ def test_the_command_scores_a_decoder(celosia, tmp_path):
     words = ("text", "tests/data/sorter", *calibration, "--answers", path, *options)
     code, output, errors = celosia(*words)
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["answers"], found["right"], found["mismatches"]) == (6, 5, 0)
-    assert found["accuracy"] == found["float_accuracy"] == 5 / 6
-    assert [one[0] for one in found["wrong"]] == [lines[1][0]]
+    report = json.loads(output)
+    assert (report["answers"], report["right"], report["mismatches"]) == (6, 5, 0)
+    assert report["accuracy"] == report["float_accuracy"] == 5 / 6
+    assert [line[0] for line in report["wrong"]] == [lines[1][0]]
 
 
 def test_the_command_scores_a_classifier(celosia, tmp_path):
@@ -188,8 +191,8 @@ def test_the_command_scores_a_classifier(celosia, tmp_path):
         "text", tmp_path / "pairs", "--answers", answers, *texts, *options
     )
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["accuracy"], found["float_accuracy"]) == (0.5, 0.5)
+    report = json.loads(output)
+    assert (report["accuracy"], report["float_accuracy"]) == (0.5, 0.5)
     answers.write_text("hello\n")
     code, output, errors = celosia("run", tmp_path / "pairs", "--answers", answers, *options)
     assert (code, errors) == (

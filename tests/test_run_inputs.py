@@ -50,9 +50,11 @@ def test_graphs_on_the_golden_machine(name, tmp_path) -> None:
 
 
 def test_quantization_is_an_option(tmp_path) -> None:
-    given = [None, Options(per_channel=False), Options(percentile=99.9), Options(balance=0.0)]
-    found = [run_case(tmp_path, "rows", TINY, "golden", 3, each)["cosine_mean"] for each in given]
-    assert len(set(found)) == 4
+    choices = [None, Options(per_channel=False), Options(percentile=99.9), Options(balance=0.0)]
+    cosines = [
+        run_case(tmp_path, "rows", TINY, "golden", 3, each)["cosine_mean"] for each in choices
+    ]
+    assert len(set(cosines)) == 4
 
 
 @pytest.mark.slow

@@ -107,8 +107,8 @@ def test_on_the_circuit_weights_are_read_once_in_the_predicted_cycles(folder) ->
     result = run_case(folder, "small", "verilator", **SMALL_BANKS)
     # A block of rows behind a text's end is loaded as one row.
     assert 0 <= result["read_bytes"] - result["least_bytes"] <= 2 * DIM
-    found = result["cycles_per_inference"]
-    assert abs(result["predicted_cycles"] - found) <= 0.03 * found
+    cycles = result["cycles_per_inference"]
+    assert abs(result["predicted_cycles"] - cycles) <= 0.03 * cycles
 
 
 @pytest.mark.slow

@@ -34,32 +34,32 @@ def test_each_text_is_as_alone_until_it_is_over(sampling):
     both, alone = (
         compile_text(decoder, LARGE, context=24, sinks=2, texts=texts) for texts in (2, 1)
     )
-    found = run_texts(both, tokenizer, prompts, 12, "golden", sampling=sampling, seed=4)
-    assert found["mismatches"] == 0
-    assert found["cycles_per_run"] is found["cycles_per_token"] is None
-    for number, (prompt, one) in enumerate(zip(prompts, found["texts"], strict=True)):
+    report = run_texts(both, tokenizer, prompts, 12, "golden", sampling=sampling, seed=4)
+    assert report["mismatches"] == 0
+    assert report["cycles_per_run"] is report["cycles_per_token"] is None
+    for number, (prompt, text) in enumerate(zip(prompts, report["texts"], strict=True)):
         wanted = run_text(
             alone, tokenizer, prompt, 12, "golden", sampling=sampling, seed=4 + number
         )
         names = "text", "tokens", "prompt_tokens"
-        assert [one[name] for name in names] == [wanted[name] for name in names]
-    counts = [len(one["tokens"]) for one in found["texts"]]
+        assert [text[name] for name in names] == [wanted[name] for name in names]
+    counts = [len(entry["tokens"]) for entry in report["texts"]]
     assert counts[0] != counts[1]
-    assert found["last_positions"] == [min(counts) - 1] * 2
+    assert report["last_positions"] == [min(counts) - 1] * 2
 
 
 def test_the_command_goes_on_with_two_prompts(celosia):
     words = "text", "tales", "--steps", "9", "--sim", "golden"
     both = "--prompt", "one day a red fox", "--prompt", "the"
     code, output, _ = celosia(*words, *both, "--json")
-    found = json.loads(output)
-    assert (code, output.count("\n"), found["mismatches"]) == (0, 1, 0)
-    for prompt, one in zip(both[1::2], found["texts"], strict=True):
-        assert one["text"].startswith(prompt)
-        assert len(one["tokens"]) == one["prompt_tokens"] + 9
+    report = json.loads(output)
+    assert (code, output.count("\n"), report["mismatches"]) == (0, 1, 0)
+    for prompt, text in zip(both[1::2], report["texts"], strict=True):
+        assert text["text"].startswith(prompt)
+        assert len(text["tokens"]) == text["prompt_tokens"] + 9
     code, output, _ = celosia(*words, *both)
     assert code == 0
-    assert output.startswith("".join(f"{one['text']}\n" for one in found["texts"]))
+    assert output.startswith("".join(f"{entry['text']}\n" for entry in report["texts"]))
 
 
 @pytest.mark.parametrize(

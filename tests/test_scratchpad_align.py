@@ -32,15 +32,15 @@ def test_images_are_the_same_at_every_alignment(model):
 def test_texts_are_the_same_at_every_alignment(name, context):
     decoder = untrained(LLAMA, Quantization(texts=2, length=16))
     tokens = np.random.default_rng(1).integers(LLAMA.vocabulary, size=context + 3).tolist()
-    found = []
+    logits = []
     for align in ALIGNS:
         config = CONFIGS[name].replace(scratchpad_align=align)
         session = TextSession(compile_text(decoder, config, context=context, sinks=1), "golden")
         session.take(tokens[:5])
         for token in tokens[5:]:
             session.step(token)
-        found.append(session.logits())
-    assert all(np.array_equal(one, found[0]) for one in found)
+        logits.append(session.logits())
+    assert all(np.array_equal(scores, logits[0]) for scores in logits)
 
 
 def test_a_text_on_the_verilog():

@@ -39,8 +39,8 @@ def test_embeddings_are_the_recorded_ones(tmp_path: Path, name: str) -> None:
 def test_scores_of_pairs_are_the_recorded_ones(tmp_path: Path) -> None:
     cross_encoder(tmp_path / "model")
     lines = ["\t".join(pair) for pair in PAIRS]
-    found = embedded(tmp_path / "model", lines)
-    np.testing.assert_allclose(found, KNOWN["pairs"], atol=1e-4)
+    scores = embedded(tmp_path / "model", lines)
+    np.testing.assert_allclose(scores, KNOWN["pairs"], atol=1e-4)
 
 
 @pytest.mark.long
@@ -49,9 +49,9 @@ def test_scores_of_pairs_are_the_recorded_ones(tmp_path: Path) -> None:
     reason="PyTorch, the reference, is not installed",
 )
 def test_the_record_is_what_sentence_transformers_gives() -> None:
-    found = embeddings()
-    assert found.keys() == KNOWN.keys()
-    for name, rows in found.items():
+    vectors = embeddings()
+    assert vectors.keys() == KNOWN.keys()
+    for name, rows in vectors.items():
         np.testing.assert_allclose(rows, KNOWN[name], atol=1e-5)
 
 
@@ -63,10 +63,10 @@ def test_pairs_are_the_tokenizers(tmp_path: Path, kind: Kind) -> None:
     most = min(128, tokenizer.model_max_length)
     for first, second in zip(TEXTS, reversed(TEXTS), strict=True):
         right = tokenizer(first, second, truncation=True, max_length=most)
-        found = source.encode(f"{first}\t{second}")
-        types = found[:, 1] if found.ndim == 2 else np.zeros(len(found))
-        assert (found[:, 0] if found.ndim == 2 else found).tolist() == right["input_ids"]
-        assert types.tolist() == right.get("token_type_ids", [0] * len(found))
+        rows = source.encode(f"{first}\t{second}")
+        types = rows[:, 1] if rows.ndim == 2 else np.zeros(len(rows))
+        assert (rows[:, 0] if rows.ndim == 2 else rows).tolist() == right["input_ids"]
+        assert types.tolist() == right.get("token_type_ids", [0] * len(rows))
 
 
 def test_a_command_runs_pairs(celosia, tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_command_runs_pairs(celosia, tmp_path: Path) -> None:
     texts = ("--sentences", tmp_path / "pairs.txt", "--calibration", tmp_path / "pairs.txt")
     code, shown, errors = celosia("run", tmp_path / "model", *texts, *options)
     assert code == 0, errors
-    found = json.loads(shown)
-    assert (found["count"], found["cut"], found["mismatches"]) == (2, 0, 0)
+    report = json.loads(shown)
+    assert (report["count"], report["cut"], report["mismatches"]) == (2, 0, 0)
     np.testing.assert_allclose(
         np.load(tmp_path / "out.npy").reshape(2, 1), KNOWN["pairs"][::2], atol=0.1
     )

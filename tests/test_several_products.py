@@ -59,8 +59,8 @@ def test_programs_have_the_references_integers(model, changes, options) -> None:
         assert all(op.low_rank.first.target.name.endswith("_thin") for op in inner)
     else:
         assert list(compiled.entries) == ["encode", "encode.4", "encode.2"]
-        found = [evaluate(compiled.model_at(bits), np.ones((5, 3))) for bits in BITS]
-        assert len({[*each.values()][-1].tobytes() for each in found}) == len(BITS)
+        tensors = [evaluate(compiled.model_at(bits), np.ones((5, 3))) for bits in BITS]
+        assert len({[*each.values()][-1].tobytes() for each in tensors}) == len(BITS)
         assert compiled.plan.home is WeightHome.STREAM
     if "weight_depth" in changes:
         assert compiled.plan.home is WeightHome.SLOTS
@@ -83,15 +83,15 @@ def test_runs_one_behind_the_other(options, machine, bits) -> None:
     inputs, weights = random_inputs(rng, MODEL), random_weights(rng, MODEL)
     compiled = compile_model(MODEL, weights, inputs, TEXT, options)
     inputs = [*inputs, *inputs][: 3 * options.batch]
-    found = run_inferences(compiled, machine, inputs, PROMPT, bits=bits)
-    figures = found.figures()
+    inferences = run_inferences(compiled, machine, inputs, PROMPT, bits=bits)
+    figures = inferences.figures()
     assert figures["mismatches"] == 0
     assert figures["tensors"] > 50
     if machine == "golden":
         return
     assert figures["predicted_cycles"] == pytest.approx(figures["cycles_per_inference"], rel=0.03)
     if len(bits) > 1:
-        read = {run.bits: run.loaded * TEXT.mem_bytes for run in found.runs}
+        read = {run.bits: run.loaded * TEXT.mem_bytes for run in inferences.runs}
         for width in (8, 4):
             saved = (
                 compiled.model_at(width).weight_bytes - compiled.model_at(width // 2).weight_bytes
@@ -104,10 +104,10 @@ def test_packages_tell_where_fewer_bits_begin() -> None:
     source, (train, _) = load_source("digits"), digits.load()
     samples = digits.patches(train.images[:20])
     model = source.description, source.weights, samples, SMALL
-    nested, plain = (compile_model(*model, coded(one)) for one in ("nested", "int2"))
+    nested, plain = (compile_model(*model, coded(weights)) for weights in ("nested", "int2"))
     told = [
-        manifest(one, source, [], latency=20, interval=1)["program"]["bits"]
-        for one in (nested, plain)
+        manifest(program, source, [], latency=20, interval=1)["program"]["bits"]
+        for program in (nested, plain)
     ]
     assert told == [{"8": 0, "4": nested.entries["encode.4"].pc, "2": told[0]["2"]}, {}]
     assert 0 < told[0]["4"] < told[0]["2"] < len(nested.words)
@@ -123,7 +123,7 @@ def test_a_correction_makes_up_for_what_codes_lose() -> None:
         made = quantize_model(
             source.description, source.weights, samples, SMALL, Options(weights="int2", **options)
         )
-        outputs = [made.dequantize_output(evaluate(made, one)["output"]) for one in images[:40]]
+        outputs = [made.dequantize_output(evaluate(made, image)["output"]) for image in images[:40]]
         return float(np.mean((np.array(outputs).reshape(40, -1) - exact[:40]) ** 2))
 
     errors = [lost(), lost(low_rank=2), lost(low_rank=8)]

@@ -121,7 +121,7 @@ def test_tokens_without_a_partner_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("behind", "what"),
+    ("behind", "rule"),
     [
         ("", "nothing"),
         ("MAP m=1 n=1\n", "MAP at word 15"),
@@ -130,17 +130,17 @@ def test_tokens_without_a_partner_are_refused():
         ("SOFTMAX m=1 n=4 i_addr=1 limit_step=1 per_tensor drain\n", "SOFTMAX at word 15"),
     ],
 )
-def test_what_follows_a_softmax_is_like_it(behind, what):
+def test_what_follows_a_softmax_is_like_it(behind, rule):
     config = CONFIG.replace(fused=True)
     first = "SOFTMAX m=1 n=4 i_stride=8 limit=4 per_tensor drain followed\n"
-    wanted = f"SOFTMAX at word 0 is followed by {what}, which is another command"
+    wanted = f"SOFTMAX at word 0 is followed by {rule}, which is another command"
     assert errors(f"{first}{behind}HALT", config) == wanted
     alike = "SOFTMAX m=3 n=3 i_addr=1 i_stride=4 o_addr=9 limit=2 start=1 per_tensor drain\n"
     assert check(pack(assemble(f"{first}{alike}HALT")), config) == 2
 
 
 @pytest.mark.parametrize(
-    ("behind", "what"),
+    ("behind", "rule"),
     [
         ("", "nothing, which is another command"),
         ("DRAIN m=1 n=4 o_addr=9 o_zero=1 r_addr=64 wide_out add\n", "another command"),
@@ -148,12 +148,12 @@ def test_what_follows_a_softmax_is_like_it(behind, what):
         ("DRAIN m=1 n=4 o_addr=99 r_addr=14 wide_out add\n", "which reads what it writes"),
     ],
 )
-def test_what_follows_a_drain_is_like_it_and_reads_something_else(behind, what):
+def test_what_follows_a_drain_is_like_it_and_reads_something_else(behind, rule):
     config = CONFIG.replace(fused=True)
     first = "DRAIN m=1 n=4 o_addr=8 r_addr=32 wide_out add followed\n"
-    found = errors(f"{first}{behind}HALT", config)
-    assert found.startswith("DRAIN at word 0 is followed by ")
-    assert found.endswith(what)
+    refusal = errors(f"{first}{behind}HALT", config)
+    assert refusal.startswith("DRAIN at word 0 is followed by ")
+    assert refusal.endswith(rule)
     alike = "DRAIN m=3 n=3 acc_addr=1 o_addr=99 o_stride=8 r_addr=16 wide_out add\n"
     assert check(pack(assemble(f"{first}{alike}HALT")), config) == 2
     assert errors(f"{first}{alike}HALT", CONFIG.replace(fused=False)).startswith(

@@ -263,8 +263,8 @@ def test_absent_units_are_named(unit, text):
 )
 def test_bytes_of_operands_have_their_rules(flags, message):
     config = CONFIG.replace(wide_operands=True, weight_formats="int4", weight_depth=4)
-    found = errors(f"MATMUL m=1 k=1 n=1 {flags}", config)
-    assert found == f"MATMUL at word 0 {message}"
+    refusal = errors(f"MATMUL m=1 k=1 n=1 {flags}", config)
+    assert refusal == f"MATMUL at word 0 {message}"
 
 
 def test_zero_points_need_their_field():

@@ -59,11 +59,11 @@ def run(text: str, seed: int) -> Interpreter:
 @pytest.mark.parametrize("seed", range(3))
 def test_taking_accumulators_is_draining_first(case, seed):
     apart, fused = (run(text, seed) for text in CASES[case])
-    for found, expected in ((fused.sp[R:], apart.sp[R:]), (fused.acc, apart.acc)):
-        np.testing.assert_array_equal(found, expected)
-    taken = np.zeros(CONFIG.acc_depth, np.bool_)
+    for memory, expected in ((fused.sp[R:], apart.sp[R:]), (fused.acc, apart.acc)):
+        np.testing.assert_array_equal(memory, expected)
+    drained = np.zeros(CONFIG.acc_depth, np.bool_)
     for tile in range(4):
-        taken[3 + 7 * tile : 3 + 7 * tile + M] = True
-    assert not fused.acc[taken].any()
-    assert fused.acc[~taken].any(axis=1).all()
+        drained[3 + 7 * tile : 3 + 7 * tile + M] = True
+    assert not fused.acc[drained].any()
+    assert fused.acc[~drained].any(axis=1).all()
     assert np.unique(fused.sp[OUT : OUT + M * N]).size > 8

@@ -92,7 +92,13 @@ def test_movers_and_products_do_what_the_golden_machine_does(mem_width, rows, co
     for seed in range(8):
         rng = np.random.default_rng(seed)
         program = random_program(config, rng, steps=60)
-        words = pack([one for one in unpack(program.words) if one.opcode not in others])
+        words = pack(
+            [
+                instruction
+                for instruction in unpack(program.words)
+                if instruction.opcode not in others
+            ]
+        )
         golden, machine = Interpreter(config), MicroMachine(config)
         for each in (golden, machine):
             each.write_memory(0, program.image)

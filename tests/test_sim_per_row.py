@@ -14,20 +14,20 @@ ROWS, STRIDE = 5, 32
 def machine():
     """Return a machine whose memories are random, always the same."""
     rng = np.random.default_rng(6)
-    found = Interpreter(PRESETS["small"].replace(fused=True, lanes=8))
-    found.acc[:] = rng.integers(-100_000, 100_000, found.acc.shape)
-    found.sp[:] = rng.integers(0, 256, found.sp.shape)
-    found.bias[:] = rng.integers(-1000, 1000, found.bias.shape)
-    found.multiplier[:] = rng.integers(1 << 30, 1 << 31, found.multiplier.shape)
-    found.shift[:] = rng.integers(-14, -6, found.shift.shape)
-    return found
+    interpreter = Interpreter(PRESETS["small"].replace(fused=True, lanes=8))
+    interpreter.acc[:] = rng.integers(-100_000, 100_000, interpreter.acc.shape)
+    interpreter.sp[:] = rng.integers(0, 256, interpreter.sp.shape)
+    interpreter.bias[:] = rng.integers(-1000, 1000, interpreter.bias.shape)
+    interpreter.multiplier[:] = rng.integers(1 << 30, 1 << 31, interpreter.multiplier.shape)
+    interpreter.shift[:] = rng.integers(-14, -6, interpreter.shift.shape)
+    return interpreter
 
 
-def run_case(found, lines):
+def run_case(interpreter, lines):
     """Run a program and return the scratchpad and the accumulators."""
-    found.load_program(pack(assemble("\n".join([*lines, "HALT"]))))
-    found.start()
-    return found.sp, found.acc
+    interpreter.load_program(pack(assemble("\n".join([*lines, "HALT"]))))
+    interpreter.start()
+    return interpreter.sp, interpreter.acc
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,6 @@ def test_a_command_is_as_many_of_one_row(text):
     ]
     together = run_case(machine(), [whole])
     apart = run_case(machine(), single)
-    for one, other in zip(together, apart, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for memory, other in zip(together, apart, strict=True):
+        np.testing.assert_array_equal(memory, other)
     assert np.any(together[0] != machine().sp)

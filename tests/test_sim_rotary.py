@@ -66,8 +66,8 @@ def test_equals_onnx():
     attributes = {}
     for case in cases:
         if len(case.model.graph.node) == 1:
-            given = case.model.graph.node[0].attribute
-            attributes[case.name] = {entry.name: entry.i for entry in given}
+            fields = case.model.graph.node[0].attribute
+            attributes[case.name] = {entry.name: entry.i for entry in fields}
         options = attributes[case.name.removesuffix("_expanded")]
         for (x, cosine, sine, *ids), (expected,) in case.data_sets:
             run_onnx(x, cosine, sine, ids, expected, options)

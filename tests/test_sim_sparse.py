@@ -17,11 +17,11 @@ def test_nothing_is_lost(seed) -> None:
     lanes, cols = int(rng.integers(1, 43)), int(rng.integers(1, 17))
     weight = random_weight(rng, k, n, float(rng.choice([0, 0.5, 0.9, 0.99, 1])))
     code = encode(weight, lanes, cols)
-    found = decode(code, lanes, cols, k)
-    np.testing.assert_array_equal(found.matrix(k, n), weight)
-    assert found.value.size == np.count_nonzero(weight)
+    decoded = decode(code, lanes, cols, k)
+    np.testing.assert_array_equal(decoded.matrix(k, n), weight)
+    assert decoded.value.size == np.count_nonzero(weight)
     a = rng.integers(-128, 128, (3, k))
-    np.testing.assert_array_equal(multiply(a, found, n), a @ weight)
+    np.testing.assert_array_equal(multiply(a, decoded, n), a @ weight)
 
 
 @pytest.mark.parametrize(("k", "n"), [(256, 64), (768, 288)])

@@ -27,10 +27,10 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_diagram_is_what_its_unit_does(name: str) -> None:
-    found = text(simulate(SCENARIOS[name]()))
+    diagram = text(simulate(SCENARIOS[name]()))
     kept = (TIMING / f"{name}.json").read_text(encoding="utf-8")
-    assert found == kept, "python -m tools.timing_scenarios makes them anew"
-    waves = [signal["wave"] for signal in json.loads(found)["signal"]]
+    assert diagram == kept, "python -m tools.timing_scenarios makes them anew"
+    waves = [signal["wave"] for signal in json.loads(diagram)["signal"]]
     assert len({len(letters) for letters in waves}) == 1
 
 

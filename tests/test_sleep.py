@@ -15,16 +15,16 @@ from celosia.hdl.stream.pipeline import delay, ring
 @pytest.mark.parametrize("cycles", [1, 2, 3, 8])
 def test_a_ring_is_a_delay(cycles: int) -> None:
     m = Module()
-    given, en = Signal(7), Signal()
-    wanted, found = delay(m, given, cycles, en=en), ring(m, given, cycles, en=en)
+    value, en = Signal(7), Signal()
+    wanted, ringed = delay(m, value, cycles, en=en), ring(m, value, cycles, en=en)
     rng = np.random.default_rng(cycles)
 
     async def bench(ctx) -> None:
         for _ in range(60):
-            ctx.set(given, int(rng.integers(128)))
+            ctx.set(value, int(rng.integers(128)))
             ctx.set(en, int(rng.random() < 0.7))
             await ctx.tick()
-            assert ctx.get(found) == ctx.get(wanted)
+            assert ctx.get(ringed) == ctx.get(wanted)
 
     simulator = Simulator(m)
     simulator.add_clock(1e-6)

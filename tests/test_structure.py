@@ -153,8 +153,8 @@ def test_docstrings_begin_with_their_subject(package: str) -> None:
 
 
 def test_a_question_is_found() -> None:
-    found = list(texts(ast.parse('def f():\n    "How it works."\nX = 1\n"Width (bits)."')))
-    assert sorted(bool(QUESTIONS.match(text.value)) for text in found) == [False, True]
+    nodes = list(texts(ast.parse('def f():\n    "How it works."\nX = 1\n"Width (bits)."')))
+    assert sorted(bool(QUESTIONS.match(text.value)) for text in nodes) == [False, True]
 
 
 def test_an_install_has_every_package_and_file() -> None:
@@ -167,13 +167,13 @@ def test_an_install_has_every_package_and_file() -> None:
         for package in packages:
             assert any(fnmatch(package, pattern) for pattern in patterns), package
         beside = set(_data(name))
-        found = {
+        files = {
             file
             for package, path in packages.items()
             for pattern in data.get(package, [])
             for file in path.glob(pattern)
         }
-        assert not beside - found
+        assert not beside - files
 
 
 def _data(package: str) -> list[Path]:

@@ -14,13 +14,17 @@ DRAWN = 700
 
 
 def test_every_field_is_drawn() -> None:
-    found = defaultdict(set)
+    values_by_field = defaultdict(set)
     for seed in range(DRAWN):
         for name, value in random_config(np.random.default_rng(seed)).fields().items():
-            found[name].add(value)
-    same = {field.name for field in fields(Config) if field.init and len(found[field.name]) < 2}
+            values_by_field[name].add(value)
+    same = {
+        field.name
+        for field in fields(Config)
+        if field.init and len(values_by_field[field.name]) < 2
+    }
     assert same == {"name"}
-    flags = {name for name, values in found.items() if values <= {False, True}}
+    flags = {name for name, values in values_by_field.items() if values <= {False, True}}
     assert {*UNITS, "sleep", "counters", "packed_slots", "packed_cache", "block_exponents"} <= flags
     for name, values in (
         ("array", set(ARRAYS)),
@@ -30,11 +34,13 @@ def test_every_field_is_drawn() -> None:
         ("scratchpad_banks", {1 << place for place in range(5)}),
         ("operand_width", set(range(2, 9))),
     ):
-        assert found[name] == values
-    assert max(found["rows"]) > 12
-    assert max(found["cols"]) > 12
+        assert values_by_field[name] == values
+    assert max(values_by_field["rows"]) > 12
+    assert max(values_by_field["cols"]) > 12
     for name in ("low_rows", "row_factors", "sparse_lanes", "weight_group", "pre_depth"):
-        assert max(found[name]) > 3, name
-    assert {0, 65536} < found["watchdog"]
-    drawn = {part.partition("=")[0] for text in found["protect"] for part in text.split(",")}
+        assert max(values_by_field[name]) > 3, name
+    assert {0, 65536} < values_by_field["watchdog"]
+    drawn = {
+        part.partition("=")[0] for text in values_by_field["protect"] for part in text.split(",")
+    }
     assert drawn == {"none", "detect", "correct", *PROTECTED}

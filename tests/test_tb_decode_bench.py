@@ -14,18 +14,18 @@ SMALL = PRESETS["small"].replace(scratchpad_bytes=1 << 17)
 
 
 def run_case(config, simulator, **sizes):
-    found = bench_decode(
+    report = bench_decode(
         config, lambda config, size: make_machine(config, simulator, size, SDRAM), **sizes
     )
-    assert found["mismatches"] == 0
-    return found
+    assert report["mismatches"] == 0
+    return report
 
 
 def test_every_weight_comes_once():
-    found = run_case(SMALL, "golden", dim=32, ffn=64, positions=9)
+    report = run_case(SMALL, "golden", dim=32, ffn=64, positions=9)
     weights = 4 * 32 * 32 + 3 * 32 * 64 + 32 * 32
     # And the token's rows of the vocabulary and of the rotary pairs.
-    assert weights < found["loaded_bytes"] <= weights + 32 + 2 * 2 * 32
+    assert weights < report["loaded_bytes"] <= weights + 32 + 2 * 2 * 32
 
 
 def test_zeros_are_skipped_where_that_is_faster():
@@ -55,11 +55,11 @@ def test_fewer_bits_take_fewer_cycles():
 
 @pytest.mark.slow
 def test_medium_reaches_the_ports_rate():
-    found = run_case(PRESETS["medium"], "verilator", dim=288, ffn=768)
-    assert found["tensors"] > 12
-    assert found["counters"]["loaded"] == found["ideal_cycles"]
-    assert found["bandwidth_utilization"] > 0.9
-    assert abs(found["predicted_cycles"] / found["cycles"] - 1) < 0.03
+    report = run_case(PRESETS["medium"], "verilator", dim=288, ffn=768)
+    assert report["tensors"] > 12
+    assert report["counters"]["loaded"] == report["ideal_cycles"]
+    assert report["bandwidth_utilization"] > 0.9
+    assert abs(report["predicted_cycles"] / report["cycles"] - 1) < 0.03
 
 
 @pytest.mark.parametrize("size", ["dim", "ffn", "positions"])

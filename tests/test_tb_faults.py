@@ -45,7 +45,7 @@ def test_ports_of_memories_are_kept() -> None:
 
 def test_a_fault_ends_in_short_as_it_does_in_whole(problem: Problem) -> None:
     rng, machine = np.random.default_rng(7), problem.machine
-    found = set()
+    classes = set()
     for registers in (True, False):
         tried = 0
         while tried < 15:
@@ -57,9 +57,9 @@ def test_a_fault_ends_in_short_as_it_does_in_whole(problem: Problem) -> None:
             if not ran.cycles and rng.random() < 0.9:
                 continue  # most words are not read again
             assert classify(problem, machine.inject(flip, whole=True)) == short, flip
-            found.add(short)
+            classes.add(short)
             tried += 1
-    assert {"masked", "harmless"} <= found
+    assert {"masked", "harmless"} <= classes
 
 
 @pytest.mark.slow
@@ -96,9 +96,9 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
         while count < 3:  # most words are not read again
             place = (int(rng.integers(site.depth)), int(rng.integers(site.width)))
             ran = machine.inject(Flip(site, *place, int(rng.integers(machine.cycles))))
-            found = classify(protected, ran)
-            assert found in (told, "masked"), (unit, ran)
-            count += found == told
+            outcome = classify(protected, ran)
+            assert outcome in (told, "masked"), (unit, ran)
+            count += outcome == told
     twice = [site for site in machine.sites if "_copy_" in site.path]
     assert {site.unit for site in twice} >= {"dispatch", "load", "matrix", "sequencer", "vector"}
     assert any(site.path.startswith("vector.epilogue.bounds.") for site in twice)
@@ -116,13 +116,13 @@ def test_registers_with_a_copy_tell_of_a_flip(problem: Problem) -> None:
     machine, rng = protected.machine, np.random.default_rng(10)
     assert (protected.cycles, protected.expected) == (problem.cycles, problem.expected)
     twice = [site for site in machine.sites if "_copy_" in site.path]
-    found = Counter()
+    outcomes = Counter()
     for site in rng.permutation(len(twice))[:200]:
         bit, cycle = (int(rng.integers(end)) for end in (twice[site].width, machine.cycles - 50))
         ran = machine.inject(Flip(twice[site], 0, bit, cycle))
-        found[classify(protected, ran)] += 1
-    assert found["detected"] > 150
-    assert set(found) <= {"detected", "masked"}  # what is written at once, or ends with the run
+        outcomes[classify(protected, ran)] += 1
+    assert outcomes["detected"] > 150
+    assert set(outcomes) <= {"detected", "masked"}  # what is written at once, or ends with the run
     # A word may wait behind the program's memory for long, and its register has no copy.
     (word,) = [site for site in machine.sites if site.path == "sequencer.program_.ram._0_"]
     held = Counter()
@@ -191,15 +191,15 @@ def test_a_step_of_a_language_model_ends_in_short_as_it_does_in_whole() -> None:
     rng, machine = np.random.default_rng(12), opened.machine
     machine.limit_to([REGISTERS])
     assert opened.chosen(opened.expected) < 100
-    found = Counter()
+    outcomes = Counter()
     for _ in range(60):
         flip = machine.draw(rng)
         short = classify(opened, machine.inject(flip))
         assert classify(opened, machine.inject(flip, whole=True)) == short, flip
-        found[short] += 1
-    assert found["masked"]
-    assert set(found) <= set(CLASSES)
-    assert len(found) > 1
+        outcomes[short] += 1
+    assert outcomes["masked"]
+    assert set(outcomes) <= set(CLASSES)
+    assert len(outcomes) > 1
 
 
 @pytest.mark.parametrize(

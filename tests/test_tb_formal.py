@@ -18,9 +18,9 @@ needs_tools = pytest.mark.skipif(bool(missing_tools()), reason="the extra formal
 def test_property_holds_and_its_proof_can_fail(name):
     proof = PROPERTIES[name]
     assert prove(proof) is None
-    found = prove(proof, broken=True)
-    assert found is not None
-    assert "induction" not in found, "the broken circuit must fail from power-on"
+    refutation = prove(proof, broken=True)
+    assert refutation is not None
+    assert "induction" not in refutation, "the broken circuit must fail from power-on"
 
 
 def test_page_lists_every_property():

@@ -35,8 +35,8 @@ class Twin(Interpreter):
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_points_follow_the_instruction_set(name) -> None:
     config = covered_config(name)
-    found = goals(config)
-    asked = {(goal.opcode, goal.flag) for goal in found}
+    covered = goals(config)
+    asked = {(goal.opcode, goal.flag) for goal in covered}
     wanted = {(opcode, "") for opcode, d in DEFINITIONS.items() if d.engine is not None}
     if config.row_factors:
         wanted -= {(Opcode.NORM, ""), (Opcode.SOFTMAX, "")}  # always with factors
@@ -53,10 +53,10 @@ def test_points_follow_the_instruction_set(name) -> None:
         # Slots with pairs exclude zero points, and so INT16; factors exclude other norms.
         assert {flag for _, flag in flags - asked} == {*PAIR_FLAGS, "factors", "by_tile"}
     rng = np.random.default_rng(1)
-    for goal in found[:: 7 if name == "tiny" else 41]:
-        given = {goal.size: goal.value} if goal.size else {}
+    for goal in covered[:: 7 if name == "tiny" else 41]:
+        sizes = {goal.size: goal.value} if goal.size else {}
         flags = companions(goal.opcode, goal.flag, config)
-        made = build(goal.opcode, flags, given, config, rng, least=True)
+        made = build(goal.opcode, flags, sizes, config, rng, least=True)
         assert made is not None, goal
         assert not goal.size or made.operand(goal.size).immediate == goal.value
 
@@ -69,8 +69,8 @@ def test_what_is_larger_than_the_largest_is_refused() -> None:
     for goal in most:
         step = 2 if (goal.flag, goal.size) == ("rotate", "n") else 1
         flags = companions(goal.opcode, goal.flag, config)
-        given = {goal.size: goal.value + step}
-        assert build(goal.opcode, flags, given, config, rng, least=True) is None, goal
+        sizes = {goal.size: goal.value + step}
+        assert build(goal.opcode, flags, sizes, config, rng, least=True) is None, goal
 
 
 @pytest.mark.parametrize("index", [1, 24, 98])

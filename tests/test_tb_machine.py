@@ -185,11 +185,11 @@ def test_what_goes_wrong_is_told() -> None:
 
 
 def test_bit_positions_are_those_of_the_ports() -> None:
-    found = interface(PRESETS["odd"])
-    assert found["BURST_ADDR_LSB"] == 0
-    assert found["BURST_LAST_LSB"] == PRESETS["odd"].mem_addr_width
-    assert found["WRITE_WIDTH"] == 32 + 4
-    assert found["TRACE_WIDTH"] == found["TRACE_DATA_LSB"] + found["TRACE_DATA_WIDTH"]
+    ports = interface(PRESETS["odd"])
+    assert ports["BURST_ADDR_LSB"] == 0
+    assert ports["BURST_LAST_LSB"] == PRESETS["odd"].mem_addr_width
+    assert ports["WRITE_WIDTH"] == 32 + 4
+    assert ports["TRACE_WIDTH"] == ports["TRACE_DATA_LSB"] + ports["TRACE_DATA_WIDTH"]
     assert REGISTER_MAP["STATUS"].addr < 256
 
 
@@ -240,10 +240,10 @@ ODD = CONFIG.replace(
 def test_depths_may_be_anything_under_icarus() -> None:
     """Where a word beyond the last one of a memory is read and used, results are unknown."""
     program = random_program(ODD, np.random.default_rng(0), 14, alone=True)
-    found = []
+    results = []
     for machine in (Interpreter(ODD), IcarusMachine(ODD, memory_bytes=1 << 15)):
         machine.write_memory(0, program.image)
         machine.load_program(program.words)
         signatures = machine.start().signatures
-        found.append((signatures, machine.read_memory(program.result_addr, program.result_bytes)))
-    assert found[0] == found[1]
+        results.append((signatures, machine.read_memory(program.result_addr, program.result_bytes)))
+    assert results[0] == results[1]

@@ -16,8 +16,8 @@ LABELS = [index % 10 for index in range(40)]
 
 
 def result(where: dict[str, int]) -> dict[str, Any]:
-    found = LABELS.copy()
-    found[30] = 5
+    predictions = LABELS.copy()
+    predictions[30] = 5
     return {
         "model": "toy",
         "config": "small",
@@ -25,7 +25,7 @@ def result(where: dict[str, int]) -> dict[str, Any]:
         "accuracy": 39 / 40,
         "float_accuracy": 1.0,
         "mismatches": 0,
-        "predictions": found,
+        "predictions": predictions,
         "labels": LABELS,
         "where": where,
         "cycles_per_inference": 100.0,
@@ -33,8 +33,8 @@ def result(where: dict[str, int]) -> dict[str, Any]:
 
 
 def test_the_first_images_and_the_errors_are_shown() -> None:
-    found = result({})["predictions"]
-    assert chosen(found, LABELS) == [*range(IMAGES - 1), 30]
+    predictions = result({})["predictions"]
+    assert chosen(predictions, LABELS) == [*range(IMAGES - 1), 30]
     assert chosen(LABELS[:3], LABELS[:3]) == [0, 1, 2]
     wrong = [(label + 1) % 10 for label in LABELS]
     assert len(chosen(wrong, LABELS)) == IMAGES

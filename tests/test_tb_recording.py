@@ -30,32 +30,32 @@ def run_case(machine: SimulatedMachine, seed: int, steps: int = 30) -> list[Reco
     wanted = list(flow.run(program.words))
     for turn in range(2):
         report = machine.start()
-        found = machine.recordings[turn]
-        assert [(c.opcode, c.flags, c.operands) for c in found.commands] == [
+        recorded = machine.recordings[turn]
+        assert [(c.opcode, c.flags, c.operands) for c in recorded.commands] == [
             (step.opcode, step.flags, step.operands) for step in wanted
         ]
-        assert found.cycles == report.cycles
+        assert recorded.cycles == report.cycles
         for name in ("loaded", "stored"):
-            assert sum(found.sums[name]) == report.counters[name]
+            assert sum(recorded.sums[name]) == report.counters[name]
         for name in ARRAY_CAUSES:
-            sums = found.sums[name.lower()]
+            sums = recorded.sums[name.lower()]
             assert len(sums) == -(-report.cycles // WINDOW)
             assert max(sums) <= WINDOW
             assert sum(sums) == report.counters[f"array_{name.lower()}"]
-        _check_order(found, report.counters)
+        _check_order(recorded, report.counters)
     return machine.recordings
 
 
-def _check_order(found: Recording, counters: dict[str, int]) -> None:
+def _check_order(recorded: Recording, counters: dict[str, int]) -> None:
     for engine in Engine:
-        commands = [command for command in found.commands if command.engine == engine]
+        commands = [command for command in recorded.commands if command.engine == engine]
         for command in commands:
-            assert command.sent < command.offered <= command.begin < command.end <= found.cycles
+            assert command.sent < command.offered <= command.begin < command.end <= recorded.cycles
         for before, after in itertools.pairwise(commands):
             assert before.end <= after.begin
-        waits = [wait for wait in found.waits if wait.engine == engine]
+        waits = [wait for wait in recorded.waits if wait.engine == engine]
         for wait in waits:
-            assert wait.begin < wait.end <= found.cycles
+            assert wait.begin < wait.end <= recorded.cycles
             assert engine not in wait.lacking
         # An engine that only waits has no command in work; it may also wait beside one.
         beside = sum(wait.end - wait.begin for wait in waits)

@@ -13,8 +13,8 @@ MEMORY = 1 << 14
 def test_units_pass() -> None:
     config = CONFIG.replace(registered=True)
     machine = VerilatorMachine(config, memory_bytes=MEMORY, latency=4)
-    found = selftest(machine, config, MEMORY, programs=4, seed=6)
+    report = selftest(machine, config, MEMORY, programs=4, seed=6)
     machine.close()
-    assert found["mismatches"] == 0
-    units = {name: unit["result"] for name, unit in found["units"].items()}
+    assert report["mismatches"] == 0
+    units = {name: unit["result"] for name, unit in report["units"].items()}
     assert set(units.values()) == {"pass"}, units

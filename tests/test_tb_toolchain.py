@@ -43,13 +43,13 @@ class Adder(wiring.Component):
 
 @pytest.mark.parametrize("simulator", toolchain.SIMULATORS)
 def test_a_bench_passes_and_a_wrong_circuit_fails(simulator: str, tmp_path: Path) -> None:
-    given = {"bench": "tests.support.bench_adder", "simulator": simulator, "seed": 7}
-    simulate(Adder(), **given, parameters={"count": 200, "stall": 0.4})
+    options = {"bench": "tests.support.bench_adder", "simulator": simulator, "seed": 7}
+    simulate(Adder(), **options, parameters={"count": 200, "stall": 0.4})
     waves = tmp_path / "waves"
     with pytest.raises(
         RuntimeError, match=r"(?s)^Bench tests.support.bench_adder under .* with seed 7 failed"
     ):
-        simulate(Adder(broken=True), **given, parameters={"count": 9, "stall": 0.0}, waves=waves)
+        simulate(Adder(broken=True), **options, parameters={"count": 9, "stall": 0.0}, waves=waves)
     assert waves.stat().st_size > 0, "waveforms are kept where a bench fails"
 
 
@@ -120,13 +120,13 @@ def test_builds_are_made_once_and_failed_builds_leave_nothing(
 
 
 def test_commands_end_in_time_and_tell_why_they_fail(tmp_path: Path) -> None:
-    given = {"work": "Work", "cwd": tmp_path, "log": tmp_path / "log"}
+    options = {"work": "Work", "cwd": tmp_path, "log": tmp_path / "log"}
     command = [sys.executable, "-c", "print('why'); raise SystemExit(3)"]
     with pytest.raises(RuntimeError, match=r"^Work failed with exit code 3:\nwhy$"):
-        toolchain.run(command, **given, timeout=60)
+        toolchain.run(command, **options, timeout=60)
     begin = time.monotonic()
     with pytest.raises(RuntimeError, match=r"^Work took longer than 0.5 s:"):
-        toolchain.run([sys.executable, "-c", "import time; time.sleep(60)"], **given, timeout=0.5)
+        toolchain.run([sys.executable, "-c", "import time; time.sleep(60)"], **options, timeout=0.5)
     assert time.monotonic() - begin < 30
 
 

@@ -71,16 +71,16 @@ def go_on(program, machine, counts, late, bits=None):
         ]
 
     for run in range(max(counts[0], counts[1] + late)):
-        given = next_tokens(run)
+        inputs = next_tokens(run)
 
-        def choose(text, given=given):
-            wanted = evaluate(decoder, [given[text]], caches[text])["logits"][0]
+        def choose(text, tokens=inputs):
+            wanted = evaluate(decoder, [tokens[text]], caches[text])["logits"][0]
             assert np.array_equal(session.logits(), wanted), (session.lengths, text)
             assert session.choose() == np.argmax(wanted)
             return int(np.argmax(wanted))
 
-        chosen = session.advance(given, choose)
-        assert [one is None for one in chosen] == [one is None for one in given]
+        chosen = session.advance(inputs, choose)
+        assert [token is None for token in chosen] == [token is None for token in inputs]
         places = [max(length - 1, 0) for length in session.lengths]
         if bits is None:
             assert session.turns[-1].counters["macs"] == sum(map(program.macs, places))
@@ -111,8 +111,8 @@ def test_small_and_odd_sizes(context, changes):
 def norm_rows(program):
     """Return the rows of each norm of a step's program, in the order of its words."""
     begin = program.entries["step"].pc
-    norms = [one for one in unpack(program.words[begin:]) if one.opcode == Opcode.NORM]
-    return [one.operand("m").immediate for one in norms]
+    norms = [norm for norm in unpack(program.words[begin:]) if norm.opcode == Opcode.NORM]
+    return [norm.operand("m").immediate for norm in norms]
 
 
 @pytest.mark.parametrize("layers", [1, 3, 5])
@@ -230,7 +230,7 @@ def test_the_circuit_takes_two_texts():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("config", "context", "cycles", "one"),
+    ("config", "context", "cycles", "single"),
     [
         pytest.param(CONFIGS["streamed"], 48, 3867, 2957, id="streamed"),
         pytest.param(CONFIGS["fused"], 48, 1663, 1281, id="fused"),
@@ -239,8 +239,8 @@ def test_the_circuit_takes_two_texts():
         pytest.param(NARROW["resident"].replace(**LATE), 20, 6016, 3458, id="narrow-resident"),
     ],
 )
-def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cycles, one):
-    """A run of both takes so many ``cycles``, and a run of ``one`` as many, as are predicted."""
+def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cycles, single):
+    """A run of both takes so many ``cycles``, and a run of ``single`` as many, as are predicted."""
     config = config.replace(trace=True)
     program = compile_text(DECODERS["llama"], config, context=context, texts=2)
     session = go_on(program, "verilator", (context + 3, context + 2), 1)
@@ -251,7 +251,7 @@ def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cyc
     assert abs(expected / session.turns[-1].cycles - 1) < 0.005
     alone = compile_text(DECODERS["llama"], config, context=context)
     alone = alone.predict(context + 2, timing.latency, timing.interval).cycles
-    assert (expected, alone) == (cycles, one)
+    assert (expected, alone) == (cycles, single)
 
 
 @pytest.mark.slow
@@ -308,8 +308,12 @@ def check_in_a_row(machine, last):
 def test_softmaxes_are_cut_where_products_beside_them_are_long(texts, context, rows):
     program = compile_text(DECODERS["llama"], CONFIGS["fused"], context=context, texts=texts)
     begin = program.entries["step"].pc
-    found = [one for one in unpack(program.words[begin:]) if one.opcode == Opcode.SOFTMAX]
-    made = [(one.operand("m").immediate, "followed" in one.flags) for one in found]
+    softmaxes = [
+        instruction
+        for instruction in unpack(program.words[begin:])
+        if instruction.opcode == Opcode.SOFTMAX
+    ]
+    made = [(softmax.operand("m").immediate, "followed" in softmax.flags) for softmax in softmaxes]
     assert made[: len(rows)] == rows
     # Those of a chunk have as many rows as a register says.
     assert {row for row, _ in made[len(rows) :]} <= {0}

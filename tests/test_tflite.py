@@ -30,7 +30,7 @@ def vector(name: str) -> dict[str, np.ndarray]:
         return {key: data[key] for key in data.files}
 
 
-def product(a, b, b_zero, **given) -> Gemm:
+def product(a, b, b_zero, **parameters) -> Gemm:
     """Return a product whose B has a zero point, [k, n], as one without.
 
     B - b_zero has more values than an INT8. It is the sum of two matrices of them, which are
@@ -39,16 +39,16 @@ def product(a, b, b_zero, **given) -> Gemm:
     values = b - b_zero
     upper = values.clip(-128, 127)
     halves = [upper, values - upper] if b_zero else [values]
-    return Gemm(a=np.tile(a, len(halves)), b=np.concatenate(halves), **given)
+    return Gemm(a=np.tile(a, len(halves)), b=np.concatenate(halves), **parameters)
 
 
 def run_case(gemm: Gemm, machine, expected) -> int:
     """Compile a product as a model, run it, and compare every element."""
     compiled = compile_quantized(product_model(gemm), CONFIG, Options(search=False))
     for entry in compiled.entries:
-        found, _ = run_product(gemm, compiled, machine, entry)
-        np.testing.assert_array_equal(found, expected)
-    return found.size
+        output, _ = run_product(gemm, compiled, machine, entry)
+        np.testing.assert_array_equal(output, expected)
+    return output.size
 
 
 @pytest.mark.parametrize("name", ["matmul", "matmul_a_transposed", "matmul_b_transposed"])

@@ -39,11 +39,11 @@ def test_it_is_hot_until_it_is_cool() -> None:
         for temperature, held in ((90, 0), (91, 3), (80, 3), (79, 0), (85, 0), (255, 3), (0, 0)):
             ctx.set(unit.thermal.temperature, temperature)
             await ctx.tick().repeat(3)
-            found = []
+            holds = []
             for _ in range(40):
-                found.append(ctx.get(unit.hold))
+                holds.append(ctx.get(unit.hold))
                 await ctx.tick()
-            assert sum(found) == 10 * held, temperature
+            assert sum(holds) == 10 * held, temperature
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
@@ -76,11 +76,11 @@ def test_a_model_computes_the_same_while_hot() -> None:
     _, test = digits.load()
     inputs = digits.patches(test.images[:2])
     machine = hot_machine(config, compiled.memory_bytes, 1)
-    found = infer(machine, compiled, inputs, PROMPT)
-    assert found.mismatches == 0
-    assert found.tensors > 80
+    inferences = infer(machine, compiled, inputs, PROMPT)
+    assert inferences.mismatches == 0
+    assert inferences.tensors > 80
     cool = compiled.predict(PROMPT.latency, PROMPT.interval).cycles
-    assert found.cycles / len(inputs) > 1.4 * cool
+    assert inferences.cycles / len(inputs) > 1.4 * cool
 
 
 @pytest.mark.slow

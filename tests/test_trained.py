@@ -47,14 +47,14 @@ def quantized(model: str, weights: str):
 
 def accuracy(model, count: int = 120) -> float:
     _, test = digits.load()
-    outputs = [evaluate(model, one)["output"][0] for one in digits.patches(test.images[:count])]
+    outputs = [evaluate(model, image)["output"][0] for image in digits.patches(test.images[:count])]
     return float(np.mean(np.argmax(outputs, axis=1) == test.labels[:count]))
 
 
 def zeros(weights) -> list[float]:
     """Return the share of zeros of each matrix of a block."""
-    inner = [one for name, one in weights.items() if one.ndim == 2 and "layers" in name]
-    return [float(np.mean(one == 0)) for one in inner]
+    inner = [matrix for name, matrix in weights.items() if matrix.ndim == 2 and "layers" in name]
+    return [float(np.mean(matrix == 0)) for matrix in inner]
 
 
 def linears(model) -> dict[str, Linear]:
@@ -117,8 +117,8 @@ def test_a_language_model_of_which_four_of_five_weights_are_zeros(monkeypatch) -
         decoder = source.quantize(Quantization(texts=6))
         losses.append(measure(source, decoder, texts).nll)
     assert zeros(source.weights) == pytest.approx([0.8] * 12, abs=0.001)
-    found = {name: op.weight for name, op in linears(decoder).items()}
-    assert min(zeros(found)) > 0.799
+    matrices = {name: op.weight for name, op in linears(decoder).items()}
+    assert min(zeros(matrices)) > 0.799
     assert losses[1] < losses[0] + 0.03
 
 
@@ -135,8 +135,8 @@ def test_steps_of_codes_are_found_and_others_refused() -> None:
         values[0] = np.clip(values[0], -1, 1)
         steps = rng.uniform(0.01, 3, 6)
         weights = values * steps[:, None]
-        found = trained_steps(weights, form)
-        assert found == pytest.approx(steps)
+        recovered = trained_steps(weights, form)
+        assert recovered == pytest.approx(steps)
         inputs = rng.normal(size=(99, 40))
         assert np.array_equal(choose(weights, form, 0, inputs)[1].T, values)
         weights[3, 5] += 0.01 * steps[3]
@@ -148,9 +148,9 @@ def test_steps_of_codes_are_found_and_others_refused() -> None:
 def test_codes_are_read_with_their_scales(tmp_path) -> None:
     codes, scale = np.array([[1, -2], [3, 0]], np.int8), np.array([[0.5], [2.0]], np.float32)
     save_file({"a": codes, "a_scale": scale, "b_scale": scale}, tmp_path / "w.safetensors")
-    found = read_tensors(tmp_path / "w.safetensors")
-    assert found.keys() == {"a", "b_scale"}
-    assert found["a"].tolist() == [[0.5, -1.0], [6.0, 0.0]]
+    tensors = read_tensors(tmp_path / "w.safetensors")
+    assert tensors.keys() == {"a", "b_scale"}
+    assert tensors["a"].tolist() == [[0.5, -1.0], [6.0, 0.0]]
 
 
 def test_a_folder_with_a_described_decoder(tmp_path) -> None:
@@ -202,8 +202,8 @@ def test_the_forward_pass_of_training_is_the_golden_model(monkeypatch, name, for
     # What gradients are taken of is the golden model's function, but for rounding.
     assert apart
     assert max(apart) < 0.03
-    for index, one in enumerate(inputs):
-        found = evaluate(model, one)
+    for index, image in enumerate(inputs):
+        tensors = evaluate(model, image)
         for op in model.ops:
             if op.target.name == "output":
                 exact = run.output[index].detach().numpy() / op.target.scale
@@ -211,7 +211,7 @@ def test_the_forward_pass_of_training_is_the_golden_model(monkeypatch, name, for
                 value = run.found[op.target.name][index].detach().numpy()
                 offsets = 0.0 if op.target.offsets is None else op.target.offsets
                 exact = (value - offsets) / op.target.steps + op.target.zero
-            assert np.abs(exact - found[op.target.name]).max() < 0.01, op.target.name
+            assert np.abs(exact - tensors[op.target.name]).max() < 0.01, op.target.name
     if form != "int8":
         for weight, op in linears(model).items():
             step = trained_steps(source.weights[weight], FORMATS[form])

@@ -57,22 +57,22 @@ def programs(config: Config) -> Iterator[list[int]]:
         yield list(compile_model(model, weights, inputs, config, Options(search=False)).words)
     if config.rotary:
         program = compile_text(stories(), config, context=40)
-        yield from (list(one.words) for one in (program, *program.setup))
+        yield from (list(program_words.words) for program_words in (program, *program.setup))
 
 
 def used(config: Config) -> set[str]:
     """Return the units that a machine's models use."""
-    found = set()
+    units = set()
     for words in programs(config):
-        for one in unpack(words):
-            marks = {"", *one.flags}
-            marks |= {name for name in one.operands if one.operand(name).pack()}
-            found |= {
+        for instruction in unpack(words):
+            marks = {"", *instruction.flags}
+            marks |= {name for name in instruction.operands if instruction.operand(name).pack()}
+            units |= {
                 unit
                 for unit, (opcodes, needed) in EVIDENCE.items()
-                if one.opcode in opcodes and needed & marks
+                if instruction.opcode in opcodes and needed & marks
             }
-    return found
+    return units
 
 
 def present(config: Config) -> set[str]:

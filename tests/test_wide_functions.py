@@ -78,12 +78,12 @@ def test_what_lacks_the_unit_or_the_function_is_refused():
 
 def test_models_come_nearer_to_their_floats():
     for model, count in (("digits", 500), ("tales", 6)):
-        found = closeness(model, None, PRESETS["small"], count, lambda _done, _total: None)
-        table, wide = found["table"], found["wide"]
+        partings = closeness(model, None, PRESETS["small"], count, lambda _done, _total: None)
+        table, wide = partings["table"], partings["wide"]
         assert (table.inputs, wide.inputs) == (count, count)
         assert wide.square_error < 0.97 * table.square_error, model
         assert wide.cosine > table.cosine, model
-        mixed = found["mixed"]
+        mixed = partings["mixed"]
         assert 0 < mixed.score_error < 0.45 * table.score_error, model
 
 

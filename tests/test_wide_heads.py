@@ -35,7 +35,7 @@ APART = {
 def test_one_text(case):
     model, config, drains = (CASES | APART)[case]
     program = compile_text(random_decoder(model), config, context=9)
-    names = [one.name for one in program.entries["step"].written]
+    names = [tensor.name for tensor in program.entries["step"].written]
     assert names.count("layers.0.context") == drains
     session, cache = TextSession(program, "golden"), KvCache(slots=9)
     for token in tokens_of(program.decoder, 12):
@@ -49,7 +49,7 @@ def test_two_texts(case):
     model, config, drains = CASES[case]
     program = compile_text(random_decoder(model), config, context=9, texts=2)
     go_on(program, "golden", (10, 7), 2)
-    names = [one.name for one in program.entries["step"].written]
+    names = [tensor.name for tensor in program.entries["step"].written]
     # Of the first text one, of the other one those whose products come before others'.
     assert names.count("layers.0.context") == 1 + drains
 

@@ -52,10 +52,12 @@ def test_products_of_both_bytes_are_near_and_fit():
 )
 def test_programs_have_the_references_integers(model, changes):
     compiled = random_case(1, MODEL.replace(**model), CONFIG.replace(**changes), MIXED)
-    products = [one for one in unpack(compiled.words) if one.opcode == Opcode.MATMUL]
+    products = [
+        instruction for instruction in unpack(compiled.words) if instruction.opcode == Opcode.MATMUL
+    ]
     inner = {wide: set() for wide in (False, True)}
-    for one in products:
-        inner["a_wide" in one.flags].add(one.operand("k").immediate)
+    for product in products:
+        inner["a_wide" in product.flags].add(product.operand("k").immediate)
     # Attention, and what its norm or conversion gives to others; the MLP's second matrix.
     assert MODEL.dim in inner[True]
     assert MODEL.ffn in inner[False] - inner[True]
@@ -68,15 +70,15 @@ def test_the_circuit_has_the_golden_machines_tensors():
     inputs, weights = random_inputs(rng, MODEL), random_weights(rng, MODEL)
     config = PRESETS["tiny"].replace(wide_operands=True, trace=True)
     compiled = compile_model(MODEL, weights, inputs, config, MIXED)
-    found = run_inferences(compiled, "verilator", inputs[:3], PROMPT).figures()
-    assert found["mismatches"] == 0
-    assert found["tensors"] > 100
-    assert found["predicted_cycles"] == pytest.approx(found["cycles_per_inference"], rel=0.03)
+    figures = run_inferences(compiled, "verilator", inputs[:3], PROMPT).figures()
+    assert figures["mismatches"] == 0
+    assert figures["tensors"] > 100
+    assert figures["predicted_cycles"] == pytest.approx(figures["cycles_per_inference"], rel=0.03)
 
 
 def test_scores_are_nearer_to_exact_ones():
-    found = closeness("digits", None, CONFIG, 60, lambda _done, _total: None)
-    table, mixed = found["table"], found["mixed"]
+    partings = closeness("digits", None, CONFIG, 60, lambda _done, _total: None)
+    table, mixed = partings["table"], partings["mixed"]
     assert 0 < mixed.score_error <= table.score_error / 4
     assert mixed.largest_score_error <= table.largest_score_error / 4
     assert mixed.square_error < table.square_error

@@ -50,11 +50,11 @@ CASES = {
 }
 
 
-def compiled(model, changes, options, **given):
+def compiled(model, changes, options, **machine):
     asked = Quantization(texts=2, length=24, activations="mixed", **options)
-    decoder = untrained(model, asked, sparsity=0.9 if given.get("sparse") else 0.0)
+    decoder = untrained(model, asked, sparsity=0.9 if machine.get("sparse") else 0.0)
     config = equipped(STREAMED.replace(**changes), asked)
-    return compile_text(decoder, config, context=20, sinks=3, **given)
+    return compile_text(decoder, config, context=20, sinks=3, **machine)
 
 
 def run(program, simulator, count=24):
@@ -82,16 +82,20 @@ def test_attention_alone_has_rows_of_16_bits():
     model = LLAMA.replace(ffn=96)
     program = compiled(model, {"sparse_lanes": 8}, {}, sparse=True)
     run(program, "golden")
-    found = [*unpack(program.words)]
+    instructions = [*unpack(program.words)]
     sizes = {wide: set() for wide in (False, True)}
-    for one in found:
-        if one.opcode == Opcode.MATMUL:
-            sizes["a_wide" in one.flags].add(one.operand("k").immediate)
+    for instruction in instructions:
+        if instruction.opcode == Opcode.MATMUL:
+            sizes["a_wide" in instruction.flags].add(instruction.operand("k").immediate)
     # Projections and heads; the MLP's second matrix and values are of INT8.
     assert {LLAMA.dim, LLAMA.head_dim} <= sizes[True]
     assert model.ffn not in sizes[True]
-    assert model.ffn in {one.operand("k").immediate for one in found if one.opcode == Opcode.SPARSE}
-    assert not any(one.flags & {"b_high", "b_low"} for one in found)
+    assert model.ffn in {
+        command.operand("k").immediate
+        for command in instructions
+        if command.opcode == Opcode.SPARSE
+    }
+    assert not any(command.flags & {"b_high", "b_low"} for command in instructions)
 
 
 @pytest.mark.slow
@@ -118,9 +122,9 @@ def test_scores_are_nearer_to_exact_ones(name, left):
             if name == "rotated"
             else SOURCE.tokenizer.encode("one day a red fox found a shell")
         )
-        found = [*text_score_errors(decoder, evaluate(decoder, tokens))]
-        assert len(found) == decoder.description.layers
-        errors.append(float(np.mean(found)))
+        layers = [*text_score_errors(decoder, evaluate(decoder, tokens))]
+        assert len(layers) == decoder.description.layers
+        errors.append(float(np.mean(layers)))
     # Keys are as coarse as before.
     assert 0.25 < errors[1] < left * errors[0], errors
 

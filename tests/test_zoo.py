@@ -28,15 +28,15 @@ needs_onnx = pytest.mark.skipif(
 @needs_onnx
 @pytest.mark.parametrize("path", MODELS, ids=[path.name for path in MODELS])
 def test_small_models_give_what_pytorch_gave(path: Path) -> None:
-    with np.load(SAMPLES / f"{path.stem}.npz") as given:
-        values, expected = given["input"], given["output"]
+    with np.load(SAMPLES / f"{path.stem}.npz") as recorded:
+        values, expected = recorded["input"], recorded["output"]
     if is_text(str(path)):
         source = load_text(str(path))
-        found = forward(source.description, source.weights, values[None])["logits"][0]
+        output = forward(source.description, source.weights, values[None])["logits"][0]
     else:
         encoder = load_source(str(path))
-        found = np.asarray(encoder.floats(encoder.prepare(values)))
-    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+        output = np.asarray(encoder.floats(encoder.prepare(values)))
+    np.testing.assert_allclose(output.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
     result = try_model(path)
     assert (result["refused"], result["mismatches"]) == (None, 0)
     assert result["tensors"] > 0
@@ -67,11 +67,11 @@ def test_the_whole_zoo_is_as_on_the_page() -> None:
         pytest.importorskip(name, reason=f"{name}, which makes the models, is not installed")
     command = [sys.executable, str(ROOT / "examples" / "zoo.py"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    found = json.loads(done.stdout)
-    assert found["models"] >= LEAST_MODELS
-    near = [row for row in found["rows"] if row["cosine"] and row["cosine"] >= LEAST_COSINE]
+    report = json.loads(done.stdout)
+    assert report["models"] >= LEAST_MODELS
+    near = [row for row in report["rows"] if row["cosine"] and row["cosine"] >= LEAST_COSINE]
     assert len(near) >= LEAST_RAN
-    assert found["mismatches"] == 0
-    assert found["least_cosine"] >= LEAST_OF_ALL
+    assert report["mismatches"] == 0
+    assert report["least_cosine"] >= LEAST_OF_ALL
     listed = {(row[0], row[1]): row[2].startswith("refused: ") for row in rows()}
-    assert {(row["name"], row["road"]): bool(row["refused"]) for row in found["rows"]} == listed
+    assert {(row["name"], row["road"]): bool(row["refused"]) for row in report["rows"]} == listed

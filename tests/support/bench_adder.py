@@ -16,11 +16,11 @@ LAYOUT = data.StructLayout({"a": signed(5), "b": signed(5)})
 @cocotb.test()
 async def test_sums(dut):
     """Every sum is right, in order, whatever the stalls."""
-    given, random = parameters(), rng()
+    settings, random = parameters(), rng()
     await start_clock(dut)
-    driver = StreamDriver(dut, "i", random, given["stall"])
-    monitor = StreamMonitor(dut, "o", random, given["stall"])
-    pairs = random.integers(-16, 16, (given["count"], 2)).tolist()
+    driver = StreamDriver(dut, "i", random, settings["stall"])
+    monitor = StreamMonitor(dut, "o", random, settings["stall"])
+    pairs = random.integers(-16, 16, (settings["count"], 2)).tolist()
     cocotb.start_soon(driver.send([pack(LAYOUT, {"a": a, "b": b}) for a, b in pairs]))
-    found = [unpack(signed(6), bits) for bits in await monitor.receive(given["count"])]
-    assert found == [a + b for a, b in pairs]
+    sums = [unpack(signed(6), bits) for bits in await monitor.receive(settings["count"])]
+    assert sums == [a + b for a, b in pairs]

@@ -50,7 +50,7 @@ class _Registers:
 @cocotb.test()
 async def axi4_lite_reaches_the_registers(dut: Any) -> None:
     """Reads and writes, at once and with pauses on every channel; parts of a word are refused."""
-    given, random = parameters(), rng()
+    settings, random = parameters(), rng()
     # The package drives its inputs from the beginning on, so the clock comes after it.
     master = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk, dut.rst)
     await start_clock(dut)
@@ -62,7 +62,7 @@ async def axi4_lite_reaches_the_registers(dut: Any) -> None:
         channel.set_pause_generator(bool(random.random() < 0.3) for _ in iter(int, 1))
     wanted = list(registers.values)
     writes = []
-    for _ in range(given["accesses"]):
+    for _ in range(settings["accesses"]):
         addr = int(random.integers(256))
         data = random.bytes(4)
         kind = random.integers(4)
@@ -70,9 +70,9 @@ async def axi4_lite_reaches_the_registers(dut: Any) -> None:
             part = await master.write(4 * addr + 1, data[:2])
             assert part.resp == AxiResp.SLVERR
         elif kind == 1:
-            found = await master.read(4 * addr, 4)
-            assert found.resp == AxiResp.OKAY
-            assert int.from_bytes(found.data, "little") == wanted[addr]
+            answer = await master.read(4 * addr, 4)
+            assert answer.resp == AxiResp.OKAY
+            assert int.from_bytes(answer.data, "little") == wanted[addr]
         else:
             other = (addr + 1 + int(random.integers(255))) % 256
             write = cocotb.start_soon(master.write(4 * addr, data))
@@ -87,7 +87,7 @@ async def axi4_lite_reaches_the_registers(dut: Any) -> None:
 @cocotb.test()
 async def wishbone_reaches_the_registers(dut: Any) -> None:
     """Reads and writes of whole words, several in one cycle of the bus."""
-    given, random = parameters(), rng()
+    settings, random = parameters(), rng()
     await start_clock(dut)
     registers = _Registers(dut)
     master = WishboneMaster(
@@ -95,7 +95,7 @@ async def wishbone_reaches_the_registers(dut: Any) -> None:
     )
     wanted = list(registers.values)
     writes = []
-    for _ in range(given["accesses"] // 4):
+    for _ in range(settings["accesses"] // 4):
         operations, answers = [], []
         for _ in range(int(random.integers(1, 8))):
             addr, idle = int(random.integers(256)), int(random.integers(3))
@@ -108,8 +108,8 @@ async def wishbone_reaches_the_registers(dut: Any) -> None:
             else:
                 operations.append(WBOp(adr=4 * addr, idle=idle, sel=15))
                 answers.append(wanted[addr])
-        found = await master.send_cycle(operations)
-        for answer, result in zip(answers, found, strict=True):
+        results = await master.send_cycle(operations)
+        for answer, result in zip(answers, results, strict=True):
             assert answer is None or int(result.datrd) == answer
     assert registers.writes == writes
     # A part of a word.

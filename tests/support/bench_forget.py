@@ -105,12 +105,12 @@ class Host:
 @cocotb.test()
 async def a_silent_memory_is_left_and_the_next_run_is_exact(dut: Any) -> None:
     """The memory falls silent in a burst; behind FORGET the run of before is exact."""
-    given = parameters()
-    config = Config(**given["config"])
+    settings = parameters()
+    config = Config(**settings["config"])
     await start_clock(dut)
-    host, memory = Host(dut), Memory(dut, given["bus"])
+    host, memory = Host(dut), Memory(dut, settings["bus"])
     cocotb.start_soon(memory.serve())
-    size, rows = config.mem_bytes, given["rows"]
+    size, rows = config.mem_bytes, settings["rows"]
     operands = {"m": rows, "row_bytes": size, "dram_stride": size, "sp_stride": size}
     words = pack([Instruction(Opcode.LOAD, operands), Instruction(Opcode.HALT)])
     await host.ends()
@@ -133,7 +133,7 @@ async def a_silent_memory_is_left_and_the_next_run_is_exact(dut: Any) -> None:
             memory.silent = False
             await host.ends()
             assert memory.asked == asked, "a request of before FORGET"
-            line = "m_axi_arvalid" if given["bus"] == "axi4" else "wbm_cyc_o"
+            line = "m_axi_arvalid" if settings["bus"] == "axi4" else "wbm_cyc_o"
             assert not int(getattr(dut, line).value)
             continue
         assert cause_of(await host.ends()) == Cause.NONE

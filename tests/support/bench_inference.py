@@ -87,12 +87,12 @@ HOSTS = {"axi4-lite": AxiLiteHost, "wishbone": WishboneHost}
 @cocotb.test()
 async def test_inferences_are_exact_whatever_the_buses_do(dut: Any) -> None:
     """Pauses everywhere; a run that memory fails in says so, and the next one is exact again."""
-    given, random = parameters(), rng()
-    config = Config(**given["config"])
+    settings, random = parameters(), rng()
+    config = Config(**settings["config"])
     await start_clock(dut)
     # Behind the reset: Icarus spreads no value that WishboneMaster sets at time 0.
-    host = HOSTS[given["control"]](dut, random, given["stall"])
-    memory = MODELS[given["model"]](dut, config, random, given["stall"], SIZE, SIZE)
+    host = HOSTS[settings["control"]](dut, random, settings["stall"])
+    memory = MODELS[settings["model"]](dut, config, random, settings["stall"], SIZE, SIZE)
 
     async def serve() -> None:
         while True:
@@ -111,25 +111,25 @@ async def test_inferences_are_exact_whatever_the_buses_do(dut: Any) -> None:
         raise AssertionError("STATUS stays busy")
 
     cocotb.start_soon(serve())
-    image = np.frombuffer(bytes.fromhex(given["image"]), np.uint8)
+    image = np.frombuffer(bytes.fromhex(settings["image"]), np.uint8)
     memory.bytes[: image.size] = image
     assert await host.read("ID") == IDENTITY
     await host.write("PROGRAM_ADDR", 0)
-    for word in given["words"]:
+    for word in settings["words"]:
         await host.write("PROGRAM_DATA", word)
-    for number, one in enumerate(given["runs"]):
-        for addr, text in one["writes"]:
+    for number, inference in enumerate(settings["runs"]):
+        for addr, text in inference["writes"]:
             data = np.frombuffer(bytes.fromhex(text), np.uint8)
             memory.bytes[addr : addr + data.size] = data
-        for name, value in one["registers"].items():
+        for name, value in inference["registers"].items():
             await host.write(name, value)
         if number == 1:
             memory.broken = 0
-            assert await run(one["pc"]) == Cause.MEMORY
+            assert await run(inference["pc"]) == Cause.MEMORY
             assert int(dut.mem_error.value) == 1
             memory.broken = SIZE
-        assert await run(one["pc"]) == Cause.NONE
-        expected = bytes.fromhex(one["output"])
-        found = memory.bytes[one["addr"] : one["addr"] + len(expected)].tobytes()
-        assert found == expected, f"run {number}"
+        assert await run(inference["pc"]) == Cause.NONE
+        expected = bytes.fromhex(inference["output"])
+        output = memory.bytes[inference["addr"] : inference["addr"] + len(expected)].tobytes()
+        assert output == expected, f"run {number}"
     assert memory.stored > 0

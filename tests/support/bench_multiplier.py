@@ -14,9 +14,9 @@ from celosia.tb.benches.common import parameters, rng, start_clock
 @cocotb.test()
 async def products_are_exact(dut: Any) -> None:
     """Every product is that of the operands taken last, two cycles later, or 0 after a clear."""
-    given, random = parameters(), rng()
-    widths = given["width"], given["b_width"]
-    gating, stalling = given["gating"], given["stalling"]
+    settings, random = parameters(), rng()
+    widths = settings["width"], settings["b_width"]
+    gating, stalling = settings["gating"], settings["stalling"]
     wide = (1 << sum(widths)) - 1
     await start_clock(dut)
     held: list[int] | None = None

@@ -15,14 +15,14 @@ async def products_are_exact(dut: Any) -> None:
     await start_clock(dut)
     held: dict[str, int] = {}
     for _ in range(2000):
-        given = {
+        operands = {
             f"{side}_{number}": int(
                 random.choice([-128, 127, 0, -1, *random.integers(-128, 128, 4)])
             )
             for side in "ab"
             for number in range(2)
         }
-        for name, value in given.items():
+        for name, value in operands.items():
             getattr(dut, name).value = value & 0xFF
         enabled = {side: bool(random.random() < 0.6) for side in "ab"}
         dut.a_en.value, dut.b_en.value = int(enabled["a"]), int(enabled["b"])
@@ -31,7 +31,7 @@ async def products_are_exact(dut: Any) -> None:
             held[f"a_{number}"] * held[f"b_{number}"] if len(held) == 4 else None
             for number in range(2)
         ]
-        held |= {name: value for name, value in given.items() if enabled[name[0]]}
+        held |= {name: value for name, value in operands.items() if enabled[name[0]]}
         await FallingEdge(dut.clk)
         for number, product in enumerate(products):
             if product is not None:

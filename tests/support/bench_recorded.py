@@ -12,12 +12,14 @@ from celosia.tb.benches.common import parameters, start_clock
 @cocotb.test()
 async def test_outputs(dut):
     """Every output has its value in every cycle."""
-    given = parameters()
+    recording = parameters()
     await start_clock(dut)
-    for cycle, (inputs, outputs) in enumerate(zip(given["inputs"], given["outputs"], strict=True)):
+    for cycle, (inputs, outputs) in enumerate(
+        zip(recording["inputs"], recording["outputs"], strict=True)
+    ):
         for name, value in inputs.items():
             getattr(dut, name).value = value
         await FallingEdge(dut.clk)
-        found = {name: int(getattr(dut, name).value) for name in outputs}
-        assert found == outputs, f"cycle {cycle}"
+        values = {name: int(getattr(dut, name).value) for name in outputs}
+        assert values == outputs, f"cycle {cycle}"
         await RisingEdge(dut.clk)

@@ -62,11 +62,11 @@ def random_bench(config, rng, bursts=40, lengths=(1, 2, 4, 21), near=1 << 9):
     async def read(ctx, unit, addr, last, stall):
         await send(ctx, unit.read.request, {"addr": addr, "last": last}, rng, stall)
         for word in range(last + 1):
-            found = await receive(ctx, unit.read.data, rng, stall)
+            burst_word = await receive(ctx, unit.read.data, rng, stall)
             for byte in range(size):
                 place = addr + word * size + byte
                 expected = memory.get(place, untouched(place))
-                assert found >> 8 * byte & 0xFF == expected, hex(place)
+                assert burst_word >> 8 * byte & 0xFF == expected, hex(place)
 
     return bench, memory
 
@@ -110,9 +110,9 @@ def crowded_benches(config, rng, addrs, bursts=60, lengths=(1, 2, 5), stall=0.0)
     async def take(ctx, unit):
         for addr, last in asked["read"]:
             for place in range(addr, addr + (last + 1) * size, size):
-                found = await receive(ctx, unit.read.data, rng, stall)
+                word = await receive(ctx, unit.read.data, rng, stall)
                 wanted = bytes(untouched(place + byte) for byte in range(size))
-                assert found == int.from_bytes(wanted, "little"), hex(place)
+                assert word == int.from_bytes(wanted, "little"), hex(place)
 
     async def give(ctx, unit):
         for burst in words:
@@ -134,7 +134,7 @@ def reading_in_order(config, words, bursts):
 
     With them comes the list of the cycles in which words were taken.
     """
-    taken = []
+    cycles_read = []
 
     async def ask(ctx, unit):
         rng = np.random.default_rng(0)
@@ -145,10 +145,10 @@ def reading_in_order(config, words, bursts):
     async def take(ctx, unit):
         ctx.set(unit.read.data.ready, 1)
         cycle = 0
-        while len(taken) < words * bursts:
+        while len(cycles_read) < words * bursts:
             valid = (await ctx.tick().sample(unit.read.data.valid))[2]
             cycle += 1
             if valid:
-                taken.append(cycle)
+                cycles_read.append(cycle)
 
-    return (ask, take), taken
+    return (ask, take), cycles_read

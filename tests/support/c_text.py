@@ -85,20 +85,20 @@ class CModel:
 
     def printed(self, tokens: list[int]) -> bytes:
         """Return what tokens let print, whole characters at a time."""
-        printed, found = Printed(), b""
+        printed, text = Printed(), b""
         for token in tokens:
             buffer = (ctypes.c_uint8 * 258)()
             call = self.library.celosia_text_print
             count = call(self.model, ctypes.byref(printed), token, buffer)
-            found += bytes(buffer[:count])
-            found.decode()
-        return found
+            text += bytes(buffer[:count])
+            text.decode()
+        return text
 
     def scores(self) -> list[int]:
         """Return the scores of all tokens."""
-        found = (ctypes.c_int16 * self.known["vocabulary"])()
-        assert self.library.celosia_text_scores(self.machine, self.model, found) == OK
-        return list(found)
+        logits = (ctypes.c_int16 * self.known["vocabulary"])()
+        assert self.library.celosia_text_scores(self.machine, self.model, logits) == OK
+        return list(logits)
 
 
 class CHost(CModel):
@@ -108,8 +108,8 @@ class CHost(CModel):
         super().__init__(folder, name)
         header = (folder / f"{name}_model.h").read_text().split()
         count, self.given = (
-            int(header[header.index(f"{name.upper()}_SAMPLE_{what}") + 1])
-            for what in ("TOKENS", "GIVEN")
+            int(header[header.index(f"{name.upper()}_SAMPLE_{count_name}") + 1])
+            for count_name in ("TOKENS", "GIVEN")
         )
         self.sample = list((ctypes.c_uint32 * count).in_dll(self.library, f"{name}_sample_tokens"))
         self.text = Text(0, 0)
@@ -123,11 +123,11 @@ class CHost(CModel):
 
     def go_on(self, steps: int) -> list[int]:
         """Return the likeliest tokens, one behind the other."""
-        found = []
+        likeliest = []
         for _ in range(steps):
-            found.append(self.choose())
-            assert self.give("celosia_text_take", found[-1:]) == OK
-        return found
+            likeliest.append(self.choose())
+            assert self.give("celosia_text_take", likeliest[-1:]) == OK
+        return likeliest
 
 
 class CTexts(CModel):
@@ -136,8 +136,8 @@ class CTexts(CModel):
     def __init__(self, folder: Path, name: str, port: SimulatedPort | None = None):
         super().__init__(folder, name, port)
         counts, self.given = (
-            list((ctypes.c_uint32 * 2).in_dll(self.library, f"{name}_sample_{what}"))
-            for what in ("counts", "given")
+            list((ctypes.c_uint32 * 2).in_dll(self.library, f"{name}_sample_{array_name}"))
+            for array_name in ("counts", "given")
         )
         both = (ctypes.POINTER(ctypes.c_uint32) * 2).in_dll(self.library, f"{name}_sample_tokens")
         self.samples = [tokens[:count] for tokens, count in zip(both, counts, strict=True)]
@@ -145,9 +145,11 @@ class CTexts(CModel):
 
     def take(self, *tokens: int | None) -> int:
         """Take a token of each text; None for one that rests."""
-        given = [None if one is None else ctypes.byref(ctypes.c_uint32(one)) for one in tokens]
+        pointers = [
+            None if token is None else ctypes.byref(ctypes.c_uint32(token)) for token in tokens
+        ]
         call = self.library.celosia_texts_take
-        return call(self.machine, self.model, ctypes.byref(self.texts), *given)
+        return call(self.machine, self.model, ctypes.byref(self.texts), *pointers)
 
     def second(self) -> None:
         """Turn to what follows the second text."""
@@ -158,22 +160,22 @@ class CTexts(CModel):
 
         The second text's scores are made only where a token is chosen from them.
         """
-        found = [sample[:given] for sample, given in zip(self.samples, self.given, strict=True)]
+        texts = [sample[:start] for sample, start in zip(self.samples, self.given, strict=True)]
         self.texts, run = Texts(), 0
         while True:
-            taken = list(self.texts.lengths)
+            lengths = list(self.texts.lengths)
             tokens = [
-                found[text][taken[text]]
-                if run >= late[text] and len(found[text]) < len(self.samples[text])
+                texts[text][lengths[text]]
+                if run >= late[text] and len(texts[text]) < len(self.samples[text])
                 else None
                 for text in (0, 1)
             ]
             if run >= max(late) and tokens == [None, None]:
-                return found
+                return texts
             assert self.take(*tokens) == OK
             for text in (0, 1):
-                if tokens[text] is not None and taken[text] + 1 == len(found[text]):
+                if tokens[text] is not None and lengths[text] + 1 == len(texts[text]):
                     if text:
                         self.second()
-                    found[text].append(self.choose())
+                    texts[text].append(self.choose())
             run += 1

@@ -28,16 +28,16 @@ def random_case(seed: int, model: ModelDescription, config: Config, options=None
 
 def with_zero_tiles(rng, weights, config, share, of=""):
     """Return weights with zeros in a share of the tiles of each matrix whose name has ``of``."""
-    found = {}
+    sparse_weights = {}
     for name, value in weights.items():
-        found[name] = value
+        sparse_weights[name] = value
         if value.ndim == 2 and of in name and share:
             shape = -(-np.array(value.shape) // [config.cols, config.rows])
             keep = np.ones(np.prod(shape), np.bool_)
             keep[rng.permutation(keep.size)[: round(share * keep.size)]] = False
             tiles = keep.reshape(shape).repeat(config.cols, 0).repeat(config.rows, 1)
-            found[name] = np.where(tiles[: value.shape[0], : value.shape[1]], value, 0)
-    return found
+            sparse_weights[name] = np.where(tiles[: value.shape[0], : value.shape[1]], value, 0)
+    return sparse_weights
 
 
 def refusal_or_case(seed: int, model: ModelDescription, config: Config):

@@ -65,8 +65,8 @@ def machines(*names):
     """Return each INT8 decoder with some configurations, and those of INT4 keys with pairs."""
     made = [(model, name) for model in ("llama", "gpt") for name in names]
     made += [("llama_int4", "pairs"), ("gpt_int4", "pairs")]
-    found = CONFIGS | {"pairs": PAIRS}
-    return [pytest.param(model, found[name], id=f"{model}-{name}") for model, name in made]
+    configs = CONFIGS | {"pairs": PAIRS}
+    return [pytest.param(model, configs[name], id=f"{model}-{name}") for model, name in made]
 
 
 def tokens_of(decoder, count, seed=2):

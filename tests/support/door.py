@@ -27,18 +27,18 @@ def word_piece(lower: bool, special: list[str]) -> dict[str, int]:
 
 def pairs(special: list[str], *, fallback: bool = False) -> dict[str, Any]:
     """Return a vocabulary and merges of BPE, of bytes as characters or with bytes to fall back."""
-    found = _VOCABULARIES["fallback" if fallback else "byte_level"]
+    vocabulary = _VOCABULARIES["fallback" if fallback else "byte_level"]
     alone = [f"<0x{byte:02X}>" for byte in range(256)] if fallback else []
-    words = [*special, *alone, *found["vocab"]]
+    words = [*special, *alone, *vocabulary["vocab"]]
     return {
         "vocab": {word: number for number, word in enumerate(words)},
-        "merges": [tuple(one) for one in found["merges"]],
+        "merges": [tuple(merge) for merge in vocabulary["merges"]],
     }
 
 
 def unigrams(special: list[str]) -> list[tuple[str, float]]:
     """Return a vocabulary of SentencePiece's unigrams."""
-    return [*((one, 0.0) for one in special), *map(tuple, _VOCABULARIES["unigrams"])]
+    return [*((piece, 0.0) for piece in special), *map(tuple, _VOCABULARIES["unigrams"])]
 
 
 BERT = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]

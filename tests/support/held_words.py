@@ -139,7 +139,7 @@ def record(unit: Held, cycles: int, seed: int) -> dict[str, list[dict[str, int]]
     async def bench(ctx: Any) -> None:
         for _ in range(cycles):
             write_addr, read_addr = random.choice(addresses, 2, replace=False).tolist()
-            given = {
+            drive = {
                 "write_en": int(random.integers(1 << len(unit.write_en))),
                 "write_addr": write_addr,
                 "write_data": int.from_bytes(random.bytes(20), "little") % (1 << unit.width),
@@ -148,9 +148,9 @@ def record(unit: Held, cycles: int, seed: int) -> dict[str, list[dict[str, int]]
                 "enable": int(random.integers(2)),
                 "clear": int(random.random() < 0.2),
             }
-            for name, value in given.items():
+            for name, value in drive.items():
                 ctx.set(getattr(unit, name), value)
-            inputs.append(given)
+            inputs.append(drive)
             outputs.append({name: ctx.get(getattr(unit, name)) for name in seen})
             await ctx.tick()
 

@@ -60,7 +60,14 @@ def check_languages(folder: Path, model: str, part: str = "celosia") -> None:
     log, warnings = folder / "languages.log", ["-Wall", "-Wextra", "-Werror"]
     for command in (
         ["gcc", *FLAGS, "-ffreestanding", "-c", *sources],
-        ["g++", *warnings, "-o", "mixed", "use.cpp", *(f"{Path(one).stem}.o" for one in sources)],
+        [
+            "g++",
+            *warnings,
+            "-o",
+            "mixed",
+            "use.cpp",
+            *(f"{Path(source).stem}.o" for source in sources),
+        ],
         ["gcc", *FLAGS, "-o", "in_c", "use.c", *sources],
         ["g++", *warnings, "-x", "c++", "-o", "in_cpp", "use.c", *sources],
     ):
@@ -105,8 +112,8 @@ class GoldenPort:
             return 1
         if name.startswith("ARGMAX"):
             return self.machine.read_register(name)
-        found = {"ID": IDENTITY, "STATUS": self.status, "INTERRUPT": self._interrupt}
-        return found.get(name, 0)
+        registers = {"ID": IDENTITY, "STATUS": self.status, "INTERRUPT": self._interrupt}
+        return registers.get(name, 0)
 
     def write(self, name: str, value: int) -> None:
         """Write a register; a run is done at once, and said to go on for some polls."""

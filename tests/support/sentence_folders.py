@@ -40,7 +40,10 @@ def _settings(
 
     def write(folder: Path) -> None:
         encoder_folder(KINDS[kind], folder)
-        given = {"word_embedding_dimension": DIM, **(pooling or {"pooling_mode_mean_tokens": True})}
+        pooling_settings = {
+            "word_embedding_dimension": DIM,
+            **(pooling or {"pooling_mode_mean_tokens": True}),
+        }
         modules = ["Transformer", "Pooling", *(["Normalize"] if unit else [])]
         places = ["", *(f"{place}_{name}" for place, name in enumerate(modules[1:], 1))]
         for place in places[1:]:
@@ -53,7 +56,7 @@ def _settings(
                 ]
             )
         )
-        (folder / "1_Pooling" / "config.json").write_text(json.dumps(given))
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling_settings))
         (folder / "sentence_bert_config.json").write_text(json.dumps(bert))
         if prompts:
             (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
@@ -99,7 +102,7 @@ def embeddings() -> dict[str, list[list[float]]]:
     """Return what sentence-transformers gives for the texts, by the folder's name."""
     package = library("sentence_transformers", "This needs", "sentence-transformers")
     torch = library("torch", "This needs", "torch")
-    found = {}
+    vectors = {}
     for name, write in {**FOLDERS, "pairs": cross_encoder}.items():
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "model"
@@ -107,11 +110,11 @@ def embeddings() -> dict[str, list[list[float]]]:
             if name == "pairs":
                 model = package.CrossEncoder(str(folder), device="cpu")
                 scores = model.predict(PAIRS, activation_fn=torch.nn.Identity())
-                found[name] = scores.reshape(len(PAIRS), 1).tolist()
+                vectors[name] = scores.reshape(len(PAIRS), 1).tolist()
             else:
                 model = package.SentenceTransformer(str(folder), device="cpu")
-                found[name] = [model.encode([text])[0].tolist() for text in SENTENCES]
-    return found
+                vectors[name] = [model.encode([text])[0].tolist() for text in SENTENCES]
+    return vectors
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ def refused_by_slang(*files: Path, options: str = "-Wextra -Wno-width-trunc") ->
     """
     driver = pytest.importorskip("pyslang.driver", reason="slang is not installed").Driver()
     driver.addStandardArgs()
-    given = driver.parseCommandLine(" ".join(["slang", options, *map(str, files)]))
-    assert given
+    accepted = driver.parseCommandLine(" ".join(["slang", options, *map(str, files)]))
+    assert accepted
     assert driver.processOptions()
     driver.parseAllSources()
     driver.reportParseDiags()
