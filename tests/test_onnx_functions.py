@@ -1,0 +1,98 @@
+"""Functions of every element, as ONNX Runtime computes them."""
+
+import numpy as np
+import pytest
+
+from celosia.generators.frontend.onnx.functions import BINARY, PARAMETRIC, UNARY
+from celosia.generators.frontend.onnx.values import UnsupportedError
+
+onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
+runtime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
+helper = onnx.helper
+X = np.concatenate([np.linspace(-6, 6, 49), [1e-3, -1e-3, 40.0, -40.0]]).astype(np.float32)
+
+
+class Node:
+    """A node with attributes and constants behind its first input."""
+
+    def __init__(self, kind: str, constants=(), **attributes):
+        self.kind, self._constants, self._attributes = kind, constants, attributes
+        self.inputs = [X, *constants]
+
+    def attribute(self, name, default):
+        return self._attributes.get(name, default)
+
+    def constant(self, place):
+        return self._constants[place - 1]
+
+    def run(self, *more: np.ndarray) -> np.ndarray:
+        """Return the result of ONNX Runtime for X and further inputs."""
+        given = [*self._constants, *more]
+        names = [f"c{n}" if one is not None else "" for n, one in enumerate(given)]
+        node = helper.make_node(self.kind, ["x", *names], ["y"], **self._attributes)
+        kind = onnx.TensorProto.FLOAT
+        graph = helper.make_graph(
+            [node],
+            "one",
+            [helper.make_tensor_value_info("x", kind, X.shape)],
+            [helper.make_tensor_value_info("y", kind, None)],
+            [
+                onnx.numpy_helper.from_array(one, name)
+                for one, name in zip(given, names, strict=True)
+                if one is not None
+            ],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        session = runtime.InferenceSession(model.SerializeToString())
+        return session.run(None, {"x": X})[0]
+
+
+def number(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+@pytest.mark.parametrize("kind", sorted(UNARY))
+def test_functions_without_parameters(kind: str) -> None:
+    with np.errstate(all="ignore"):
+        made = UNARY[kind](X.astype(np.float64))
+    np.testing.assert_allclose(made, Node(kind).run(), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        Node("Clip"),
+        Node("Clip", [number(-1.5), number(2.5)]),
+        Node("Clip", [None, number(2.5)]),
+        Node("Clip", [number(-1.5)]),
+        Node("Elu"),
+        Node("Elu", alpha=0.3),
+        Node("HardSigmoid"),
+        Node("HardSigmoid", alpha=0.4, beta=0.1),
+        Node("LeakyRelu"),
+        Node("LeakyRelu", alpha=0.3),
+        Node("PRelu", [np.array([0.7], np.float32)]),
+        Node("PRelu", [np.full(len(X), 0.7, np.float32)]),
+    ],
+    ids=lambda node: node.kind,
+)
+def test_functions_with_parameters(node: Node) -> None:
+    made = PARAMETRIC[node.kind](node)(X.astype(np.float64))
+    np.testing.assert_allclose(made, node.run(), rtol=2e-6, atol=2e-6)
+
+
+def test_clip_takes_attributes_of_earlier_opsets() -> None:
+    assert PARAMETRIC["Clip"](Node("Clip", min=-1.0, max=2.0))(X).min() == -1
+    assert PARAMETRIC["Clip"](Node("Clip", min=-1.0, max=2.0))(X).max() == 2
+
+
+def test_slopes_of_columns_must_be_alike() -> None:
+    node = Node("PRelu", [np.linspace(0, 1, len(X))])
+    with pytest.raises(UnsupportedError, match=r"^its slopes differ from column to column$"):
+        PARAMETRIC["PRelu"](node)
+
+
+@pytest.mark.parametrize("kind", sorted(BINARY))
+def test_functions_of_two_operands(kind: str) -> None:
+    other = np.full(X.shape, 3.0, np.float32)
+    np.testing.assert_allclose(BINARY[kind](X, other), Node(kind).run(other), rtol=1e-5)
