@@ -146,7 +146,9 @@ def test_every_command_helps_without_extras(python: Path, project: Path) -> None
     every = _run([python, "-P", "-c", script], project)
     assert every.returncode == 0, every.stderr
     assert every.stdout.count("Usage: ") == len(COMMANDS)
-    made = _run([command, "generate", "--config", "tiny", "--unit", "requantizer"], project)
+    made = _run(
+        [command, "generate", "--config", "tiny", "--unit", "requantizer", "--out", "made"], project
+    )
     assert made.returncode == 0, made.stderr
     missing = _run([command, "run", "digits"], project)
     assert missing.returncode == 2
