@@ -234,15 +234,15 @@ def test_an_unknown_field_is_refused_with_those_that_exist(celosia, tmp_path: Pa
 
 
 def test_a_folder_that_cannot_be_written_stays_as_it_was(celosia, tmp_path: Path) -> None:
-    taken = tmp_path / "taken"
-    taken.write_text("mine", encoding="utf-8")
+    occupied = tmp_path / "taken"
+    occupied.write_text("mine", encoding="utf-8")
     words = ("generate", "--config", "tiny", "--unit", "requantizer", "--out")
-    assert refused(celosia, *words, taken) == f"Cannot write to {taken}: it is not a folder"
-    assert refused(celosia, *words, taken / "below").startswith(
-        f"Cannot write to {taken / 'below'}: "
+    assert refused(celosia, *words, occupied) == f"Cannot write to {occupied}: it is not a folder"
+    assert refused(celosia, *words, occupied / "below").startswith(
+        f"Cannot write to {occupied / 'below'}: "
     )
-    assert taken.read_text(encoding="utf-8") == "mine"
-    assert list(tmp_path.iterdir()) == [taken]
+    assert occupied.read_text(encoding="utf-8") == "mine"
+    assert list(tmp_path.iterdir()) == [occupied]
     if os.geteuid() != 0:
         tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
         assert (
@@ -269,42 +269,42 @@ def test_a_model_too_large_for_a_configuration_is_refused(celosia) -> None:
 
 
 def test_a_trained_model_runs_on_the_golden_machine(celosia) -> None:
-    found = numbers(
+    report = numbers(
         celosia, "run", "digits", "--config", "small", "--sim", "golden", "--count", "20"
     )
-    assert found["mismatches"] == 0
-    assert found["count"] == 20
-    assert found["accuracy"] >= 0.9
+    assert report["mismatches"] == 0
+    assert report["count"] == 20
+    assert report["accuracy"] >= 0.9
 
 
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 def test_products_of_any_size_run_on_the_circuit(celosia) -> None:
     for m, k, n in ((1, 1, 1), (17, 23, 5), (8, 84, 100)):
-        found = numbers(
+        report = numbers(
             celosia, "bench", "gemm", "--config", "tiny", f"{m}x{k}x{n}", "--sim", "icarus"
         )
-        assert found["mismatches"] == 0
-        assert found["ideal_cycles"] == -(-m * k * n // 16)
-        assert found["utilization"] == pytest.approx(m * k * n / 16 / found["cycles"])
-        assert found["counters"]["array_product"] < found["cycles"] < found["total_cycles"]
+        assert report["mismatches"] == 0
+        assert report["ideal_cycles"] == -(-m * k * n // 16)
+        assert report["utilization"] == pytest.approx(m * k * n / 16 / report["cycles"])
+        assert report["counters"]["array_product"] < report["cycles"] < report["total_cycles"]
 
 
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 def test_attention_of_a_compiled_model_is_measured(celosia) -> None:
     size = ("--config", "tiny", "2x8x4")
-    found = numbers(celosia, "bench", "attention", *size, "--sim", "icarus")
-    assert found["mismatches"] == 0
-    assert found["ideal_cycles"] == 2 * 2 * 4 * 8 * 8 / 16
-    assert found["ideal_cycles"] < found["cycles"] < found["whole"]["cycles"]
+    report = numbers(celosia, "bench", "attention", *size, "--sim", "icarus")
+    assert report["mismatches"] == 0
+    assert report["ideal_cycles"] == 2 * 2 * 4 * 8 * 8 / 16
+    assert report["ideal_cycles"] < report["cycles"] < report["whole"]["cycles"]
 
 
 def test_a_bench_writes_a_timeline(celosia, tmp_path: Path) -> None:
     words = ("bench", "gemm", "--config", "tiny", "9x9x9")
     file = tmp_path / "gemm.json"
-    found = numbers(celosia, *words, "--sim", "icarus", "--trace", file)
+    report = numbers(celosia, *words, "--sim", "icarus", "--trace", file)
     shown = json.loads(file.read_text("utf-8"))
-    total = found["total_cycles"]
-    assert shown["otherData"]["cycles"] == total == sum(found["where"].values())
+    total = report["total_cycles"]
+    assert shown["otherData"]["cycles"] == total == sum(report["where"].values())
     names = [event["name"] for event in shown["traceEvents"]]
     assert "MATMUL drain" in names
     sentence = refused(celosia, *words, "--sim", "golden", "--trace", file)
@@ -314,16 +314,16 @@ def test_a_bench_writes_a_timeline(celosia, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_trace_writes_a_timeline_and_pictures(celosia, tmp_path: Path) -> None:
     file = tmp_path / "new" / "run.json"
-    found = numbers(celosia, "trace", "digits-simplified", "--config", "small", "--out", file)
-    assert found["mismatches"] == 0
-    assert sum(found["where"].values()) == found["cycles"]
-    assert found["files"] == [
+    report = numbers(celosia, "trace", "digits-simplified", "--config", "small", "--out", file)
+    assert report["mismatches"] == 0
+    assert sum(report["where"].values()) == report["cycles"]
+    assert report["files"] == [
         str(file.with_name(name))
         for name in ("run.json", "run.roofline.png", "run.utilization.png")
     ]
     shown = json.loads(file.read_text("utf-8"))
-    assert shown["otherData"]["cycles"] == found["cycles"]
+    assert shown["otherData"]["cycles"] == report["cycles"]
     commands = [event for event in shown["traceEvents"] if "k" in event.get("args", {})]
     assert len(commands) > 20
-    for name in found["files"][1:]:
+    for name in report["files"][1:]:
         assert Path(name).read_bytes().startswith(b"\x89PNG")

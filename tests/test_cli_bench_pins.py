@@ -55,12 +55,12 @@ def config(board: Board) -> Config:
 @pytest.mark.slow
 def test_a_decoder_of_which_nothing_stays_is_bound_by_its_memory(board, config) -> None:
     decoder = untrained(LLAMA, Quantization(texts=1, length=12))
-    found = decode_at_pins(decoder, board, config, context=16, position=15)
-    assert (found["mismatches"], found["tensors"]) == (0, 1)
-    assert found["loaded_bytes"] > found["weight_bytes"] + 2 * 3 * 15 * 24
-    assert found["reached_share"] > 0.8
-    assert found["reading_share"] > 0.9
-    assert 0 < found["reading_cycles"] < found["cycles"]
+    figures = decode_at_pins(decoder, board, config, context=16, position=15)
+    assert (figures["mismatches"], figures["tensors"]) == (0, 1)
+    assert figures["loaded_bytes"] > figures["weight_bytes"] + 2 * 3 * 15 * 24
+    assert figures["reached_share"] > 0.8
+    assert figures["reading_share"] > 0.9
+    assert 0 < figures["reading_cycles"] < figures["cycles"]
 
 
 @pytest.mark.slow
@@ -76,12 +76,14 @@ def test_a_decoder_runs_out_of_ddr3() -> None:
         counters=True,
     )
     decoder = untrained(LLAMA, Quantization(texts=1, length=12))
-    found = decode_at_pins(decoder, board, wide, context=16, position=15)
-    assert (found["mismatches"], found["tensors"]) == (0, 1)
-    assert found["loaded_bytes"] > found["weight_bytes"] + 2 * 3 * 15 * 24
+    figures = decode_at_pins(decoder, board, wide, context=16, position=15)
+    assert (figures["mismatches"], figures["tensors"]) == (0, 1)
+    assert figures["loaded_bytes"] > figures["weight_bytes"] + 2 * 3 * 15 * 24
     # Short bursts: the model is small.
-    assert found["reached_share"] > 0.5
-    assert (found["reading_cycles"], found["reading_share"], found["moving_share"]) == (None,) * 3
+    assert figures["reached_share"] > 0.5
+    assert (figures["reading_cycles"], figures["reading_share"], figures["moving_share"]) == (
+        None,
+    ) * 3
 
 
 @pytest.mark.slow
@@ -94,19 +96,19 @@ def test_blocks_of_an_encoder_leave_for_the_sdram(board, config) -> None:
     assert compiled.spilled_bytes > 0
     with simulated(board, config) as running:
         device = Device.open(running.port, config)
-        found = infer(device, compiled, inputs[:1], ONCHIP)
+        ran = infer(device, compiled, inputs[:1], ONCHIP)
         moved = running.traffic()
         device.close()
-    assert (found.mismatches, found.tensors) == (0, 1)
-    assert found.spent["stored"] * config.mem_bytes > compiled.spilled_bytes
+    assert (ran.mismatches, ran.tensors) == (0, 1)
+    assert ran.spent["stored"] * config.mem_bytes > compiled.spilled_bytes
     # Each word is so many columns of the chip, at most one a cycle.
-    words = found.spent["loaded"] + found.spent["stored"]
+    words = ran.spent["loaded"] + ran.spent["stored"]
     columns = moved["reading_columns"] + moved["other_columns"]
     assert columns * board.peak_bytes == words * config.mem_bytes
     assert 0.9 < moved["reading_columns"] / moved["reading_cycles"] <= 1
     assert moved["other_columns"] <= moved["other_cycles"]
     # It is busy longer than it counts: 36 cycles, 122 were seen beside much other work.
-    assert found.cycles <= moved["cycles"] < 1.01 * found.cycles
+    assert ran.cycles <= moved["cycles"] < 1.01 * ran.cycles
 
 
 def test_what_cannot_be_is_refused(celosia) -> None:
@@ -120,8 +122,8 @@ def test_what_cannot_be_is_refused(celosia) -> None:
             "Option --layers is not for --model",
         ),
     ):
-        given = ("--board", "ulx3s_25f", "--memory", "sdram", *words)
-        code, output, errors = celosia("bench", "pins", *given)
+        options = ("--board", "ulx3s_25f", "--memory", "sdram", *words)
+        code, output, errors = celosia("bench", "pins", *options)
         assert (code, output, errors) == (2, "", f"celosia: {message}\n")
     code, _, errors = celosia("bench", "pins", "--board", "ulx3s_25f")
     assert (code, errors) == (2, "celosia: Option --memory must be sdram, which holds the model\n")
@@ -146,7 +148,7 @@ def test_a_boards_configuration_is_written(celosia, tmp_path: Path) -> None:
 def test_a_model_of_15_million_parameters_decodes_at_the_pins(
     celosia, weights: str, share: float
 ) -> None:
-    given = (
+    options = (
         "--board",
         "ulx3s_85f",
         "--memory",
@@ -155,33 +157,33 @@ def test_a_model_of_15_million_parameters_decodes_at_the_pins(
         f"weights={weights}",
         "--json",
     )
-    code, output, errors = celosia("bench", "pins", *given)
+    code, output, errors = celosia("bench", "pins", *options)
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["mismatches"], found["layers"], found["position"]) == (0, 6, 128)
-    assert found["reached_share"] > 0.95
-    assert found["weights_share"] > share * found["reached_share"]
+    report = json.loads(output)
+    assert (report["mismatches"], report["layers"], report["position"]) == (0, 6, 128)
+    assert report["reached_share"] > 0.95
+    assert report["weights_share"] > share * report["reached_share"]
 
 
 @pytest.mark.long
 def test_the_same_decodes_out_of_ddr3(celosia) -> None:
-    given = ("--board", "orangecrab_85f", "--memory", "sdram", "--position", "100", "--json")
-    code, output, errors = celosia("bench", "pins", *given)
+    options = ("--board", "orangecrab_85f", "--memory", "sdram", "--position", "100", "--json")
+    code, output, errors = celosia("bench", "pins", *options)
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["mismatches"], found["layers"], found["position"]) == (0, 6, 100)
-    assert found["reached_share"] > 0.9
-    assert found["weights_share"] > 0.9 * found["reached_share"]
+    report = json.loads(output)
+    assert (report["mismatches"], report["layers"], report["position"]) == (0, 6, 100)
+    assert report["reached_share"] > 0.9
+    assert report["weights_share"] > 0.9 * report["reached_share"]
 
 
 @pytest.mark.long
 def test_minilm_runs_out_of_the_sdram(celosia) -> None:
-    given = ("--model", "minilm", "--sentences", "examples/paragraphs.txt", "--json")
+    options = ("--model", "minilm", "--sentences", "examples/paragraphs.txt", "--json")
     code, output, errors = celosia(
-        "bench", "pins", "--board", "ulx3s_85f", "--memory", "sdram", *given
+        "bench", "pins", "--board", "ulx3s_85f", "--memory", "sdram", *options
     )
     assert code == 0, errors
-    found = json.loads(output)
-    assert (found["mismatches"], found["tokens"]) == (0, 128)
-    assert found["sentences_per_second"] > 4.0
-    assert found["reading_share"] > 0.8
+    report = json.loads(output)
+    assert (report["mismatches"], report["tokens"]) == (0, 128)
+    assert report["sentences_per_second"] > 4.0
+    assert report["reading_share"] > 0.8

@@ -58,9 +58,9 @@ def test_a_wrong_key_or_value_is_refused(celosia, text: str, message: str) -> No
 
 def test_keys_are_read_from_one_value_or_several() -> None:
     with click.Context(click.Command("run")):
-        found = read_keys(["weights=nested,bits=8,4", "sparse=yes"], FORMAT_KEYS)
-    assert (found["weights"], found["bits"], found["sparse"]) == ("nested", (8, 4), True)
-    assert set(found) == NAMES
+        pairs = read_keys(["weights=nested,bits=8,4", "sparse=yes"], FORMAT_KEYS)
+    assert (pairs["weights"], pairs["bits"], pairs["sparse"]) == ("nested", (8, 4), True)
+    assert set(pairs) == NAMES
 
 
 @pytest.mark.parametrize(
@@ -80,20 +80,20 @@ def test_the_formats_have_one_meaning(celosia, tmp_path: Path, formats: tuple[st
         "perplexity": ("perplexity", "tales", "--text", file),
         "compile": ("compile", *TALES[:5], "--out", tmp_path / "out"),
     }
-    found = {}
+    outputs = {}
     for name, words in ways.items():
         code, output, errors = celosia(*words, *formats, "--json")
         assert code == 0, errors
         result = json.loads(output)
-        found[name] = [result[key] for key in ("weights", "group", "activations", "low_rank")]
-        found[name].append(result["weight_bytes"])
-    assert found["text"] == found["perplexity"] == found["compile"]
+        outputs[name] = [result[key] for key in ("weights", "group", "activations", "low_rank")]
+        outputs[name].append(result["weight_bytes"])
+    assert outputs["text"] == outputs["perplexity"] == outputs["compile"]
     layer = ("bench", "decode", "32x64x8", "--config", "small")
     code, output, errors = celosia(*layer, "--sim", "golden", *formats, "--json")
     assert code == 0, errors
     result = json.loads(output)
     assert result["mismatches"] == 0
-    assert [result[key] for key in ("weights", "group", "activations", "low_rank")] == found[
+    assert [result[key] for key in ("weights", "group", "activations", "low_rank")] == outputs[
         "text"
     ][:4]
 

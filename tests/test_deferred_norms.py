@@ -66,10 +66,10 @@ def test_a_factor_makes_a_multiplier_at_most_2_to_the_minus_14_too_small() -> No
     shift, right = rng.integers(-12, 4, 4000), rng.integers(4, 20, 4000)
     mantissa = rng.integers(1 << 16, 1 << 17, 4000)
     wanted = multiplier * 2.0 ** (shift - 31) * mantissa * 2.0**-right
-    found, shifts = times_factor(multiplier, shift, mantissa, right)
-    assert not np.any(found & 0xFFFF)
-    assert np.all((np.abs(found) >= 1 << 30) & (np.abs(found) <= 1 << 31))
-    error = np.abs(found * 2.0 ** (shifts - 31.0) / wanted - 1)
+    product, shifts = times_factor(multiplier, shift, mantissa, right)
+    assert not np.any(product & 0xFFFF)
+    assert np.all((np.abs(product) >= 1 << 30) & (np.abs(product) <= 1 << 31))
+    error = np.abs(product * 2.0 ** (shifts - 31.0) / wanted - 1)
     assert error.max() <= 2.0**-14
     assert times_factor(1 << 30, 0, 0, 31)[0] == 0
     assert times_factor(1 << 30, [30, -31], 1 << 16, [0, 31])[1].tolist() == [30, -31]
@@ -80,8 +80,8 @@ def test_a_decoder_is_as_good_as_with_other_norms() -> None:
     texts = read_texts(STORIES / "evaluation.txt")[:4]
     options = Quantization(texts=4, length=256, folded=True)
     plain, deferred = (
-        measure(source, source.quantize(one), texts, slots=96, sinks=4)
-        for one in (options, Quantization(texts=4, length=256, folded=True, deferred=True))
+        measure(source, source.quantize(choice), texts, slots=96, sinks=4)
+        for choice in (options, Quantization(texts=4, length=256, folded=True, deferred=True))
     )
     assert deferred.nll < plain.nll + 0.02
     assert deferred.nll < deferred.float_nll + 0.06
@@ -107,11 +107,11 @@ def test_a_machine_computes_what_the_reference_does(sim: str, texts: int, lanes:
     program = compile_text(decoder, config, context=12, sinks=2, texts=texts)
     tokens = np.random.default_rng(3).integers(LLAMA.vocabulary, size=(14, texts)).tolist()
     session = (TextSession if texts == 1 else TextsSession)(program, sim)
-    for given in tokens:
+    for column in tokens:
         if isinstance(session, TextsSession):
-            session.advance(given, lambda text: session.choose())
+            session.advance(column, lambda text: session.choose())
         else:
-            session.step(*given)
+            session.step(*column)
             session.choose()
     assert [turn.mismatches for turn in session.turns] == [0] * len(tokens)
     assert min(turn.tensors for turn in session.turns) > 0
@@ -151,15 +151,15 @@ def test_a_machine_has_norms_of_one_kind() -> None:
 
 def test_the_commands_take_and_refuse_them(celosia: Any) -> None:
     words = str(STORIES / "stories260K.bin"), "--tokenizer", str(STORIES / "tok512.bin")
-    given = "perplexity", *words, "--text", str(STORIES / "evaluation.txt"), "--count", "1"
-    given += "--samples", "2", "--quantize", "deferred=yes", "--json"
-    code, output, errors = celosia(*given)
+    command = "perplexity", *words, "--text", str(STORIES / "evaluation.txt"), "--count", "1"
+    command += "--samples", "2", "--quantize", "deferred=yes", "--json"
+    code, output, errors = celosia(*command)
     assert (code, output, errors) == (
         2,
         "",
         "celosia: Deferred norms need folded True, not False\n",
     )
-    code, output, _ = celosia(*given, "--quantize", "folded=yes")
-    found = json.loads(output)
+    code, output, _ = celosia(*command, "--quantize", "folded=yes")
+    report = json.loads(output)
     assert (code, output.count("\n")) == (0, 1)
-    assert found["nll"] < found["float_nll"] + 0.1
+    assert report["nll"] < report["float_nll"] + 0.1

@@ -57,21 +57,21 @@ def test_text_is_that_of_the_integer_decoder():
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [STREAMED, RESIDENT], ids=["streamed", "resident"])
 def test_the_circuit_decodes(config):
-    found = run_case(config, "verilator")
-    assert found["tokens"] == run_case(config, "golden")["tokens"]
-    assert len(found["cycles"]) == 11
-    assert found["cycles"][-1] == found["cycles_per_token"] > 0
-    assert abs(found["predicted_cycles"] / found["cycles_per_token"] - 1) < 0.01
-    assert sum(found["where"].values()) == sum(found["cycles"])
+    report = run_case(config, "verilator")
+    assert report["tokens"] == run_case(config, "golden")["tokens"]
+    assert len(report["cycles"]) == 11
+    assert report["cycles"][-1] == report["cycles_per_token"] > 0
+    assert abs(report["predicted_cycles"] / report["cycles_per_token"] - 1) < 0.01
+    assert sum(report["where"].values()) == sum(report["cycles"])
     if config is RESIDENT:
         # Without argmax the host reads all scores, and nothing else.
-        assert found["external_bytes"] == 8 * -(-2 * DECODER.description.vocabulary // 8)
+        assert report["external_bytes"] == 8 * -(-2 * DECODER.description.vocabulary // 8)
     else:
         weights = (
             sum(k * n for k, n in DECODER.description.projections.values())
             * DECODER.description.layers
         )
-        assert found["external_bytes"] > weights
+        assert report["external_bytes"] > weights
 
 
 def test_sampled_texts_are_repeatable_and_vary():
@@ -153,17 +153,17 @@ def test_characters(tmp_path):
 def test_the_command_prints_one_object_or_the_text(celosia):
     words = ("tales", "--prompt", "the fox", "--steps", "3", "--sim", "golden")
     code, output, _ = celosia("text", *words, "--json")
-    found = json.loads(output)
-    assert (code, output.count("\n"), found["mismatches"]) == (0, 1, 0)
-    assert found["multipliers"] == PRESETS["story"].elements <= 156
+    report = json.loads(output)
+    assert (code, output.count("\n"), report["mismatches"]) == (0, 1, 0)
+    assert report["multipliers"] == PRESETS["story"].elements <= 156
     code, output, _ = celosia("text", *words)
     assert code == 0
-    assert output.startswith(found["text"] + "\n")
+    assert output.startswith(report["text"] + "\n")
     code, output, _ = celosia("text", *words, "--quantize", "kv-bits=4", "--json")
     narrow = json.loads(output)
     assert (code, narrow["mismatches"]) == (0, 0)
-    assert (found["kv_bits"], narrow["kv_bits"]) == (8, 4)
-    assert narrow["slots"] < found["slots"]
+    assert (report["kv_bits"], narrow["kv_bits"]) == (8, 4)
+    assert narrow["slots"] < report["slots"]
 
 
 @pytest.mark.parametrize(

@@ -297,29 +297,29 @@ class ModelDescription(Description):
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of every weight; matrices are [outputs, inputs]."""
-        found: dict[str, tuple[int, ...]] = {}
+        shapes_by_name: dict[str, tuple[int, ...]] = {}
 
         def linear(name: str, outputs: int, inputs: int) -> None:
-            found[f"{name}.weight"] = (outputs, inputs)
+            shapes_by_name[f"{name}.weight"] = (outputs, inputs)
             if self.bias:
-                found[f"{name}.bias"] = (outputs,)
+                shapes_by_name[f"{name}.bias"] = (outputs,)
 
         def norm(name: str) -> None:
             if self.norm != "none":
-                found[f"{name}.weight"] = (self.dim,)
+                shapes_by_name[f"{name}.weight"] = (self.dim,)
             if self.norm == "layernorm":
-                found[f"{name}.bias"] = (self.dim,)
+                shapes_by_name[f"{name}.bias"] = (self.dim,)
 
         if self.embedding == "linear":
             linear("embed", self.dim, self.features)
         elif self.embedding == "tokens":
-            found["words"] = (self.vocabulary, self.dim)
+            shapes_by_name["words"] = (self.vocabulary, self.dim)
         if self.types:
-            found["types"] = (self.types, self.dim)
+            shapes_by_name["types"] = (self.types, self.dim)
         if self.class_token:
-            found["class_token"] = (self.dim,)
+            shapes_by_name["class_token"] = (self.dim,)
         if self.positions == "learned":
-            found["positions"] = (self.sequence, self.dim)
+            shapes_by_name["positions"] = (self.sequence, self.dim)
         if self.embedding_norm:
             norm("embedding_norm")
         for layer in range(self.layers):
@@ -330,11 +330,13 @@ class ModelDescription(Description):
             if self.values:
                 linear(f"{prefix}.value", self.kv_width, self.dim)
             if self.shaped:
-                found |= {f"{prefix}.{name}": (self.heads,) for name in ("alpha", "beta", "gamma")}
+                shapes_by_name |= {
+                    f"{prefix}.{name}": (self.heads,) for name in ("alpha", "beta", "gamma")
+                }
             if self.output:
                 linear(f"{prefix}.output", self.dim, self.query_width)
             if self.parallel:
-                found |= {f"{prefix}.{name}_gain": (1,) for name in ("attention", "mlp")}
+                shapes_by_name |= {f"{prefix}.{name}_gain": (1,) for name in ("attention", "mlp")}
             else:
                 norm(f"{prefix}.mlp_norm")
             linear(f"{prefix}.up", self.ffn, self.dim)
@@ -345,7 +347,7 @@ class ModelDescription(Description):
             linear("head_hidden", self.head_hidden, self.dim)
         if self.classes:
             linear("head", self.classes, self.head_hidden or self.dim)
-        return found
+        return shapes_by_name
 
 
 def read_description(path: Path) -> ModelDescription:

@@ -32,8 +32,8 @@ def lookup(
     else:
         x = np.asarray(inputs, np.float64)
     if model.types:
-        given = np.zeros(inputs.shape[:2], np.int64) if types is None else types
-        x = x + weights["types"][_numbers(model, "token type", given, model.types)]
+        type_numbers = np.zeros(inputs.shape[:2], np.int64) if types is None else types
+        x = x + weights["types"][_numbers(model, "token type", type_numbers, model.types)]
     if model.class_token:
         token = np.broadcast_to(weights["class_token"], (len(x), 1, model.dim))
         x = np.concatenate([token, x], axis=1)  # [count, sequence, dim]

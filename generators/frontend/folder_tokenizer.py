@@ -59,13 +59,15 @@ class FolderTokenizer:
         if most <= marks:
             raise InputError(f"A text takes more than {marks} tokens, but at most {most} may be")
         try:
-            found = self._tokenizer(self._prompt + text, second, truncation=True, max_length=most)
+            encoding = self._tokenizer(
+                self._prompt + text, second, truncation=True, max_length=most
+            )
         except Exception as error:
             raise InputError(f"Text {text!r} has no tokens: {error}") from error
-        numbers = np.array(found["input_ids"], np.int64)
+        numbers = np.array(encoding["input_ids"], np.int64)
         if not len(numbers):
             raise InputError(f"Text {text!r} has no tokens")
-        return with_types(numbers, found.get("token_type_ids") or [])
+        return with_types(numbers, encoding.get("token_type_ids") or [])
 
 
 def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer | Tokenizer | None:
@@ -89,14 +91,14 @@ def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -
     Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`, and
     where the tokenizer is one that the package ``tokenizers`` cannot be.
     """
-    found = read_tokenizer(folder)
-    if not found.is_fast:
+    tokenizer = read_tokenizer(folder)
+    if not tokenizer.is_fast:
         raise InputError(
-            f"Tokenizer {type(found).__name__} of folder {folder} cannot be a tokenizer.json, as "
-            "language models need it; convert it to PreTrainedTokenizerFast and save that there"
+            f"Tokenizer {type(tokenizer).__name__} of folder {folder} cannot be a tokenizer.json, "
+            "as language models need it; convert it to PreTrainedTokenizerFast and save that there"
         )
-    backend = found.backend_tokenizer
+    backend = tokenizer.backend_tokenizer
     plain = type(backend.model).__name__ == "BPE"
-    anyway = found.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output
-    cleaned = found.clean_up_tokenization_spaces and (anyway or not plain)
+    anyway = tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output
+    cleaned = tokenizer.clean_up_tokenization_spaces and (anyway or not plain)
     return TextTokenizer(backend, begin, ends, cleaned=bool(cleaned))

@@ -34,7 +34,7 @@ def apply(steps: Sequence[HostStep], values: Array) -> Array:
     return values
 
 
-def cut(name: str, what: str, places: NDArray[np.int64]) -> HostStep:
+def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
     """Return the step that arranges an input's elements as [rows, columns].
 
     ``places`` [rows, columns] are places among the input's elements in their order; -1 gives 0.
@@ -44,17 +44,17 @@ def cut(name: str, what: str, places: NDArray[np.int64]) -> HostStep:
         flat = np.append(np.asarray(values, np.float64).ravel(), 0.0)
         return flat[places]
 
-    return HostStep(name, what, function)
+    return HostStep(name, meaning, function)
 
 
 def linear(
-    name: str, what: str, weight: Floats, bias: Floats | None = None, *, rows: int = 1
+    name: str, meaning: str, weight: Floats, bias: Floats | None = None, *, rows: int = 1
 ) -> HostStep:
     """Return a linear layer, ``weight`` [outputs, inputs], of so many rows."""
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)
     return HostStep(
-        name, what, lambda x: np.asarray(x @ weight.T + added), parameters, rows * weight.size
+        name, meaning, lambda x: np.asarray(x @ weight.T + added), parameters, rows * weight.size
     )
 
 
@@ -88,7 +88,7 @@ def windows(
     -1 is what was padded, ``before`` and ``after`` each axis.
     """
     axes = len(kernel)
-    before, after = (tuple(given) or (0,) * axes for given in (before, after))
+    before, after = (tuple(padding) or (0,) * axes for padding in (before, after))
     dilations = tuple(dilations) or (1,) * axes
     places = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
     widths = [(0, 0), *zip(before, after, strict=True)]

@@ -78,19 +78,19 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     Raises :class:`InputError` where a file cannot be read, or names something that is not
     supported.
     """
-    given = Folder(folder)
-    family = FAMILIES[given.kind]
+    model_folder = Folder(folder)
+    family = FAMILIES[model_folder.kind]
     for setting, value in family.only.items():
-        given.only(setting, value)
-    given.no_setting_left()
-    given.read((f"{given.kind}.", "roberta."))
-    tables = {ours: given.tensors.get(theirs) for theirs, ours in _EMBEDDINGS.items()}
+        model_folder.only(setting, value)
+    model_folder.no_setting_left()
+    model_folder.read((f"{model_folder.kind}.", "roberta."))
+    tables = {ours: model_folder.tensors.get(theirs) for theirs, ours in _EMBEDDINGS.items()}
     words = tables["words"]
     if words is None:
-        raise InputError(f"Weight 'words' is missing in {given.weights_path}")
+        raise InputError(f"Weight 'words' is missing in {model_folder.weights_path}")
     if words.ndim != 2:
-        raise InputError(f"Weight 'words' in {given.weights_path} must be a matrix")
-    fields = _fields(given, family, tables["positions"], name or folder.name, tokens)
+        raise InputError(f"Weight 'words' in {model_folder.weights_path} must be a matrix")
+    fields = _fields(model_folder, family, tables["positions"], name or folder.name, tokens)
     sentences = read_sentence_folder(folder)
     tokenizer = folder_tokenizer(folder, sentences)
     fields |= {"pooling": sentences.pooling, "unit": sentences.unit}
@@ -103,23 +103,32 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     if fields["pooling"] == "none":
         table = np.asarray(words, np.float64)
         head = text_head(
-            given, table, fields["tokens"], fields["activation"], float(fields["epsilon"])
+            model_folder, table, fields["tokens"], fields["activation"], float(fields["epsilon"])
         )
-    unused = [one for one in given.tensors if HEADS.match(one)]
-    for one in [*unused, *(one for one in given.tensors if _POSITIONS.search(one))]:
-        del given.tensors[one]
-    found = _weights(given, family, fields)
+    unused = [
+        name_of_tensor for name_of_tensor in model_folder.tensors if HEADS.match(name_of_tensor)
+    ]
+    for left_out in [
+        *unused,
+        *(
+            name_of_tensor
+            for name_of_tensor in model_folder.tensors
+            if _POSITIONS.search(name_of_tensor)
+        ),
+    ]:
+        del model_folder.tensors[left_out]
+    own_weights = _weights(model_folder, family, fields)
     before: tuple[HostStep, ...] = ()
     narrow = f"{family.projection}.weight" if family.projection else ""
-    wide = words.shape[1:] == (fields["dim"],) and narrow not in given.tensors
+    wide = words.shape[1:] == (fields["dim"],) and narrow not in model_folder.tensors
     if not wide:
-        before = (_narrow_embedding(given, family, found, fields),)
+        before = (_narrow_embedding(model_folder, family, own_weights, fields),)
         fields |= {"embedding": "none", "vocabulary": 0, "types": 0, "embedding_norm": False}
         fields["positions"] = "none"
-    given.nothing_left()
-    with within(given.weights_path):
+    model_folder.nothing_left()
+    with within(model_folder.weights_path):
         description = ModelDescription(**fields | head.fields)
-        weights = check_weights(found | head.weights, description)
+        weights = check_weights(own_weights | head.weights, description)
     return Source(
         description,
         weights,
@@ -133,35 +142,35 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
         vocabulary=len(words),
         types=0 if tables["types"] is None else len(tables["types"]),
         longest=min(tokens or longest, longest),
-        padding=given.config["pad_token_id"] if family.after_padding else None,
+        padding=model_folder.config["pad_token_id"] if family.after_padding else None,
         pairs=sentences.pooling == "none",
     )
 
 
 def _weights(
-    given: Folder, family: _Family, fields: Mapping[str, Any]
+    folder: Folder, family: _Family, fields: Mapping[str, Any]
 ) -> dict[str, NDArray[np.generic]]:
     """Take every tensor that has a name of ours; layers that are shared are repeated."""
-    first = _first_position(given, family)
-    found: dict[str, NDArray[np.generic]] = {}
-    for theirs in list(given.tensors):
+    first = _first_position(folder, family)
+    tensors: dict[str, NDArray[np.generic]] = {}
+    for theirs in list(folder.tensors):
         ours = _own_name(theirs, family)
         if not ours:
             continue
-        tensor = given.take(theirs)
+        tensor = folder.take(theirs)
         if ours == "positions":
             tensor = tensor[first : first + fields["tokens"]]
         if family.shared and ours.startswith("layers.0."):
             for layer in range(fields["layers"]):
-                found[ours.replace("layers.0.", f"layers.{layer}.")] = tensor
+                tensors[ours.replace("layers.0.", f"layers.{layer}.")] = tensor
         else:
-            found[ours] = tensor
-    return found
+            tensors[ours] = tensor
+    return tensors
 
 
-def _first_position(given: Folder, family: _Family) -> int:
+def _first_position(folder: Folder, family: _Family) -> int:
     """Return the row of the table of positions that the first token takes."""
-    return given.config["pad_token_id"] + 1 if family.after_padding else 0
+    return folder.config["pad_token_id"] + 1 if family.after_padding else 0
 
 
 def _own_name(name: str, family: _Family) -> str:
@@ -180,20 +189,20 @@ def _own_name(name: str, family: _Family) -> str:
 
 
 def _fields(
-    given: Folder, family: _Family, places: NDArray[np.generic] | None, name: str, tokens: int
+    folder: Folder, family: _Family, places: NDArray[np.generic] | None, name: str, tokens: int
 ) -> dict[str, Any]:
-    config, path = given.config, given.config_path
+    config, path = folder.config, folder.config_path
     sizes = {ours: config[theirs] for theirs, ours in family.fields.items()}
-    activation = given.activation("hidden_act" if "hidden_act" in config else "activation")
+    activation = folder.activation("hidden_act" if "hidden_act" in config else "activation")
     if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
         raise InputError(f"Configuration {path} must be that of an encoder with absolute positions")
     for setting, (table, axis) in _TABLE_SIZES.items():
-        if table in given.tensors:
-            given.only(setting, given.tensors[table].shape[axis], f", by the weight {table!r}")
-    longest = 0 if places is None else len(places) - _first_position(given, family)
+        if table in folder.tensors:
+            folder.only(setting, folder.tensors[table].shape[axis], f", by the weight {table!r}")
+    longest = 0 if places is None else len(places) - _first_position(folder, family)
     if tokens > longest:
         raise InputError(f"Model {name} takes at most {longest} tokens, not {tokens}")
-    types = given.tensors.get("embeddings.token_type_embeddings.weight")
+    types = folder.tensors.get("embeddings.token_type_embeddings.weight")
     return {
         "name": name,
         "tokens": tokens,
@@ -211,31 +220,33 @@ def _fields(
 
 
 def _narrow_embedding(
-    given: Folder,
+    folder: Folder,
     family: _Family,
-    found: dict[str, NDArray[np.generic]],
+    tensors: dict[str, NDArray[np.generic]],
     fields: Mapping[str, Any],
 ) -> HostStep:
     """Return the step from token numbers to rows, by tables that are narrower than the model."""
-    columns = found["words"].shape[1]
-    found.setdefault("types", np.zeros((1, columns)))
+    columns = tensors["words"].shape[1]
+    tensors.setdefault("types", np.zeros((1, columns)))
     parts = ("words", "positions", "types", "embedding_norm.weight", "embedding_norm.bias")
     for name in parts:
-        if name not in found or found[name].shape[-1:] != (columns,):
+        if name not in tensors or tensors[name].shape[-1:] != (columns,):
             raise InputError(
-                f"Weight {name!r} must be there, with {columns} columns, in {given.weights_path}"
+                f"Weight {name!r} must be there, with {columns} columns, in {folder.weights_path}"
             )
-    words, places, types, gamma, beta = (np.asarray(found.pop(one), np.float64) for one in parts)
+    words, places, types, gamma, beta = (
+        np.asarray(tensors.pop(part), np.float64) for part in parts
+    )
     norm = layer_norm("", gamma, beta, float(fields["epsilon"]))
     matrix: Floats = np.eye(fields["dim"])
     bias: Floats = np.zeros(fields["dim"])
     if family.projection:
-        matrix = given.floats(f"{family.projection}.weight", fields["dim"], columns)
-        bias = given.floats(f"{family.projection}.bias", fields["dim"])
+        matrix = folder.floats(f"{family.projection}.weight", fields["dim"], columns)
+        bias = folder.floats(f"{family.projection}.bias", fields["dim"])
     elif columns != fields["dim"]:
         raise InputError(
             f"Weight 'words' must have {fields['dim']} columns, not {columns} in "
-            f"{given.weights_path}"
+            f"{folder.weights_path}"
         )
 
     def function(numbers: Array) -> Array:
@@ -244,13 +255,16 @@ def _narrow_embedding(
             numbers, kinds = numbers.T
         wrong = numbers[(numbers < 0) | (numbers >= len(words))]
         if numbers.dtype.kind not in "iu" or wrong.size:
-            what = f"{wrong[0]}" if wrong.size else str(numbers.dtype)
+            cause = f"{wrong[0]}" if wrong.size else str(numbers.dtype)
             raise InputError(
-                f"Model {fields['name']} takes token numbers from 0 to {len(words) - 1}, not {what}"
+                f"Model {fields['name']} takes token numbers from 0 to {len(words) - 1}, not "
+                f"{cause}"
             )
         rows = norm.function(words[numbers] + places[: len(numbers)] + types[kinds])
         return np.asarray(rows @ matrix.T + bias)
 
     sizes = (words.size, places.size, types.size, gamma.size, beta.size, matrix.size, bias.size)
-    what = f"lookup of {words.shape[1]} columns, LayerNorm, and a linear layer to {fields['dim']}"
-    return HostStep("embedding", what, function, sum(sizes), fields["tokens"] * matrix.size)
+    meaning = (
+        f"lookup of {words.shape[1]} columns, LayerNorm, and a linear layer to {fields['dim']}"
+    )
+    return HostStep("embedding", meaning, function, sum(sizes), fields["tokens"] * matrix.size)

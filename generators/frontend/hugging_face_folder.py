@@ -43,20 +43,20 @@ def model_type(folder: Path) -> str:
 
     Raises :class:`InputError` if the file cannot be read.
     """
-    found = read_json(folder / CONFIG_FILE).get("model_type")
-    return found if isinstance(found, str) else ""
+    kind = read_json(folder / CONFIG_FILE).get("model_type")
+    return kind if isinstance(kind, str) else ""
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; raise :class:`InputError` where there is none."""
     content = read_text(path)
     try:
-        found = json.loads(content)
+        settings = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"File {path} is not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise InputError(f"File {path} must hold a JSON object")
-    return found
+    return settings
 
 
 class Folder:
@@ -107,7 +107,7 @@ class Folder:
             for name, tensor in read_tensors(path).items():
                 for prefix in prefixes:
                     name = name.removeprefix(prefix)
-                name = _OLDER_NORM.sub(lambda found: _NORM_PARTS[found[0]], name)
+                name = _OLDER_NORM.sub(lambda match: _NORM_PARTS[match[0]], name)
                 if name in self.tensors:
                     raise InputError(f"Weights {path} hold the tensor {name!r} twice")
                 self.tensors[name] = tensor
@@ -139,40 +139,41 @@ class Folder:
 
     def only(self, name: str, value: Any, why: str = "") -> None:
         """Raise :class:`InputError` where a setting is given and is not the one that is known."""
-        given = self.config.get(name, value)
-        if given != value:
+        setting = self.config.get(name, value)
+        if setting != value:
             source = "" if name in self.given else ", which it is where it is left out"
             raise InputError(
-                f"Setting {name!r} in {self.config_path} must be {value!r}, not {given!r}"
+                f"Setting {name!r} in {self.config_path} must be {value!r}, not {setting!r}"
                 f"{source}{why}"
             )
 
     def activation(self, name: str) -> str:
         """Return our name of the activation function that a setting names."""
-        given = self.config.get(name)
-        if not isinstance(given, str) or given not in ACTIVATIONS:
+        function = self.config.get(name)
+        if not isinstance(function, str) or function not in ACTIVATIONS:
             raise InputError(
-                f"Activation {given!r} in {self.config_path} is not one of {', '.join(ACTIVATIONS)}"
+                f"Activation {function!r} in {self.config_path} is not one of "
+                f"{', '.join(ACTIVATIONS)}"
             )
-        return str(ACTIVATIONS[given])
+        return str(ACTIVATIONS[function])
 
     def labels(self, outputs: int) -> tuple[str, ...]:
         """Return the names of the classes, in their order; none where they are numbers only.
 
         Raises :class:`InputError` where there are not as many as outputs.
         """
-        given = self.config.get("id2label") or {}
-        if given and len(given) != outputs:
+        names_by_number = self.config.get("id2label") or {}
+        if names_by_number and len(names_by_number) != outputs:
             raise InputError(
                 f"Setting 'id2label' in {self.config_path} must have {outputs} names, as the "
-                f"classifier in {self.weights_path} has so many outputs, not {len(given)}"
+                f"classifier in {self.weights_path} has so many outputs, not {len(names_by_number)}"
             )
-        names = [given.get(str(number)) for number in range(len(given))]
+        names = [names_by_number.get(str(number)) for number in range(len(names_by_number))]
         for number, name in enumerate(names):
             if name is None:
                 raise InputError(
                     f"Setting 'id2label' in {self.config_path} must name the classes 0 to "
-                    f"{len(given) - 1}, but {number} is missing"
+                    f"{len(names_by_number) - 1}, but {number} is missing"
                 )
             check_name(f"Name of class {number} in {self.config_path}", str(name))
         plain = all(name == f"LABEL_{number}" for number, name in enumerate(names))

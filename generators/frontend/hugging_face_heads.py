@@ -85,14 +85,16 @@ def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon
         head = Head()
         head.layer(folder, "head_hidden", "discriminator_predictions.dense")
         head.layer(folder, "head", "discriminator_predictions.dense_prediction")
-        hidden, classes = (len(head.weights[f"{one}.bias"]) for one in ("head_hidden", "head"))
+        hidden, classes = (
+            len(head.weights[f"{module}.bias"]) for module in ("head_hidden", "head")
+        )
         head.fields = {"classes": classes, "head_hidden": hidden, "head_activation": activation}
         return head
     if kind in ("MaskedLM", "PreTraining") or name == "BertLMHeadModel":
         return _masked(folder, words, rows, activation, epsilon)
     if kind.endswith("Model") or not kind:
-        trained = sorted(one for one in folder.tensors if HEADS.match(one))
-        if not kind and any("pooler" not in one for one in trained):
+        trained = sorted(tensor for tensor in folder.tensors if HEADS.match(tensor))
+        if not kind and any("pooler" not in tensor for tensor in trained):
             raise InputError(
                 f"Configuration {folder.config_path} must give 'architectures', as {trained[0]} "
                 f"in {folder.weights_path} belongs to a head"

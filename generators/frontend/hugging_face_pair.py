@@ -33,80 +33,84 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     Raises :class:`InputError` where a file cannot be read, or names something that is not
     supported.
     """
-    given = Folder(folder)
-    model = _description(given)
-    given.no_setting_left()
-    given.read(("model.",))
-    words = _words(given)
-    if not model.tied and "lm_head.weight" not in given.tensors:
+    model_folder = Folder(folder)
+    model = _description(model_folder)
+    model_folder.no_setting_left()
+    model_folder.read(("model.",))
+    words = _words(model_folder)
+    if not model.tied and "lm_head.weight" not in model_folder.tensors:
         raise InputError(
-            f"Weight 'lm_head.weight' is missing in {given.weights_path}, and setting "
-            f"'tie_word_embeddings' in {given.config_path} is false"
+            f"Weight 'lm_head.weight' is missing in {model_folder.weights_path}, and setting "
+            f"'tie_word_embeddings' in {model_folder.config_path} is false"
         )
-    head = np.asarray(given.tensors.pop("lm_head.weight", words), np.float64)
-    found: dict[str, Floats] = {}
+    head = np.asarray(model_folder.tensors.pop("lm_head.weight", words), np.float64)
+    tensors: dict[str, Floats] = {}
     parts = _NAMES["parts"]
     for part, start in (("encoder", "source."), ("decoder", "")):
-        places = _positions(given, f"{part}.embed_positions.weight", model)
-        found[f"{start}positions"] = places[: model.positions]
+        places = _positions(model_folder, f"{part}.embed_positions.weight", model)
+        tensors[f"{start}positions"] = places[: model.positions]
         for kind in ("weight", "bias"):
-            found[f"{start}final_norm.{kind}"] = given.floats(f"{part}.layer_norm.{kind}")
-        for theirs in [one for one in given.tensors if one.startswith(f"{part}.layers.")]:
+            tensors[f"{start}final_norm.{kind}"] = model_folder.floats(f"{part}.layer_norm.{kind}")
+        for theirs in [
+            tensor for tensor in model_folder.tensors if tensor.startswith(f"{part}.layers.")
+        ]:
             _, _, number, rest = theirs.split(".", 3)
             inside, _, kind = rest.rpartition(".")
             if inside in parts:
-                found[f"{start}layers.{number}.{parts[inside]}.{kind}"] = given.floats(theirs)
-    given.nothing_left()
-    scaled = model.dim**0.5 if given.config.get("scale_embedding") else 1.0
-    found["words"] = scaled * words
+                tensors[f"{start}layers.{number}.{parts[inside]}.{kind}"] = model_folder.floats(
+                    theirs
+                )
+    model_folder.nothing_left()
+    scaled = model.dim**0.5 if model_folder.config.get("scale_embedding") else 1.0
+    tensors["words"] = scaled * words
     model = model.replace(tied=scaled == 1.0 and bool(np.array_equal(head, words)))
     if not model.tied:
-        found["head.weight"] = head
-    with within(given.weights_path):
-        return model, check_weights(found, model)
+        tensors["head.weight"] = head
+    with within(model_folder.weights_path):
+        return model, check_weights(tensors, model)
 
 
-def _description(given: Folder) -> TextDescription:
-    config = given.config
+def _description(folder: Folder) -> TextDescription:
+    config = folder.config
     for encoder, decoder in _NAMES["alike"].items():
-        given.only(encoder, config.get(decoder), f": it is that of {decoder}")
+        folder.only(encoder, config.get(decoder), f": it is that of {decoder}")
     values: dict[str, Any] = {ours: config[theirs] for theirs, ours in _NAMES["fields"].items()}
     values["start"] = config["decoder_start_token_id"]
     values["tied"] = config["tie_word_embeddings"]
-    with within(given.config_path):
+    with within(folder.config_path):
         return TextDescription(
-            name=given.path.name,
+            name=folder.path.name,
             norm="layernorm",
             epsilon=_EPSILON,
             position="learned",
             gated=False,
-            activation=given.activation("activation_function"),
+            activation=folder.activation("activation_function"),
             bias=True,
             source_positions=values["positions"],
             **values,
         )
 
 
-def _words(given: Folder) -> Floats:
+def _words(folder: Folder) -> Floats:
     """Return the vocabulary, and take the tensors that repeat it and those that are all 0."""
-    bias = given.tensors.pop("final_logits_bias", np.zeros(1))
+    bias = folder.tensors.pop("final_logits_bias", np.zeros(1))
     if np.any(np.asarray(bias, np.float64)):
-        raise InputError(f"Weight 'final_logits_bias' in {given.weights_path} must be all 0")
-    words = given.floats("shared.weight" if "shared.weight" in given.tensors else _COPIES[0])
+        raise InputError(f"Weight 'final_logits_bias' in {folder.weights_path} must be all 0")
+    words = folder.floats("shared.weight" if "shared.weight" in folder.tensors else _COPIES[0])
     for name in _COPIES:
-        copy: NDArray[np.generic] = given.tensors.pop(name, words)
+        copy: NDArray[np.generic] = folder.tensors.pop(name, words)
         if not np.array_equal(np.asarray(copy, np.float64), words):
-            raise InputError(f"Weight {name!r} in {given.weights_path} must be the vocabulary")
+            raise InputError(f"Weight {name!r} in {folder.weights_path} must be the vocabulary")
     return words
 
 
-def _positions(given: Folder, name: str, model: TextDescription) -> Floats:
+def _positions(folder: Folder, name: str, model: TextDescription) -> Floats:
     """Return the vectors of all places, [places, dim], computed where Pegasus' file lacks them."""
-    if name in given.tensors or given.kind != "pegasus":
-        return given.floats(name)
+    if name in folder.tensors or folder.kind != "pegasus":
+        return folder.floats(name)
     if model.positions * model.dim > MOST_NUMBERS:
         raise InputError(
-            f"Setting 'max_position_embeddings' in {given.config_path} must be at most "
+            f"Setting 'max_position_embeddings' in {folder.config_path} must be at most "
             f"{MOST_NUMBERS // model.dim} where the file has no positions, not {model.positions}"
         )
     half = (model.dim + 1) // 2

@@ -79,7 +79,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
 """The type of each kind of settings, and it in words."""
 
 
-def read_settings(model_type: str, given: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def read_settings(model_type: str, settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the settings of a configuration, with the defaults of its class of models.
 
     Settings of a type of models that is not known stay as they are.
@@ -88,34 +88,38 @@ def read_settings(model_type: str, given: Mapping[str, Any], path: Path) -> dict
     range, or not given though no model of the type goes without it.
     """
     table = _TABLE.get(model_type, {})
-    found = dict(given)
+    completed = dict(settings)
     for name, (kind, *_) in table.items():
-        if kind.endswith(_REQUIRED) and given.get(name) is None and not _other(name, table, given):
+        if (
+            kind.endswith(_REQUIRED)
+            and settings.get(name) is None
+            and not _other(name, table, settings)
+        ):
             raise InputError(f"Configuration {path} must give the integer {name!r}")
-        if name not in given:
+        if name not in settings:
             continue
         other = kind.removeprefix(_SAME)
         if other == kind:
-            _check(name, kind.removesuffix(_REQUIRED), given[name], path)
+            _check(name, kind.removesuffix(_REQUIRED), settings[name], path)
             continue
-        _check(name, table[other][0].removesuffix(_REQUIRED), given[name], path)
-        if given.get(other, given[name]) != given[name]:
+        _check(name, table[other][0].removesuffix(_REQUIRED), settings[name], path)
+        if settings.get(other, settings[name]) != settings[name]:
             raise InputError(
                 f"Settings {name!r} and {other!r} in {path} mean the same and must be equal, but "
-                f"are {_text(given[name])} and {_text(given[other])}"
+                f"are {_text(settings[name])} and {_text(settings[other])}"
             )
-        found[other] = given[name]
-    return {name: entry[1] for name, entry in table.items() if entry[1:]} | found
+        completed[other] = settings[name]
+    return {name: entry[1] for name, entry in table.items() if entry[1:]} | completed
 
 
-def unknown_settings(model_type: str, given: Mapping[str, Any]) -> list[str]:
+def unknown_settings(model_type: str, settings: Mapping[str, Any]) -> list[str]:
     """Return the names of settings that are neither used nor known to be without effect."""
-    return sorted(given.keys() - _TABLE.get(model_type, {}).keys() - _WITHOUT_EFFECT)
+    return sorted(settings.keys() - _TABLE.get(model_type, {}).keys() - _WITHOUT_EFFECT)
 
 
-def _other(name: str, table: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+def _other(name: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Return whether a setting is given under another name."""
-    return any(entry[0] == f"{_SAME}{name}" and one in given for one, entry in table.items())
+    return any(entry[0] == f"{_SAME}{name}" and alias in settings for alias, entry in table.items())
 
 
 def _check(name: str, kind: str, value: object, path: Path) -> None:
@@ -131,13 +135,13 @@ def _check(name: str, kind: str, value: object, path: Path) -> None:
             f"Setting {name!r} in {path} must be {words}, not {_text(value)}"
         ) from error
     if plain == _SECTION and isinstance(value, dict):
-        for inside, one in value.items():
+        for inside, entry in value.items():
             if inside not in _TABLE[_SECTION]:
                 raise InputError(
                     f"Setting {f'{name}.{inside}'!r} in {path} is not known; if no output of the "
                     "model depends on it, take it out of the file"
                 )
-            _check(f"{name}.{inside}", _TABLE[_SECTION][inside][0], one, path)
+            _check(f"{name}.{inside}", _TABLE[_SECTION][inside][0], entry, path)
 
 
 def _text(value: object) -> str:

@@ -37,45 +37,48 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     Raises :class:`InputError` where a file cannot be read, or names something that is not
     supported.
     """
-    given = Folder(folder)
-    kind = given.config.get("model_type")
+    model_folder = Folder(folder)
+    kind = model_folder.config.get("model_type")
     if kind in REFUSED:
-        raise InputError(f"Model type {kind!r} in {given.config_path} is not run: {REFUSED[kind]}")
+        raise InputError(
+            f"Model type {kind!r} in {model_folder.config_path} is not run: {REFUSED[kind]}"
+        )
     if kind not in TEXT_FAMILIES:
         raise InputError(
-            f"Model type {kind!r} in {given.config_path} is not one of {', '.join(TEXT_FAMILIES)}"
+            f"Model type {kind!r} in {model_folder.config_path} is not one of "
+            f"{', '.join(TEXT_FAMILIES)}"
         )
     family = TEXT_FAMILIES[kind]
     biased = {
         part
         for parts, setting in family.biased.items()
-        if not setting or given.config[setting]
+        if not setting or model_folder.config[setting]
         for part in parts.split()
     }
     rope: Mapping[str, Any] = {}
     if family.constants["position"] == "rotary":
-        rope = rope_settings(given, partial=family.partial)
-    fields = _fields(given, family, rope)
-    with within(given.config_path):
+        rope = rope_settings(model_folder, partial=family.partial)
+    fields = _fields(model_folder, family, rope)
+    with within(model_folder.config_path):
         model = TextDescription(bias=bool(biased), **fields)
-    turning = rotary_speeds(given, rope, model.head_dim) if rope else None
-    given.no_setting_left()
-    given.read((family.prefix,))
-    found: Tensors = {}
-    for theirs in list(given.tensors):
+    turning = rotary_speeds(model_folder, rope, model.head_dim) if rope else None
+    model_folder.no_setting_left()
+    model_folder.read((family.prefix,))
+    tensors: Tensors = {}
+    for theirs in list(model_folder.tensors):
         ours = _own_name(theirs, family)
         module, _, part = ours.removeprefix("layers.").rpartition(".")
         extra = part == "bias" and "norm" not in module and module.partition(".")[2] not in biased
         extra = extra and not (set(_FUSED.get(module.partition(".")[2], "-")) <= biased)
         if ours and not extra and not (family.plain_norms and "norm" in ours):
-            found[ours] = given.take(theirs)
+            tensors[ours] = model_folder.take(theirs)
         elif re.fullmatch(family.ignored, theirs):
-            del given.tensors[theirs]
-    given.nothing_left()
-    model = _tied(found, model, given, family)
-    with within(given.weights_path):
-        arranged = _arranged(found, model, family, given)
-        return _in_one_form(_filled(arranged, model, family, biased), model, given, turning)
+            del model_folder.tensors[theirs]
+    model_folder.nothing_left()
+    model = _tied(tensors, model, model_folder, family)
+    with within(model_folder.weights_path):
+        arranged = _arranged(tensors, model, family, model_folder)
+        return _in_one_form(_filled(arranged, model, family, biased), model, model_folder, turning)
 
 
 def _own_name(name: str, family: TextFamily) -> str:
@@ -92,33 +95,33 @@ def _own_name(name: str, family: TextFamily) -> str:
 
 
 def _tied(
-    found: Tensors, model: TextDescription, given: Folder, family: TextFamily
+    tensors: Tensors, model: TextDescription, folder: Folder, family: TextFamily
 ) -> TextDescription:
     """Return a model that is tied where its head is the vocabulary, by its file.
 
     Where settings ask for that and the file has another head, the file's is taken.
     """
-    words, head = (found.get(name) for name in ("words", "head.weight"))
+    words, head = (tensors.get(name) for name in ("words", "head.weight"))
     if not model.tied:
         if head is None:
             name = next(theirs for theirs, ours in family.tensors.items() if ours == "head")
             raise InputError(
-                f"Weight '{name}.weight' is missing in {given.weights_path}, and setting "
-                f"'tie_word_embeddings' in {given.config_path} is false"
+                f"Weight '{name}.weight' is missing in {folder.weights_path}, and setting "
+                f"'tie_word_embeddings' in {folder.config_path} is false"
             )
         return model
     if words is None and head is not None:
-        found["words"] = head
+        tensors["words"] = head
     elif head is not None and not np.array_equal(np.asarray(head), np.asarray(words)):
         return model.replace(tied=False)
-    found.pop("head.weight", None)
+    tensors.pop("head.weight", None)
     return model
 
 
-def _fields(given: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict[str, Any]:
-    config, path = given.config, given.config_path
+def _fields(folder: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict[str, Any]:
+    config, path = folder.config, folder.config_path
     for setting, value in {**family.only, **dict.fromkeys(family.unset)}.items():
-        given.only(setting, value, WHY.get(setting, ""))
+        folder.only(setting, value, WHY.get(setting, ""))
     values: dict[str, Any] = {ours: config[theirs] for theirs, ours in family.fields.items()}
     values["kv_heads"] = config.get("num_key_value_heads") or values["heads"]
     if "ffn" not in values:
@@ -127,22 +130,22 @@ def _fields(given: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict[
         )
     if (config.get("word_embed_proj_dim") or values["dim"]) != values["dim"]:
         raise InputError(f"Setting 'word_embed_proj_dim' in {path} must be {values['dim']}")
-    if given.kind == "smollm3":
-        _all_rotated(given, values["layers"])
+    if folder.kind == "smollm3":
+        _all_rotated(folder, values["layers"])
     named = config[family.activation]
     config[family.activation] = family.activations.get(named, named)
     if (config.get("hidden_activation") or config.get("hidden_act")) != config.get("hidden_act"):
-        given.only("hidden_activation", config["hidden_act"], ": it must be that of 'hidden_act'")
-    places = [_window(given, family, values["layers"])]
+        folder.only("hidden_activation", config["hidden_act"], ": it must be that of 'hidden_act'")
+    places = [_window(folder, family, values["layers"])]
     if rope.get("rope_type") == "longrope":
         places.append(rope["original_max_position_embeddings"])
     elif rope.get("rope_type") == "dynamic":
         places.append(values["positions"])
     values["bounded"] = any(places)
-    values["positions"] = min(one for one in (*places, values["positions"]) if one)
+    values["positions"] = min(limit for limit in (*places, values["positions"]) if limit)
     return {
-        "name": given.path.name,
-        "activation": given.activation(family.activation),
+        "name": folder.path.name,
+        "activation": folder.activation(family.activation),
         "epsilon": float(config.get(family.epsilon, TextDescription.epsilon)),
         "tied": config["tie_word_embeddings"],
         "head_dim": config.get("head_dim") or 0,
@@ -151,74 +154,76 @@ def _fields(given: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict[
     }
 
 
-def _all_rotated(given: Folder, layers: int) -> None:
+def _all_rotated(folder: Folder, layers: int) -> None:
     """Raise :class:`InputError` where a layer of SmolLM3 has no rotary positions."""
-    config, switches = given.config, given.config.get("no_rope_layers")
+    config, switches = folder.config, folder.config.get("no_rope_layers")
     every = config["no_rope_layer_interval"]
     if switches is None and layers >= every:
         raise InputError(
-            f"Setting 'no_rope_layers' in {given.config_path} must be 1 for all layers; without it "
-            f"layer {every - 1} has no rotary positions, as 'no_rope_layer_interval' is {every}"
+            f"Setting 'no_rope_layers' in {folder.config_path} must be 1 for all layers; without "
+            f"it layer {every - 1} has no rotary positions, as 'no_rope_layer_interval' is {every}"
         )
     if switches is not None and (len(switches) < layers or not all(switches[:layers])):
         raise InputError(
-            f"Setting 'no_rope_layers' in {given.config_path} must be 1 for all layers"
+            f"Setting 'no_rope_layers' in {folder.config_path} must be 1 for all layers"
         )
 
 
-def _window(given: Folder, family: TextFamily, layers: int) -> int:
+def _window(folder: Folder, family: TextFamily, layers: int) -> int:
     """Return how many tokens a layer attends to at most, 0 where it is all of them."""
-    config = given.config
+    config = folder.config
     width = int(config.get(family.window) or 0)
     if not family.window_layers:
         return width
     kinds = config.get(family.window_layers)
     if kinds is None and "attention_types" in config:
-        kinds = [one for some, times in config["attention_types"] for one in times * some]
+        kinds = [kind for some, times in config["attention_types"] for kind in times * some]
     elif kinds is None:
         slides = config["use_sliding_window"] and layers > config.get("max_window_layers", layers)
         return width if slides else 0
     if len(kinds) != layers:
         raise InputError(
-            f"Setting {family.window_layers!r} in {given.config_path} must have {layers} layers, "
+            f"Setting {family.window_layers!r} in {folder.config_path} must have {layers} layers, "
             f"not {len(kinds)}"
         )
     if not {"sliding_attention", "local"} & set(kinds):
         return 0
     if not width or not config.get("use_sliding_window", True):
         raise InputError(
-            f"Setting {family.window!r} in {given.config_path} must be given and in use where "
+            f"Setting {family.window!r} in {folder.config_path} must be given and in use where "
             f"{family.window_layers!r} has layers with a window"
         )
     return width
 
 
 def _arranged(
-    tensors: Tensors, model: TextDescription, family: TextFamily, given: Folder
+    tensors: Tensors, model: TextDescription, family: TextFamily, folder: Folder
 ) -> dict[str, Floats]:
     """Return tensors with matrices as [outputs, inputs], and projections apart."""
-    found: dict[str, Floats] = {}
+    arranged: dict[str, Floats] = {}
     for name, tensor in sorted(tensors.items()):
         value = np.asarray(tensor, np.float64)
         matrix = name.startswith("layers.") and value.ndim == 2
         value = value.T if family.inputs_first and matrix else value
         prefix, kind, part = name.rsplit(".", 2) if name.count(".") > 1 else ("", name, "")
         if kind == "attention":
-            found |= _apart(f"{prefix}.", part, value, model, interleaved=given.kind == "gpt_neox")
+            arranged |= _apart(
+                f"{prefix}.", part, value, model, interleaved=folder.kind == "gpt_neox"
+            )
         elif kind == "gate_up":
             half = len(value) // 2
-            found[f"{prefix}.gate.{part}"], found[f"{prefix}.up.{part}"] = (
+            arranged[f"{prefix}.gate.{part}"], arranged[f"{prefix}.up.{part}"] = (
                 value[:half],
                 value[half:],
             )
         elif name == "positions":
             first = family.first_position
-            found[name] = value[first : first + model.positions]
+            arranged[name] = value[first : first + model.positions]
         elif name.endswith("norm.weight"):
-            found[name] = value + family.gain_above
+            arranged[name] = value + family.gain_above
         else:
-            found[name] = value
-    return found
+            arranged[name] = value
+    return arranged
 
 
 def _apart(
@@ -231,42 +236,44 @@ def _apart(
         )
     if interleaved:
         heads = value.reshape(model.heads, 3, model.head_dim, *value.shape[1:])
-        parts = [heads[:, one].reshape(-1, *value.shape[1:]) for one in range(3)]
+        parts = [heads[:, part_number].reshape(-1, *value.shape[1:]) for part_number in range(3)]
     else:
         parts = np.split(value, np.cumsum(widths)[:2])
     names = ("query", "key", "value")
-    return {f"{prefix}{one}.{part}": rows for one, rows in zip(names, parts, strict=True)}
+    return {
+        f"{prefix}{projection}.{part}": rows for projection, rows in zip(names, parts, strict=True)
+    }
 
 
 def _filled(
-    found: dict[str, Floats], model: TextDescription, family: TextFamily, biased: Collection[str]
+    tensors: dict[str, Floats], model: TextDescription, family: TextFamily, biased: Collection[str]
 ) -> dict[str, Floats]:
     """Return tensors with those that the family does not have: biases of 0, gains of 1."""
     for name, shape in model.shapes().items():
         module, _, part = name.rpartition(".")
         if "norm" in module:
             if family.plain_norms:
-                found[name] = np.full(shape, float(part == "weight"))
+                tensors[name] = np.full(shape, float(part == "weight"))
         elif part == "bias" and module.rpartition(".")[2] not in biased:
-            found[name] = np.zeros(shape)
-    return found
+            tensors[name] = np.zeros(shape)
+    return tensors
 
 
 def _in_one_form(
-    found: dict[str, Floats], model: TextDescription, given: Folder, turning: Turning | None
+    tensors: dict[str, Floats], model: TextDescription, folder: Folder, turning: Turning | None
 ) -> tuple[TextDescription, Weights]:
     """Return a model whose weights have taken in what its settings ask for."""
-    config, scaled = given.config, 1.0
-    if given.kind == "gemma":
+    config, scaled = folder.config, 1.0
+    if folder.kind == "gemma":
         scaled = model.dim**0.5
     scaled *= float(config.get("embedding_multiplier", 1.0))
     logits = float(config.get("logits_scaling", 1.0))
-    if (scaled != 1.0 or logits != 1.0) and "words" in found:
-        head = found["words"] if model.tied else found["head.weight"]
-        found["head.weight"], model = head / logits, model.replace(tied=False)
-        found["words"] = scaled * found["words"]
+    if (scaled != 1.0 or logits != 1.0) and "words" in tensors:
+        head = tensors["words"] if model.tied else tensors["head.weight"]
+        tensors["head.weight"], model = head / logits, model.replace(tied=False)
+        tensors["words"] = scaled * tensors["words"]
     factor = float(config.get("attention_multiplier", model.head_dim**-0.5))
-    if TEXT_FAMILIES[given.kind].unscaled or not config.get("scale_attn_weights", True):
+    if TEXT_FAMILIES[folder.kind].unscaled or not config.get("scale_attn_weights", True):
         factor = 1.0
     queries = np.full(model.head_dim, factor * model.head_dim**0.5)
     if turning:
@@ -274,19 +281,19 @@ def _in_one_form(
         model = model.replace(rotary_base=base)
         plain = base ** (-np.arange(0, model.head_dim, 2) / model.head_dim)
         rotated = 2 * int(np.count_nonzero(speeds))
-        found = _side_by_side(found, model, rotated)
+        tensors = _side_by_side(tensors, model, rotated)
         queries[:rotated] *= times**2
         if not np.allclose(speeds, plain, rtol=1e-9, atol=0):
             model = model.replace(rotary_speeds=True)
-            found["rotary_speeds"] = speeds
+            tensors["rotary_speeds"] = speeds
     residual = float(config.get("residual_multiplier", 1.0))
-    for name in list(found):
-        if ".query." in name and len(found[name]) == model.query_width:
+    for name in list(tensors):
+        if ".query." in name and len(tensors[name]) == model.query_width:
             rows = np.tile(queries, model.heads)
-            found[name] = (rows * found[name].T).T
+            tensors[name] = (rows * tensors[name].T).T
         elif re.search(r"\.(output|down)\.", name):
-            found[name] = residual * found[name]
-    return model, check_weights(found, model)
+            tensors[name] = residual * tensors[name]
+    return model, check_weights(tensors, model)
 
 
 def _side_by_side(
@@ -298,9 +305,9 @@ def _side_by_side(
     """
     order = np.arange(rotated).reshape(2, rotated // 2).T.ravel()
     order = np.concatenate([order, np.arange(rotated, model.head_dim)])
-    found = dict(tensors)
+    reordered = dict(tensors)
     for name, tensor in tensors.items():
         if re.search(r"\.(query|key)\.", name) and len(tensor) % model.head_dim == 0:
             heads = tensor.reshape(-1, model.head_dim, *tensor.shape[1:])
-            found[name] = heads[:, order].reshape(tensor.shape)
-    return found
+            reordered[name] = heads[:, order].reshape(tensor.shape)
+    return reordered

@@ -59,51 +59,51 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     Raises :class:`InputError` where a file cannot be read, or names something that is not
     supported.
     """
-    given = Folder(folder)
-    family = VISION_FAMILIES[given.kind]
+    model_folder = Folder(folder)
+    family = VISION_FAMILIES[model_folder.kind]
     name = name or folder.name
-    given.only("use_swiglu_ffn", False, "; a gated MLP is not known in an encoder")
-    given.no_setting_left()
-    shape, places = _patches(given)
-    given.read(family.prefixes)
+    model_folder.only("use_swiglu_ffn", False, "; a gated MLP is not known in an encoder")
+    model_folder.no_setting_left()
+    shape, places = _patches(model_folder)
+    model_folder.read(family.prefixes)
     rows, features = places.shape
-    config, dim = given.config, given.config["hidden_size"]
-    weight = given.floats(f"{family.patches}.weight", -1, -1, -1, -1)
+    config, dim = model_folder.config, model_folder.config["hidden_size"]
+    weight = model_folder.floats(f"{family.patches}.weight", -1, -1, -1, -1)
     if len(weight) != dim:
         raise InputError(
-            f"Weight '{family.patches}.weight' in {given.weights_path} must have {dim} outputs, "
-            f"not {len(weight)}"
+            f"Weight '{family.patches}.weight' in {model_folder.weights_path} must have {dim} "
+            f"outputs, not {len(weight)}"
         )
     weight = weight.reshape(dim, -1)
     bias = np.zeros(dim)
-    if f"{family.patches}.bias" in given.tensors:
-        bias = given.floats(f"{family.patches}.bias", dim)
+    if f"{family.patches}.bias" in model_folder.tensors:
+        bias = model_folder.floats(f"{family.patches}.bias", dim)
     if weight.shape[1] != features:
         raise InputError(
-            f"Weight '{family.patches}.weight' in {given.weights_path} must have {features} "
+            f"Weight '{family.patches}.weight' in {model_folder.weights_path} must have {features} "
             f"inputs, not {weight.shape[1]}"
         )
     before = [cut("patches", f"{rows} patches of {features} numbers", places)]
-    tokens = [_rows(given, one, dim) for one in family.tokens]
-    positions = _rows(given, family.positions, dim)
+    tokens = [_rows(model_folder, token_name, dim) for token_name in family.tokens]
+    positions = _rows(model_folder, family.positions, dim)
     for name_of_token, token in zip(family.tokens, tokens, strict=True):
         if len(token) != 1:
             raise InputError(
-                f"Weight {name_of_token!r} in {given.weights_path} must be one vector, not "
+                f"Weight {name_of_token!r} in {model_folder.weights_path} must be one vector, not "
                 f"{len(token)}"
             )
     if len(positions) != rows + len(tokens):
         raise InputError(
-            f"Weight {family.positions!r} in {given.weights_path} must have "
+            f"Weight {family.positions!r} in {model_folder.weights_path} must have "
             f"{rows + len(tokens)} places, not {len(positions)}"
         )
-    layers, layer_weights = _layers(given, family)
+    layers, layer_weights = _layers(model_folder, family)
     norms: dict[str, Floats] = {}
     for theirs, ours in family.norms.items():
         for part in ("weight", "bias"):
-            norms[f"{ours}.{part}"] = given.floats(f"{theirs}.{part}", dim)
+            norms[f"{ours}.{part}"] = model_folder.floats(f"{theirs}.{part}", dim)
     epsilon = float(config["layer_norm_eps"])
-    head = _head(given, rows, dim, norms, epsilon)
+    head = _head(model_folder, rows, dim, norms, epsilon)
     fields: dict[str, Any] = {
         "name": name,
         "tokens": rows,
@@ -115,14 +115,14 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
         "class_token": True,
         "pooling": "none",
         "epsilon": epsilon,
-        "activation": given.activation("hidden_act"),
+        "activation": model_folder.activation("hidden_act"),
         "embedding_norm": "embedding_norm.weight" in norms,
         "final_norm": "final_norm.weight" in norms,
     }
-    found = {**layer_weights, **norms, **head.weights}
+    tensors = {**layer_weights, **norms, **head.weights}
     if len(tokens) == 1:
-        found |= {"embed.weight": weight, "embed.bias": bias, "class_token": tokens[0][0]}
-        found["positions"] = positions
+        tensors |= {"embed.weight": weight, "embed.bias": bias, "class_token": tokens[0][0]}
+        tensors["positions"] = positions
     else:
         before.append(linear("patch embedding", "linear layer", weight, bias, rows=rows))
         before.append(_prepend(np.concatenate(tokens), positions))
@@ -133,13 +133,16 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
             "class_token": False,
             "positions": "none",
         }
-    unused = [one for one in given.tensors if HEADS.match(one)]
-    for one in [*unused, *(one for one in given.tensors if _IDS.search(one))]:
-        del given.tensors[one]
-    given.nothing_left()
-    with within(given.weights_path):
+    unused = [tensor_name for tensor_name in model_folder.tensors if HEADS.match(tensor_name)]
+    for left_out in [
+        *unused,
+        *(tensor_name for tensor_name in model_folder.tensors if _IDS.search(tensor_name)),
+    ]:
+        del model_folder.tensors[left_out]
+    model_folder.nothing_left()
+    with within(model_folder.weights_path):
         description = ModelDescription(**fields | head.fields)
-        weights = check_weights(found, description)
+        weights = check_weights(tensors, description)
     return Source(
         description,
         weights,
@@ -152,15 +155,15 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     )
 
 
-def _patches(given: Folder) -> tuple[tuple[int, ...], Array]:
+def _patches(folder: Folder) -> tuple[tuple[int, ...], Array]:
     """Return the shape of an input, and the places of the numbers of each patch."""
-    config, size = given.config, given.config["patch_size"]
-    sound = given.kind == "audio-spectrogram-transformer"
+    config, size = folder.config, folder.config["patch_size"]
+    sound = folder.kind == "audio-spectrogram-transformer"
     sides = config["image_size"] if not sound else [config["max_length"], config["num_mel_bins"]]
     sides = sides if isinstance(sides, list) else [sides] * 2
     if size > min(sides):
         raise InputError(
-            f"Setting 'patch_size' in {given.config_path} must be at most {min(sides)}, the "
+            f"Setting 'patch_size' in {folder.config_path} must be at most {min(sides)}, the "
             f"shorter side of an input, not {size}"
         )
     channels = 1 if sound else config["num_channels"]
@@ -169,7 +172,7 @@ def _patches(given: Folder) -> tuple[tuple[int, ...], Array]:
     numbers = channels * max(math.prod(sides), math.prod(rows) * size**2)
     if numbers > MOST_NUMBERS:
         raise InputError(
-            f"Settings in {given.config_path} make an input or its patches of {numbers} numbers, "
+            f"Settings in {folder.config_path} make an input or its patches of {numbers} numbers, "
             f"of at most {MOST_NUMBERS}"
         )
     if sound:
@@ -184,21 +187,21 @@ def _patches(given: Folder) -> tuple[tuple[int, ...], Array]:
     return shape, places.reshape(places.shape[0] * places.shape[1], -1)
 
 
-def _rows(given: Folder, name: str, dim: int) -> Floats:
+def _rows(folder: Folder, name: str, dim: int) -> Floats:
     """Take a tensor [..., dim]; return it as [rows, dim]."""
-    tensor = given.floats(name)
+    tensor = folder.floats(name)
     if tensor.shape[-1:] != (dim,) or not tensor.size:
         raise InputError(
-            f"Weight {name!r} in {given.weights_path} must have {dim} columns, not "
+            f"Weight {name!r} in {folder.weights_path} must have {dim} columns, not "
             f"{list(tensor.shape)}"
         )
     return tensor.reshape(-1, dim)
 
 
-def _linear(given: Folder, name: str, inputs: int) -> tuple[Floats, Floats]:
+def _linear(folder: Folder, name: str, inputs: int) -> tuple[Floats, Floats]:
     """Take the weight and the bias of a linear layer that the host computes."""
-    weight = given.floats(f"{name}.weight", -1, inputs)
-    return weight, given.floats(f"{name}.bias", len(weight))
+    weight = folder.floats(f"{name}.weight", -1, inputs)
+    return weight, folder.floats(f"{name}.bias", len(weight))
 
 
 def _prepend(tokens: Floats, positions: Floats) -> HostStep:
@@ -210,41 +213,46 @@ def _prepend(tokens: Floats, positions: Floats) -> HostStep:
     )
 
 
-def _layers(given: Folder, family: _Family) -> tuple[int, dict[str, Floats]]:
+def _layers(folder: Folder, family: _Family) -> tuple[int, dict[str, Floats]]:
     """Take the layers' tensors; gains of what a block adds go into the weights before them."""
-    count, dim = given.config["num_hidden_layers"], given.config["hidden_size"]
-    found: dict[str, Floats] = {}
-    biased = given.kind == "clip_vision_model" or given.config["qkv_bias"]
+    count, dim = folder.config["num_hidden_layers"], folder.config["hidden_size"]
+    tensors: dict[str, Floats] = {}
+    biased = folder.kind == "clip_vision_model" or folder.config["qkv_bias"]
     for layer in range(count):
         prefix, ours = f"{family.layer}{layer}.", f"layers.{layer}."
         for theirs, part in family.parts.items():
             if part.endswith("gain"):
-                gain, module = given.floats(f"{prefix}{theirs}", dim), part.removesuffix("_gain")
-                found[f"{ours}{module}.weight"] = found[f"{ours}{module}.weight"] * gain[:, None]
-                found[f"{ours}{module}.bias"] = found[f"{ours}{module}.bias"] * gain
+                gain, module = folder.floats(f"{prefix}{theirs}", dim), part.removesuffix("_gain")
+                tensors[f"{ours}{module}.weight"] = (
+                    tensors[f"{ours}{module}.weight"] * gain[:, None]
+                )
+                tensors[f"{ours}{module}.bias"] = tensors[f"{ours}{module}.bias"] * gain
                 continue
             # Only what a block adds is multiplied by gains.
             shape = (dim, -1) if part in ("output", "down") else ()
-            weight = given.floats(f"{prefix}{theirs}.weight", *shape)
-            found[f"{ours}{part}.weight"] = weight
+            weight = folder.floats(f"{prefix}{theirs}.weight", *shape)
+            tensors[f"{ours}{part}.weight"] = weight
             without = part in ("query", "key", "value") and not biased
-            found[f"{ours}{part}.bias"] = (
+            tensors[f"{ours}{part}.bias"] = (
                 np.zeros(len(weight))
                 if without
-                else given.floats(f"{prefix}{theirs}.bias", len(weight))
+                else folder.floats(f"{prefix}{theirs}.bias", len(weight))
             )
-    return count, found
+    return count, tensors
 
 
-def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon: float) -> Head:
+def _head(folder: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon: float) -> Head:
     """Return the head by the architecture; a norm that it leaves out is taken out of ``norms``."""
-    name, head = given.architecture, Head()
+    name, head = folder.architecture, Head()
     if "Classification" in name:
-        weights = [one for one in _CLASSIFIERS if one in given.tensors]
-        head.labels = given.labels(len(given.tensors[weights[0]])) if weights else ()
+        weights = [classifier for classifier in _CLASSIFIERS if classifier in folder.tensors]
+        head.labels = folder.labels(len(folder.tensors[weights[0]])) if weights else ()
     if name.endswith("WithTeacher"):
-        pair = [_linear(given, one, dim) for one in ("cls_classifier", "distillation_classifier")]
-        what = "the mean of both classifiers, of the first and the second row"
+        pair = [
+            _linear(folder, classifier, dim)
+            for classifier in ("cls_classifier", "distillation_classifier")
+        ]
+        meaning = "the mean of both classifiers, of the first and the second row"
 
         def both(x: Array) -> Array:
             (a, added), (b, more) = pair
@@ -252,24 +260,24 @@ def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon:
 
         sizes = [weight.size for weight, _ in pair]
         parameters = sum(sizes) + sum(bias.size for _, bias in pair)
-        head.after = (HostStep("classifiers", what, both, parameters, sum(sizes)),)
-    elif given.kind == "dinov2" and name.endswith("Classification"):
+        head.after = (HostStep("classifiers", meaning, both, parameters, sum(sizes)),)
+    elif folder.kind == "dinov2" and name.endswith("Classification"):
 
         def both_kinds(x: Array) -> Array:
             return np.concatenate([x[:1], x[1:].mean(axis=0, keepdims=True)], axis=1)
 
-        what = "the first row, and beside it the mean of the others"
+        meaning = "the first row, and beside it the mean of the others"
         head.after = (
-            HostStep("pooling", what, both_kinds),
+            HostStep("pooling", meaning, both_kinds),
             linear(
                 "classifier",
                 "linear layer",
-                *_linear(given, "classifier", 2 * dim),
+                *_linear(folder, "classifier", 2 * dim),
             ),
         )
-    elif given.kind == "audio-spectrogram-transformer" and name.endswith("Classification"):
+    elif folder.kind == "audio-spectrogram-transformer" and name.endswith("Classification"):
         gamma, beta = (
-            given.floats(f"classifier.layernorm.{part}", dim) for part in ("weight", "bias")
+            folder.floats(f"classifier.layernorm.{part}", dim) for part in ("weight", "bias")
         )
 
         def mean(x: Array) -> Array:
@@ -281,32 +289,34 @@ def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon:
             linear(
                 "classifier",
                 "linear layer",
-                *_linear(given, "classifier.dense", dim),
+                *_linear(folder, "classifier.dense", dim),
             ),
         )
     elif name.endswith("ForImageClassification"):
-        head.layer(given, "head", "classifier")
+        head.layer(folder, "head", "classifier")
         head.fields = {"pooling": "class", "classes": len(head.weights["head.bias"])}
     elif name == "CLIPVisionModelWithProjection":
-        head.layer(given, "head", "visual_projection", biased=False)
+        head.layer(folder, "head", "visual_projection", biased=False)
         outputs = len(head.weights["head.bias"])
-        given.only("projection_dim", outputs, ", by the weight 'visual_projection.weight'")
+        folder.only("projection_dim", outputs, ", by the weight 'visual_projection.weight'")
         head.fields = {"pooling": "class", "classes": outputs}
-    elif given.kind == "clip_vision_model" and name == "CLIPVisionModel":
+    elif folder.kind == "clip_vision_model" and name == "CLIPVisionModel":
         # Its rows leave before that norm, which only the pooled vector passes.
         for part in ("weight", "bias"):
             norms.pop(f"final_norm.{part}")
     elif name.endswith("Model") or not name:
-        trained = sorted(one for one in given.tensors if HEADS.match(one) and "pool" not in one)
-        trained = [one for one in trained if "mask_token" not in one]
+        trained = sorted(
+            tensor for tensor in folder.tensors if HEADS.match(tensor) and "pool" not in tensor
+        )
+        trained = [tensor for tensor in trained if "mask_token" not in tensor]
         if trained:
             raise InputError(
-                f"Configuration {given.config_path} must give 'architectures', as {trained[0]} "
-                f"in {given.weights_path} belongs to a head"
+                f"Configuration {folder.config_path} must give 'architectures', as {trained[0]} "
+                f"in {folder.weights_path} belongs to a head"
             )
     else:
         raise InputError(
-            f"Architecture {name} in {given.config_path} is not known; known are those for "
+            f"Architecture {name} in {folder.config_path} is not known; known are those for "
             "ImageClassification, AudioClassification, CLIPVisionModelWithProjection, and the "
             "model alone"
         )

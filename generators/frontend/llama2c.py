@@ -40,7 +40,11 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
         raise InputError(f"Checkpoint {path} is too short for a header of {HEADER.size} bytes")
     header = HEADER.unpack_from(content)
     dim, ffn, layers, heads, kv_heads, vocabulary, positions = header
-    if not all(0 < abs(one) < _LARGEST for one in header) or min(header[:5]) < 1 or positions < 1:
+    if (
+        not all(0 < abs(number) < _LARGEST for number in header)
+        or min(header[:5]) < 1
+        or positions < 1
+    ):
         raise InputError(
             f"File {path} is not a llama2.c checkpoint, as its header tells no sizes of a model; "
             "use such a file, an ONNX file, or a folder with config.json and model.safetensors"
@@ -138,13 +142,13 @@ class Llama2cTokenizer:
         while True:
             pairs = itertools.pairwise(tokens)
             merged = [self._numbers.get(self.pieces[a] + self.pieces[b]) for a, b in pairs]
-            scores = [-np.inf if one is None else self.scores[one] for one in merged]
+            scores = [-np.inf if token is None else self.scores[token] for token in merged]
             if not scores or max(scores) == -np.inf:
                 return tokens
             best = int(np.argmax(scores))
-            found = merged[best]
-            assert found is not None
-            tokens[best : best + 2] = [found]
+            merge = merged[best]
+            assert merge is not None
+            tokens[best : best + 2] = [merge]
 
     def _character(self, character: bytes) -> list[int]:
         number = self._numbers.get(character)

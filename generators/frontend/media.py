@@ -41,7 +41,7 @@ def image_reader(source: Source) -> Reader:
     folder, how, named = _settings(source)
     shape = source.shape or ()
     pillow, turned = (
-        library(f"PIL.{one}", "Images need", "pillow") for one in ("Image", "ImageOps")
+        library(f"PIL.{module}", "Images need", "pillow") for module in ("Image", "ImageOps")
     )
     if len(shape) != 3:
         raise InputError(_unfit(source, f"images ({', '.join(IMAGES)})"))
@@ -57,16 +57,16 @@ def image_reader(source: Source) -> Reader:
             except Exception as error:  # Pillow's readers raise many kinds
                 raise InputError(f"Cannot read image {path}: {error}") from error
         if processor is None:
-            found = _plain(image, how, shape, path, folder)
+            pixels = _plain(image, how, shape, path, folder)
         else:
-            found = _processed(processor, image, how, shape, folder, path)
-        if found.shape != shape:
+            pixels = _processed(processor, image, how, shape, folder, path)
+        if pixels.shape != shape:
             raise InputError(
-                f"Image {path} becomes {list(found.shape)} by the processor of folder {folder}, "
+                f"Image {path} becomes {list(pixels.shape)} by the processor of folder {folder}, "
                 f"but model {source.description.name} takes {list(shape)}; set 'size' and "
                 "'crop_size' there"
             )
-        return found
+        return pixels
 
     return read
 
@@ -124,16 +124,16 @@ def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
     try:
         with soundfile.SoundFile(str(path)) as opened:
             samples = opened.read(dtype="float64", always_2d=True)
-            found, told = opened.samplerate, opened.extra_info
+            frequency, told = opened.samplerate, opened.extra_info
     except (OSError, RuntimeError) as error:
         raise InputError(f"Cannot read sound {path}: {error}") from error
     if re.search(r"^data : .*should be", told, re.MULTILINE):
         raise InputError(f"Sound {path} ends before its header says; it was cut")
     if not len(samples):
         raise InputError(f"Sound {path} has no samples")
-    if found != rate:
+    if frequency != rate:
         raise InputError(
-            f"Sound {path} must have {rate} samples a second, not {found}; resample it, for "
+            f"Sound {path} must have {rate} samples a second, not {frequency}; resample it, for "
             f"example with: ffmpeg -i {path.name} -ar {rate} resampled.wav"
         )
     return np.asarray(samples.mean(axis=1), np.float64)
@@ -142,8 +142,8 @@ def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
 def _settings(source: Source) -> tuple[Path, Mapping[str, Any], bool]:
     """Return a model's folder, its settings, and whether transformers knows their processor."""
     folder = source.path
-    found = [folder / name for name in PREPROCESSOR_FILES] if folder else []
-    path = next((one for one in found if one.is_file()), None)
+    paths = [folder / name for name in PREPROCESSOR_FILES] if folder else []
+    path = next((candidate for candidate in paths if candidate.is_file()), None)
     if folder is None or path is None:
         raise InputError(
             f"Model {source.description.name} does not say how images or sounds become its inputs: "
@@ -175,10 +175,10 @@ def _processing(path: Path, folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _unfit(source: Source, what: str) -> str:
+def _unfit(source: Source, media: str) -> str:
     return (
         f"Model {source.description.name} takes inputs of the shape {list(source.shape or ())}, "
-        f"which {what} are not made into; give them as .npy"
+        f"which {media} are not made into; give them as .npy"
     )
 
 
@@ -198,11 +198,11 @@ def _processed(
     sized = {"size", "crop_size", "image_processor"} & set(how)
     fits = not sized and (image.height, image.width) == shape[1:]
     with _processing(path, folder):
-        found = processor(image, return_tensors="np")["pixel_values"][0]
-        if fits and np.shape(found) != shape:
+        pixels = processor(image, return_tensors="np")["pixel_values"][0]
+        if fits and np.shape(pixels) != shape:
             as_is = {"do_resize": False, "do_center_crop": False}
-            found = processor(image, return_tensors="np", **as_is)["pixel_values"][0]
-        return np.asarray(found, np.float64)
+            pixels = processor(image, return_tensors="np", **as_is)["pixel_values"][0]
+        return np.asarray(pixels, np.float64)
 
 
 def _plain(
@@ -218,6 +218,8 @@ def _plain(
         if how.get("do_rescale", True):
             values = values * float(how.get("rescale_factor", 1 / 255))
         if how.get("do_normalize", "image_mean" in how):
-            mean, spread = (np.array(how[one], np.float64) for one in ("image_mean", "image_std"))
+            mean, spread = (
+                np.array(how[setting], np.float64) for setting in ("image_mean", "image_std")
+            )
             values = (values - mean) / spread
         return np.ascontiguousarray(values.transpose(2, 0, 1))

@@ -9,9 +9,9 @@ from celosia.arch.tables import read_table
 from celosia.generators.frontend.hugging_face_folder import TABLES
 
 _OTHERS = {
-    suffix: one["why"]
-    for one in read_table(TABLES / "refused_files.toml").values()
-    for suffix in one["suffixes"]
+    suffix: entry["why"]
+    for entry in read_table(TABLES / "refused_files.toml").values()
+    for suffix in entry["suffixes"]
 }
 _MAGIC = {b"GGUF": ".gguf", b"PK\x03\x04": ".zip", b"\x89HDF": ".h5", b"\x80\x02": ".pkl"}
 KNOWN = "a folder, an ONNX file (.onnx), a llama2.c checkpoint (.bin), or a name of the package's"
@@ -40,8 +40,8 @@ def refuse_other(path: Path) -> None:
     if path.is_file():
         with reading(path), path.open("rb") as file:
             first = file.read(8)
-        found = [suffix for magic, suffix in _MAGIC.items() if first.startswith(magic)]
-        kind = ".tflite" if first[4:] == b"TFL3" else found[0] if found else kind
+        suffixes = [suffix for magic, suffix in _MAGIC.items() if first.startswith(magic)]
+        kind = ".tflite" if first[4:] == b"TFL3" else suffixes[0] if suffixes else kind
         kind = _archive(path) if kind == ".zip" else kind
     elif kind not in _OTHERS:
         return

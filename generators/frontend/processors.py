@@ -62,19 +62,19 @@ def read_extractor(folder: Path) -> Any:
     return _read("feature extractor", folder, package.AutoFeatureExtractor.from_pretrained)
 
 
-def _transformers(what: str, extra: str) -> Any:
+def _transformers(noun: str, extra: str) -> Any:
     """Return the package transformers, which says nothing but errors."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    found = library("transformers", f"{what} of Hugging Face folders need", "transformers", extra)
-    found.logging.set_verbosity_error()
-    return found
+    package = library("transformers", f"{noun} of Hugging Face folders need", "transformers", extra)
+    package.logging.set_verbosity_error()
+    return package
 
 
-def _read(what: str, folder: Path, read: Callable[..., Any], **options: Any) -> Any:
+def _read(noun: str, folder: Path, read: Callable[..., Any], **options: Any) -> Any:
     try:
         return read(str(folder), trust_remote_code=False, local_files_only=True, **options)
     except Exception as error:
         # transformers raises whatever its classes do; its first line has the cause.
         cause = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"The {what} of folder {folder} cannot be read: {cause}") from error
+        raise InputError(f"The {noun} of folder {folder} cannot be read: {cause}") from error

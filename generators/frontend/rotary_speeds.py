@@ -137,11 +137,11 @@ def _longrope(folder: Folder, rope: Mapping[str, Any], speeds: Floats) -> tuple[
                 f"Setting {name!r} in {folder.config_path} must have {len(speeds)} numbers, "
                 f"not {len(rope.get(name, ()))}"
             )
-    given, stretch = rope.get("attention_factor"), _stretch(folder, rope)
-    if given is None:
+    factor, stretch = rope.get("attention_factor"), _stretch(folder, rope)
+    if factor is None:
         first = math.log(rope["original_max_position_embeddings"])
-        given = math.sqrt(1 + math.log(stretch) / first) if stretch > 1 else 1.0
-    return speeds / np.asarray(rope["short_factor"], np.float64), float(given)
+        factor = math.sqrt(1 + math.log(stretch) / first) if stretch > 1 else 1.0
+    return speeds / np.asarray(rope["short_factor"], np.float64), float(factor)
 
 
 def _yarn(
@@ -155,11 +155,13 @@ def _yarn(
     def scale(by: float) -> float:
         return 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
 
-    given, one, every = (
+    attention_factor, own_scale, every = (
         rope.get(name) for name in ("attention_factor", "mscale", "mscale_all_dim")
     )
-    if given is None:
-        given = scale(float(one)) / scale(float(every)) if one and every else scale(1.0)
+    if attention_factor is None:
+        attention_factor = (
+            scale(float(own_scale)) / scale(float(every)) if own_scale and every else scale(1.0)
+        )
 
     def place(turns: float) -> float:
         return rotated * math.log(first / (turns * 2 * math.pi)) / (2 * math.log(base))
@@ -171,4 +173,4 @@ def _yarn(
     low, high = max(low, 0), min(high, rotated - 1)
     high = high + 0.001 if high == low else high
     share = 1 - np.clip((np.arange(len(speeds)) - low) / (high - low), 0.0, 1.0)
-    return np.asarray(speeds / factor * (1 - share) + speeds * share), float(given)
+    return np.asarray(speeds / factor * (1 - share) + speeds * share), float(attention_factor)

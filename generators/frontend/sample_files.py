@@ -37,7 +37,7 @@ def read_samples(
     number that is not finite.
     """
     if path.is_dir():
-        return [_prepared(source, one, file) for file, one in _folder(path, source)]
+        return [_prepared(source, sample, file) for file, sample in _folder(path, source)]
     if path.suffix != ".npy":
         if source.tokenizer is None:
             raise InputError(
@@ -45,22 +45,22 @@ def read_samples(
                 f"not {path}"
             )
         texts = read_sentences(path, blank=calibration)
-        return [source.prepare(source.encode(one)) for one in texts]
+        return [source.prepare(source.encode(text)) for text in texts]
     values = read_array(path, "inputs")
     with within(path):
         source.check(values)
     wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
     if wrong.size:
         raise InputError(f"Inputs {path} must be finite numbers, but input {wrong[0]} is not")
-    return [_prepared(source, one, path) for one in values]
+    return [_prepared(source, sample, path) for sample in values]
 
 
 def _prepared(source: Source, values: NDArray[np.generic], path: Path) -> NDArray[np.generic]:
     with within(path):
-        found = source.prepare(values)
-    if not np.isfinite(found).all():
+        sample = source.prepare(values)
+    if not np.isfinite(sample).all():
         raise InputError(f"Inputs {path} become numbers that are not finite")
-    return found
+    return sample
 
 
 def count_cut(path: Path, source: Source, count: int | None) -> int:
@@ -68,7 +68,7 @@ def count_cut(path: Path, source: Source, count: int | None) -> int:
     files, most = input_files(path)[:count], int(np.prod(source.shape or ()))
     if files[0].suffix.lower() not in SOUNDS or most != max(source.shape or (), default=0):
         return 0
-    return sum(sound_length(one) > most for one in files)
+    return sum(sound_length(file) > most for file in files)
 
 
 def read_answers(path: Path) -> list[tuple[str, str]]:
@@ -76,46 +76,46 @@ def read_answers(path: Path) -> list[tuple[str, str]]:
 
     Raises :class:`InputError` where the file cannot be read, or a line has not one tab.
     """
-    found = []
+    pairs = []
     for line in read_sentences(path, blank=True):
         source, *rest = line.split("\t")
         if len(rest) != 1:
             raise InputError(f"Answers {path} must have one tab in each line, not {line!r}")
-        found.append((source, rest[0].strip()))
-    return found
+        pairs.append((source, rest[0].strip()))
+    return pairs
 
 
 _NPY_MAGIC = b"\x93NUMPY"
 
 
-def read_array(path: Path, what: str) -> NDArray[np.generic]:
+def read_array(path: Path, content: str) -> NDArray[np.generic]:
     """Return the numbers in a ``.npy`` file; raise :class:`InputError` where there are none.
 
     The size that its header states is compared with the file's before memory is taken.
     """
-    with reading(path, what), path.open("rb") as file:
-        _check_array_header(file, path, what)
+    with reading(path, content), path.open("rb") as file:
+        _check_array_header(file, path, content)
         try:
             values = np.load(file, allow_pickle=False)
         except (ValueError, EOFError) as error:
-            raise _no_array(path, what, str(error)) from error
+            raise _no_array(path, content, str(error)) from error
         except MemoryError as error:
             raise InputError(
-                f"{what.capitalize()} {path} do not fit this computer's memory"
+                f"{content.capitalize()} {path} do not fit this computer's memory"
             ) from error
     if values.dtype.kind not in "iuf":
-        raise InputError(f"{what.capitalize()} {path} must be an array of numbers")
+        raise InputError(f"{content.capitalize()} {path} must be an array of numbers")
     return np.asarray(values)
 
 
-def _check_array_header(file: BinaryIO, path: Path, what: str) -> None:
+def _check_array_header(file: BinaryIO, path: Path, content: str) -> None:
     """Raise :class:`InputError` if a file is no ``.npy`` file of the size that its header states.
 
     The file is left at its beginning.
     """
     formats = np.lib.format
     if file.read(len(_NPY_MAGIC)) != _NPY_MAGIC:
-        raise _no_array(path, what, "it does not begin as one; save it with numpy.save")
+        raise _no_array(path, content, "it does not begin as one; save it with numpy.save")
     file.seek(0)
     try:
         version = formats.read_magic(file)
@@ -125,20 +125,20 @@ def _check_array_header(file: BinaryIO, path: Path, what: str) -> None:
             shape, _, dtype = read(file)
     except Exception as error:  # a header is parsed as Python, which fails in many ways
         line = str(error).partition("\n")[0] or "its header is broken"
-        raise _no_array(path, what, line) from error
+        raise _no_array(path, content, line) from error
     begin = file.tell()
     stated, size = dtype.itemsize * math.prod(shape), file.seek(0, os.SEEK_END) - begin
     if dtype.hasobject or min(shape, default=0) < 0 or stated > size:
         raise _no_array(
             path,
-            what,
+            content,
             f"its header states {dtype} {list(shape)}, {stated} bytes, and {size} follow",
         )
     file.seek(0)
 
 
-def _no_array(path: Path, what: str, why: str) -> InputError:
-    return InputError(f"{what.capitalize()} {path} are not a NumPy array: {why}")
+def _no_array(path: Path, content: str, why: str) -> InputError:
+    return InputError(f"{content.capitalize()} {path} are not a NumPy array: {why}")
 
 
 def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDArray[np.int64]:
@@ -179,14 +179,14 @@ def read_classified(path: Path, source: Source) -> tuple[list[str], NDArray[np.i
     A line has a text, or the two of a pair, and the class, a number or a name of the model's, with
     tabs between. Raises :class:`InputError` where the file cannot be read or a line is another.
     """
-    number, texts, found = _numbering(path, source, _classes(source)), [], []
+    number, texts, classes = _numbering(path, source, _classes(source)), [], []
     for line in read_sentences(path, blank=True):
         text, tab, label = line.rpartition("\t")
         if not tab:
             raise InputError(f"Answers {path} must have a tab before the class, not {line!r}")
         texts.append(text)
-        found.append(number(label.strip()))
-    return texts, np.array(found, np.int64)
+        classes.append(number(label.strip()))
+    return texts, np.array(classes, np.int64)
 
 
 def _numbering(path: Path, source: Source, classes: int) -> Callable[[str], int]:
@@ -195,7 +195,7 @@ def _numbering(path: Path, source: Source, classes: int) -> Callable[[str], int]
 
     def number(label: str) -> int:
         if source.labels.count(label) > 1:
-            both = [str(one) for one, name in enumerate(source.labels) if name == label]
+            both = [str(index) for index, name in enumerate(source.labels) if name == label]
             raise InputError(
                 f"Label {label!r} in {path} is the name of the classes {' and '.join(both)}; give "
                 "the number of the right one"
@@ -217,8 +217,8 @@ _SHOWN = 40  # characters of a label, and names of classes
 
 
 def _listed(names: Iterable[str]) -> str:
-    found = [*names]
-    return ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+    listed = [*names]
+    return ", ".join(listed[:_SHOWN]) + (", ..." if len(listed) > _SHOWN else "")
 
 
 def _is_short_number(text: str) -> bool:
@@ -227,7 +227,7 @@ def _is_short_number(text: str) -> bool:
 
 def _by_file(path: Path, lines: Sequence[str]) -> dict[str, str]:
     """Return the label of each file's name, of lines with a tab between both."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for line in lines:
         name, *rest = line.split("\t")
         if len(rest) != 1:
@@ -235,10 +235,10 @@ def _by_file(path: Path, lines: Sequence[str]) -> dict[str, str]:
                 f"Labels {path} must have a file's name, a tab and a class in each line, "
                 f"not {line!r}"
             )
-        if name in found:
+        if name in labels:
             raise InputError(f"Labels {path} have two lines for {name!r}")
-        found[name] = rest[0]
-    return found
+        labels[name] = rest[0]
+    return labels
 
 
 def _classes(source: Source) -> int:
@@ -260,20 +260,22 @@ def input_files(path: Path) -> list[Path]:
     beside sounds, or nothing.
     """
     with reading(path, "folder"):
-        files = sorted(one for one in path.iterdir() if not one.name.startswith("."))
+        files = sorted(
+            path_inside for path_inside in path.iterdir() if not path_inside.name.startswith(".")
+        )
     kinds = [
-        [one for one in files if one.is_file() and one.suffix.lower() in endings]
+        [file for file in files if file.is_file() and file.suffix.lower() in endings]
         for endings in (IMAGES, SOUNDS)
     ]
     chosen = max(kinds, key=len)
     if not chosen:
-        what = f"neither images ({', '.join(IMAGES)}) nor sounds ({', '.join(SOUNDS)})"
-        raise InputError(f"Folder {path} holds {what}")
-    other = next((one for one in files if one not in chosen), None)
+        kind = f"neither images ({', '.join(IMAGES)}) nor sounds ({', '.join(SOUNDS)})"
+        raise InputError(f"Folder {path} holds {kind}")
+    other = next((file for file in files if file not in chosen), None)
     if other is not None:
-        what = "an image" if chosen is kinds[0] else "a sound"
+        kind = "an image" if chosen is kinds[0] else "a sound"
         raise InputError(
-            f"Folder {path} holds {other.name!r}, which is not {what} as the others; take it out, "
+            f"Folder {path} holds {other.name!r}, which is not {kind} as the others; take it out, "
             "so that each file is an input"
         )
     return chosen
@@ -284,4 +286,4 @@ def _folder(path: Path, source: Source) -> list[tuple[Path, NDArray[np.float64]]
     files = input_files(path)
     images = files[0].suffix.lower() in IMAGES
     read = (image_reader if images else sound_reader)(source)
-    return [(one, read(one)) for one in files]
+    return [(file, read(file)) for file in files]

@@ -58,16 +58,25 @@ def read_sentence_folder(folder: Path) -> SentenceFolder:
             f"set 'default_prompt_name' to null in {folder / PROMPTS_FILE}, and no prompt is used"
         )
     place = places["Transformer"] or "."
-    names = [f"{place}/sentence_{one}_config.json" for one in _FAMILIES]
-    found = next(
-        (one for one in (inside(folder, name, path) for name in names) if one.is_file()), None
+    names = [f"{place}/sentence_{family}_config.json" for family in _FAMILIES]
+    settings_path = next(
+        (
+            candidate
+            for candidate in (inside(folder, name, path) for name in names)
+            if candidate.is_file()
+        ),
+        None,
     )
-    how = read_json(found) if found else {}
+    how = read_json(settings_path) if settings_path else {}
     longest, lower = how.get("max_seq_length"), how.get("do_lower_case", False)
     if longest is not None and (type(longest) is not int or longest < 1):
-        raise InputError(f"Setting 'max_seq_length' in {found} must be positive, not {longest!r}")
+        raise InputError(
+            f"Setting 'max_seq_length' in {settings_path} must be positive, not {longest!r}"
+        )
     if not isinstance(lower, bool):
-        raise InputError(f"Setting 'do_lower_case' in {found} must be true or false, not {lower!r}")
+        raise InputError(
+            f"Setting 'do_lower_case' in {settings_path} must be true or false, not {lower!r}"
+        )
     return SentenceFolder(pooling, "Normalize" in places, longest or 0, lower, prompt)
 
 
@@ -75,7 +84,9 @@ def _modules(path: Path) -> dict[str, str]:
     """Return the place of each module by its kind."""
     try:
         modules = json.loads(read_text(path))
-        kinds = [(str(one["type"]).rpartition(".")[2], str(one["path"])) for one in modules]
+        kinds = [
+            (str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules
+        ]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(f"File {path} is not a list of modules") from error
     for kind, _ in kinds:
@@ -93,14 +104,14 @@ def _modules(path: Path) -> dict[str, str]:
 def _pooling(path: Path) -> tuple[str, bool]:
     """Return how rows become one, and whether those of a prompt count."""
     how = read_json(path)
-    given = [name for name, on in how.items() if name.startswith("pooling_mode_") and on is True]
+    modes = [name for name, on in how.items() if name.startswith("pooling_mode_") and on is True]
     if "pooling_mode" in how:
         mode = how["pooling_mode"]
-        given = [str(one) for one in (mode if isinstance(mode, list) else [mode])]
-    if len(given) != 1 or given[0] not in _POOLINGS:
+        modes = [str(mode_name) for mode_name in (mode if isinstance(mode, list) else [mode])]
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
         known = ", ".join(name for name in _POOLINGS if name.startswith("pooling"))
-        raise InputError(f"Pooling in {path} must be one of {known}, not {', '.join(given)}")
-    return _POOLINGS[given[0]], how.get("include_prompt", True) is not False
+        raise InputError(f"Pooling in {path} must be one of {known}, not {', '.join(modes)}")
+    return _POOLINGS[modes[0]], how.get("include_prompt", True) is not False
 
 
 def _prompt(path: Path) -> str:

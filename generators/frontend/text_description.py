@@ -129,15 +129,15 @@ class TextDescription(Description):
             most = "less than vocabulary" if self.source_layers else "0 without a source"
             raise InputError(f"Model field start must be {most}, not {self.start}")
 
-    def refuse_source(self, what: str) -> None:
+    def refuse_source(self, work: str) -> None:
         """Raise :class:`InputError` where the model takes a source, which something cannot do."""
         if self.source_layers:
-            raise InputError(f"{what} is for decoders alone, and model {self.name} takes a source")
+            raise InputError(f"{work} is for decoders alone, and model {self.name} takes a source")
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:
         """The shape [outputs, inputs] of each linear layer of a block by name."""
-        found = {
+        shapes = {
             "query": (self.query_width, self.dim),
             "key": (self.kv_width, self.dim),
             "value": (self.kv_width, self.dim),
@@ -147,29 +147,29 @@ class TextDescription(Description):
             "down": (self.dim, self.ffn),
         }
         if not self.gated:
-            del found["gate"]
-        return found
+            del shapes["gate"]
+        return shapes
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of every weight; matrices are [outputs, inputs]."""
-        found: dict[str, tuple[int, ...]] = {"words": (self.vocabulary, self.dim)}
+        shapes_by_name: dict[str, tuple[int, ...]] = {"words": (self.vocabulary, self.dim)}
 
         def norm(name: str) -> None:
-            found[f"{name}.weight"] = (self.dim,)
+            shapes_by_name[f"{name}.weight"] = (self.dim,)
             if self.norm == "layernorm":
-                found[f"{name}.bias"] = (self.dim,)
+                shapes_by_name[f"{name}.bias"] = (self.dim,)
 
         if self.position == "learned":
-            found["positions"] = (self.positions, self.dim)
+            shapes_by_name["positions"] = (self.positions, self.dim)
         if self.rotary_speeds:
-            found["rotary_speeds"] = (self.head_dim // 2,)
+            shapes_by_name["rotary_speeds"] = (self.head_dim // 2,)
 
         def linears(prefix: str, names: Iterable[str]) -> None:
             for name in names:
                 shape = self.projections[name]
-                found[f"{prefix}.{name}.weight"] = shape
+                shapes_by_name[f"{prefix}.{name}.weight"] = shape
                 if self.bias:
-                    found[f"{prefix}.{name}.bias"] = shape[:1]
+                    shapes_by_name[f"{prefix}.{name}.bias"] = shape[:1]
 
         def block(prefix: str) -> None:
             norm(f"{prefix}.attention_norm")
@@ -181,18 +181,18 @@ class TextDescription(Description):
         if self.final_norm:
             norm("final_norm")
         if not self.tied:
-            found["head.weight"] = (self.vocabulary, self.dim)
+            shapes_by_name["head.weight"] = (self.vocabulary, self.dim)
         if self.head_bias:
-            found["head.bias"] = (self.vocabulary,)
+            shapes_by_name["head.bias"] = (self.vocabulary,)
         if self.source_layers:
-            found["source.positions"] = (self.source_positions, self.dim)
+            shapes_by_name["source.positions"] = (self.source_positions, self.dim)
             for layer in range(self.source_layers):
                 block(f"source.layers.{layer}")
             norm("source.final_norm")
             for layer in range(self.layers):
                 norm(f"layers.{layer}.cross.attention_norm")
                 linears(f"layers.{layer}.cross", ATTENTION)
-        return found
+        return shapes_by_name
 
 
 def read_text_description(path: Path) -> TextDescription:

@@ -60,7 +60,7 @@ TEXT_FAMILIES = {
 }
 """The kinds of decoders that are read, by the configuration's ``model_type``."""
 _REFUSED = read_table(TABLES / "refused.toml").values()
-REFUSED: dict[str, str] = {name: one["why"] for one in _REFUSED for name in one["names"]}
+REFUSED: dict[str, str] = {name: family["why"] for family in _REFUSED for name in family["names"]}
 """Kinds that are known and not read, and why."""
-WHY = {name: f": {one['why']}" for one in _REFUSED for name in one.get("settings", ())}
+WHY = {name: f": {family['why']}" for family in _REFUSED for name in family.get("settings", ())}
 """Meaning of the other values of settings of which one value is supported."""

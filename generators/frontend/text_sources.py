@@ -119,7 +119,7 @@ class TextSource:
         options = options or Quantization()
         model, weights = self.description, self.weights
         if model.source_layers:
-            own = [self.tokenizer.encode(one) for one in self.sources]
+            own = [self.tokenizer.encode(text) for text in self.sources]
             texts = texts or own or random_sources(model, options.texts, options.seed)
         begin = None if model.source_layers else self.tokenizer.begin
         samples = calibration_texts(model, weights, begin, options, progress, texts)
@@ -136,19 +136,19 @@ class TextSource:
         """
         if path.suffix != ".npy":
             return [self.tokenizer.encode(line) for line in read_sentences(path, blank=True)]
-        given, known = read_array(path, "token rows"), self.description.vocabulary
-        if given.ndim != 2 or given.dtype.kind not in "iu" or not given.size:
+        numbers, known = read_array(path, "token rows"), self.description.vocabulary
+        if numbers.ndim != 2 or numbers.dtype.kind not in "iu" or not numbers.size:
             raise InputError(
-                f"Token rows {path} must be integers [count, n], not {given.dtype} "
-                f"{list(given.shape)}"
+                f"Token rows {path} must be integers [count, n], not {numbers.dtype} "
+                f"{list(numbers.shape)}"
             )
-        rows = given.astype(np.int64)
+        rows = numbers.astype(np.int64)
         wrong = rows[(rows < 0) | (rows >= known)]
         if wrong.size:
             raise InputError(
                 f"Token rows {path} must hold numbers from 0 to {known - 1}, not {wrong[0]}"
             )
-        return [[int(one) for one in row] for row in rows]
+        return [[int(number) for number in row] for row in rows]
 
 
 def is_text(model: str) -> bool:
@@ -237,27 +237,27 @@ def open_tokenizer(
         return CharacterTokenizer(path, vocabulary)
     if path.suffix == LLAMA2C_SUFFIX:
         return Llama2cTokenizer(path, vocabulary)
-    found = read_tokenizer_file(path)
-    found.encode_special_tokens = split
-    return TextTokenizer(found, begin, ends, cleaned=cleaned)
+    tokenizer = read_tokenizer_file(path)
+    tokenizer.encode_special_tokens = split
+    return TextTokenizer(tokenizer, begin, ends, cleaned=cleaned)
 
 
 def _source(
     folder: Path,
-    given: Path | None,
+    tokenizer_path: Path | None,
     model: TextDescription,
     weights: Weights,
     sources: tuple[str, ...] = (),
 ) -> TextSource:
     """Return a folder's model with its tokenizer, from another file if one is given."""
     begin, ends = _marks(folder, model)
-    own = folder if given is None else given.parent
+    own = folder if tokenizer_path is None else tokenizer_path.parent
     whole = is_hugging_face(own) and holds_tokenizer(own)
-    if whole and (given is None or given.name == TOKENIZER_FILE):
+    if whole and (tokenizer_path is None or tokenizer_path.name == TOKENIZER_FILE):
         known = read_text_tokenizer(own, begin, ends)
         return TextSource(model, weights, known, own / TOKENIZER_FILE, sources)
     beside = [folder / name for name in (TOKENIZER_FILE, CHARACTERS_FILE)]
-    path = given or next((one for one in beside if one.is_file()), None)
+    path = tokenizer_path or next((candidate for candidate in beside if candidate.is_file()), None)
     tokenizer = open_tokenizer(path, model.vocabulary, begin, ends)
     return TextSource(model, weights, tokenizer, path, sources)
 
@@ -275,4 +275,4 @@ def _marks(folder: Path, model: TextDescription) -> tuple[int | None, frozenset[
     if model.source_layers or not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
         begin = None
     ends = listed if isinstance(listed, list) else [listed]
-    return begin, frozenset(one for one in ends if isinstance(one, int))
+    return begin, frozenset(end for end in ends if isinstance(end, int))

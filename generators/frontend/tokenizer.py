@@ -43,11 +43,11 @@ class Tokenizer:
         if most <= marks:
             raise InputError(f"A text takes more than {marks} tokens, but at most {most} may be")
         self._tokenizer.enable_truncation(max_length=most, **self._cut)
-        found = self._tokenizer.encode(text, second)
-        numbers = np.array(found.ids, np.int64)
+        encoding = self._tokenizer.encode(text, second)
+        numbers = np.array(encoding.ids, np.int64)
         if not len(numbers):
             raise InputError(f"Text {text!r} has no tokens")
-        return with_types(numbers, found.type_ids)
+        return with_types(numbers, encoding.type_ids)
 
 
 class TextTokenizer:
@@ -65,8 +65,8 @@ class TextTokenizer:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
-        found = tokenizer.encode("a")
-        first = next(zip(found.ids, found.special_tokens_mask, strict=True), (0, 0))
+        encoding = tokenizer.encode("a")
+        first = next(zip(encoding.ids, encoding.special_tokens_mask, strict=True), (0, 0))
         self.begin: int | None = int(first[0]) if first[1] else begin
         self.ends, self.cleaned = ends, cleaned
         self.split: bool = tokenizer.encode_special_tokens
@@ -99,7 +99,7 @@ class TextTokenizer:
     def decode(self, tokens: list[int]) -> str:
         """Return the text of tokens, of which ``begin`` and ``ends`` add nothing."""
         marks = {self.begin, *self.ends}
-        text = str(self._tokenizer.decode([one for one in tokens if one not in marks]))
+        text = str(self._tokenizer.decode([token for token in tokens if token not in marks]))
         return clean(text) if self.cleaned else text
 
     def settled(self, tokens: list[int]) -> str:
@@ -164,11 +164,11 @@ def read_tokenizer_file(path: Path) -> Any:
         read_text(path, "tokenizer"),
     )
     try:
-        found = tokenizers.Tokenizer.from_str(content)
+        tokenizer = tokenizers.Tokenizer.from_str(content)
     except Exception as error:
         raise InputError(f"Tokenizer {path} is not one: {error}") from error
-    found.no_padding()
-    return found
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
@@ -206,15 +206,15 @@ class CharacterTokenizer:
 
         Raises :class:`InputError` where the file cannot be read or is something else.
         """
-        found = read_json(path)
-        numbers = list(found.values())
+        characters = read_json(path)
+        numbers = list(characters.values())
         if sorted(map(str, numbers)) != sorted(map(str, range(vocabulary))):
             raise InputError(f"Characters {path} are not numbered from 0 to {vocabulary - 1}")
-        if not all(len(character) == 1 for character in found) or "\n" not in found:
+        if not all(len(character) == 1 for character in characters) or "\n" not in characters:
             raise InputError(f"Characters {path} are not single ones with the line's end")
-        self._numbers: dict[str, int] = found
-        self._characters: dict[int, str] = {number: text for text, number in found.items()}
-        self.begin = found["\n"]
+        self._numbers: dict[str, int] = characters
+        self._characters: dict[int, str] = {number: text for text, number in characters.items()}
+        self.begin = characters["\n"]
         self.ends = frozenset({self.begin})
 
     def encode(self, text: str) -> list[int]:

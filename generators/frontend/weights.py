@@ -73,13 +73,13 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     with reading(path, "weights"):
         content = path.read_bytes()
     try:
-        found = {name: _array(part) for name, part in _deserialize(content)}
-        scaled = [name for name in found if f"{name}{_SCALE}" in found]
+        tensors = {name: _array(part) for name, part in _deserialize(content)}
+        scaled = [name for name in tensors if f"{name}{_SCALE}" in tensors]
         return {
-            name: np.multiply(tensor, found[f"{name}{_SCALE}"], dtype=np.float64)
+            name: np.multiply(tensor, tensors[f"{name}{_SCALE}"], dtype=np.float64)
             if name in scaled
             else tensor
-            for name, tensor in found.items()
+            for name, tensor in tensors.items()
             if name.removesuffix(_SCALE) not in scaled or name in scaled
         }
     except (SafetensorError, KeyError, ValueError) as error:

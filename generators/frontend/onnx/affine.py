@@ -39,12 +39,12 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors; of an :class:`Affine` one the gains stand behind the sum."""
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, Affine) and np.all(one.gains):
-            inner = affine(node, other, 1 / one.gains, np.zeros(1))
+    for tensor, other in ((left, right), (right, left)):
+        if isinstance(tensor, Affine) and np.all(tensor.gains):
+            inner = affine(node, other, 1 / tensor.gains, np.zeros(1))
             if not isinstance(inner, Affine):
-                below = added(node, one.source, inner)
-                return affine(node, below, one.gains, one.shifts)
+                below = added(node, tensor.source, inner)
+                return affine(node, below, tensor.gains, tensor.shifts)
     if isinstance(left, Affine) or isinstance(right, Affine):
         raise UnsupportedError("it adds to a batch normalization what no linear layer gives")
     return Sum(node=node, rows=left.rows, columns=left.columns, left=left, right=right)
@@ -105,8 +105,12 @@ def batch_norm(node: Node) -> View:
 def per_column(view: View, number: Floats) -> Floats | None:
     """Return a constant by the columns of the tensor; None where tokens differ in it."""
     columns = view.tensor.columns
-    found = np.full(columns, np.nan)
+    by_column = np.full(columns, np.nan)
     places = view.index.ravel() % columns
     spread = np.broadcast_to(number, view.shape).ravel()
-    found[places] = spread
-    return found if np.array_equal(found[places], spread) and not np.isnan(found).any() else None
+    by_column[places] = spread
+    return (
+        by_column
+        if np.array_equal(by_column[places], spread) and not np.isnan(by_column).any()
+        else None
+    )

@@ -13,17 +13,17 @@ LIKE = (
 
 def unlike_gpt2(encoder: Encoder) -> str:
     """Return all that keeps a causal graph from a language model's description, or nothing."""
-    given = encoder.weights
-    words = len(given.get("words", np.zeros(0)))
+    tensors = encoder.weights
+    words = len(tensors.get("words", np.zeros(0)))
     wrong = {
         "an embedding that is not a table of token vectors": encoder.embedding != "tokens",
         "no norms": encoder.norm == "none",
-        "a norm of the embedding": "embedding_norm.weight" in given,
-        "a class token": "class_token" in given,
-        "a hidden layer in its head": "head_hidden.weight" in given,
+        "a norm of the embedding": "embedding_norm.weight" in tensors,
+        "a class token": "class_token" in tensors,
+        "a hidden layer in its head": "head_hidden.weight" in tensors,
         "no score for each word behind each token": encoder.pooling != "none"
         or not encoder.classes
         or encoder.classes != words
         or bool(encoder.name),
     }
-    return ", ".join(what for what, there in wrong.items() if there)
+    return ", ".join(lack for lack, there in wrong.items() if there)

@@ -55,9 +55,9 @@ class Runner:
 
         Inputs that the graph does not have are left out.
         """
-        given = {name: value for name, value in feeds.items() if name in self._inputs}
+        inputs = {name: value for name, value in feeds.items() if name in self._inputs}
         try:
-            return [np.asarray(one) for one in self._run(self._names, given)]
+            return [np.asarray(output) for output in self._run(self._names, inputs)]
         except Exception as error:
             raise RunError(_line(error)) from error
 
@@ -65,11 +65,11 @@ class Runner:
 def _line(error: Exception) -> str:
     line = str(error).strip().partition("\n")[0].rpartition(" : ")[2]
     # Of ONNX Runtime's own sources, the text behind their place and the condition there.
-    found = re.search(r"Name:'(.*?)' Status Message: (.*)", line)
-    if not found:
+    match = re.search(r"Name:'(.*?)' Status Message: (.*)", line)
+    if not match:
         return line
-    text = re.sub(r"^/\S+ .*?\) (.* was false\. )?", "", found[2])
-    return f"node {found[1]}: {text}"
+    text = re.sub(r"^/\S+ .*?\) (.* was false\. )?", "", match[2])
+    return f"node {match[1]}: {text}"
 
 
 def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
@@ -79,11 +79,11 @@ def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
     node cannot be run.
     """
     helper, numpy = onnx_library("onnx.helper"), onnx_library("onnx.numpy_helper")
-    given = {
+    arrays = {
         name: np.asarray(value) for name, value in zip(node.input, inputs, strict=False) if name
     }
-    large = {name: value for name, value in given.items() if value.size > _SHAPE}
-    small = [numpy.from_array(v, k) for k, v in given.items() if k not in large]
+    large = {name: value for name, value in arrays.items() if value.size > _SHAPE}
+    small = [numpy.from_array(v, k) for k, v in arrays.items() if k not in large]
     info = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
@@ -99,8 +99,8 @@ def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
                 f"Node {node.name or node.output[0]} ({node.op_type}) makes the constant {name} "
                 f"of {math.prod(shape)} numbers, of at most {_MOST_KNOWN}"
             )
-    found = iter(Runner(model).run(large))
-    return [next(found) if name else np.zeros(0) for name in node.output]
+    outputs = iter(Runner(model).run(large))
+    return [next(outputs) if name else np.zeros(0) for name in node.output]
 
 
 def inferred(model: Any) -> dict[str, tuple[int, tuple[int, ...] | None]]:
@@ -109,10 +109,10 @@ def inferred(model: Any) -> dict[str, tuple[int, tuple[int, ...] | None]]:
         graph = onnx_library("onnx.shape_inference").infer_shapes(model).graph
     except Exception:
         return {}
-    found = {}
+    kinds = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         kind = value.type.tensor_type
-        sizes = [one.dim_value if one.HasField("dim_value") else -1 for one in kind.shape.dim]
+        sizes = [axis.dim_value if axis.HasField("dim_value") else -1 for axis in kind.shape.dim]
         known = kind.HasField("shape") and all(size >= 0 for size in sizes)
-        found[value.name] = kind.elem_type, tuple(sizes) if known else None
-    return found
+        kinds[value.name] = kind.elem_type, tuple(sizes) if known else None
+    return kinds

@@ -10,15 +10,15 @@ from celosia.generators.frontend.onnx.values import UnsupportedError
 
 _THINGS = read_table(TABLES / "refused_onnx.toml")
 _KINDS = {
-    kind: f"it holds {one['thing']}; {one['remedy']}"
-    for one in _THINGS.values()
-    for kind in one.get("kinds", ())
+    kind: f"it holds {thing['thing']}; {thing['remedy']}"
+    for thing in _THINGS.values()
+    for kind in thing.get("kinds", ())
 }
 """Name and remedy for nodes of each kind."""
 _REASONS = {
-    one["sign"]: f"it holds {one['thing']}; {one['remedy']}"
-    for one in _THINGS.values()
-    if "sign" in one
+    thing["sign"]: f"it holds {thing['thing']}; {thing['remedy']}"
+    for thing in _THINGS.values()
+    if "sign" in thing
 }
 """Name and remedy by a part of the reason why a node is not understood."""
 _END = _REASONS[_THINGS["end_reason"]["sign"]]
@@ -41,29 +41,29 @@ def explain(
     things = held(graph.model) + graph.others()
     if not things:
         if _known(text) in ([], [_END]):
-            text += [str(one) for one in others if _known([str(one)]) not in ([], [_END])][:1]
+            text += [str(cause) for cause in others if _known([str(cause)]) not in ([], [_END])][:1]
         things += _known(text)[:1]
     if not things and "Softmax" not in kinds:
         things.append("it holds no attention; give a Transformer encoder")
     if not things:
         things.append("it holds parts that are not those of an encoder; see the nodes")
-    nodes = "; ".join(_grouped(re.sub(r"\s+", " ", one) for one in text))
+    nodes = "; ".join(_grouped(re.sub(r"\s+", " ", line) for line in text))
     return "; and ".join(things) + (f" ({nodes})" if nodes else "")
 
 
 def _known(text: list[str]) -> list[str]:
     """Return what some reasons tell, with a remedy each."""
-    return [thing for sign, thing in _REASONS.items() if any(sign in one for one in text)]
+    return [thing for sign, thing in _REASONS.items() if any(sign in line for line in text)]
 
 
 def _grouped(reasons: Iterable[str]) -> Iterator[str]:
     """Yield each reason once, with how many other nodes have it."""
-    found: dict[str, list[str]] = {}
-    for one in reasons:
-        node, _, why = one.partition(": ")
+    nodes_by_reason: dict[str, list[str]] = {}
+    for reason in reasons:
+        node, _, why = reason.partition(": ")
         kind = node.rpartition(" (")[2]
-        found.setdefault(f"{kind}: {why}", []).append(one)
-    for alike in found.values():
+        nodes_by_reason.setdefault(f"{kind}: {why}", []).append(reason)
+    for alike in nodes_by_reason.values():
         more = len(alike) - 1
         yield alike[0] + (f" (and {more} like it)" if more else "")
 
@@ -71,7 +71,7 @@ def _grouped(reasons: Iterable[str]) -> Iterator[str]:
 def held(model: Any) -> list[str]:
     """Return all that a graph holds and is not run, by the kinds of its nodes."""
     kinds = {node.op_type for node in model.graph.node}
-    things = list(dict.fromkeys(one for kind, one in _KINDS.items() if kind in kinds))
+    things = list(dict.fromkeys(thing for kind, thing in _KINDS.items() if kind in kinds))
     if _turns_halves(model) and _KINDS["RotaryEmbedding"] not in things:
         things.append(_KINDS["RotaryEmbedding"])
     return things

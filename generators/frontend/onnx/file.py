@@ -94,17 +94,17 @@ def _tensors(graph: Any) -> Iterator[Any]:
 
 def _check_opsets(path: Path, model: Any) -> None:
     newest = onnx_library("onnx.defs").onnx_opset_version()
-    for one in model.opset_import:
-        if one.domain in ("", "ai.onnx") and not OLDEST_OPSET <= one.version <= newest:
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx") and not OLDEST_OPSET <= opset.version <= newest:
             raise InputError(
-                f"Model {path} is of ONNX opset {one.version}; export it again with an opset "
+                f"Model {path} is of ONNX opset {opset.version}; export it again with an opset "
                 f"from {OLDEST_OPSET} to {newest}"
             )
 
 
 def _check_operators(path: Path, model: Any) -> None:
     """Refuse kinds of nodes that ONNX does not have."""
-    known, own = onnx_library("onnx.defs").has, {one.name for one in model.functions}
+    known, own = onnx_library("onnx.defs").has, {function.name for function in model.functions}
     for node in every_node(model.graph):
         if node.domain in ("", "ai.onnx") and node.op_type not in own and not known(node.op_type):
             raise InputError(
@@ -116,16 +116,16 @@ def _check_operators(path: Path, model: Any) -> None:
 
 def _check_tensor(path: Path, tensor: Any) -> None:
     """Compare a tensor's shape with the bytes that are there for it."""
-    what = f"Tensor {tensor.name} in {path}"
+    subject = f"Tensor {tensor.name} in {path}"
     if any(size < 0 for size in tensor.dims):
-        raise InputError(f"{what} has the shape {list(tensor.dims)}; export the model again")
+        raise InputError(f"{subject} has the shape {list(tensor.dims)}; export the model again")
     count = math.prod(tensor.dims)
     outside = onnx_library("onnx.external_data_helper")
     if outside.uses_external_data(tensor):
         _check_outside(path, tensor.name, outside.ExternalDataInfo(tensor))
         return
     wrong = InputError(
-        f"{what} does not hold the {count} numbers of its shape {list(tensor.dims)}; export the "
+        f"{subject} does not hold the {count} numbers of its shape {list(tensor.dims)}; export the "
         "model again"
     )
     if count > 8 * tensor.ByteSize():
@@ -139,18 +139,18 @@ def _check_tensor(path: Path, tensor: Any) -> None:
 def _check_outside(path: Path, name: str, info: Any) -> None:
     """Look for the file of a tensor: in the model's folder, of a file's kind, and long enough."""
     file = inside(path.parent, info.location, path)
-    what = f"Tensor {name} of {path} is in the file {info.location}"
+    subject = f"Tensor {name} of {path} is in the file {info.location}"
     if not file.exists():
-        raise InputError(f"{what}, which is missing; put it into the folder {path.parent}")
+        raise InputError(f"{subject}, which is missing; put it into the folder {path.parent}")
     with reading(file):
         size = file.stat().st_size
     if (info.offset or 0) + (info.length or 0) > size:
-        raise InputError(f"{what}, which ends after {size} bytes; copy the file again")
+        raise InputError(f"{subject}, which ends after {size} bytes; copy the file again")
 
 
 def _check_functions(path: Path, model: Any) -> None:
     """Count the nodes of a graph whose functions are written out."""
-    bodies = {(one.domain, one.name): one for one in model.functions}
+    bodies = {(function.domain, function.name): function for function in model.functions}
     counts: dict[tuple[str, str], int] = {}
 
     def count(nodes: Any, open_functions: tuple[tuple[str, str], ...]) -> int:
@@ -176,15 +176,15 @@ def _check_functions(path: Path, model: Any) -> None:
 
 def _check_node(path: Path, node: Any, model: Any) -> None:
     """Refuse nodes whose run has no end that is known, or that give other numbers each time."""
-    what = f"Node {node.name or node.output[0]} ({node.op_type}) in {path}"
+    subject = f"Node {node.name or node.output[0]} ({node.op_type}) in {path}"
     if node.op_type in _LOOPS:
         raise InputError(
-            f"{what} is a loop, which may not end; export the model with its loops written out, "
+            f"{subject} is a loop, which may not end; export the model with its loops written out, "
             "as torch.onnx.export with dynamo=True does"
         )
     if node.op_type in _RANDOM_KINDS:
         raise InputError(
-            f"{what} draws random numbers; export the model after model.eval(), or leave it out"
+            f"{subject} draws random numbers; export the model after model.eval(), or leave it out"
         )
     trained = _trains(node, model)
     if trained:
@@ -197,15 +197,17 @@ def _check_node(path: Path, node: Any, model: Any) -> None:
 def _trains(node: Any, model: Any) -> str:
     """Return in words that a node drops numbers, or normalizes by its batch; else nothing."""
     if node.op_type == "BatchNormalization":
-        mode = any(one.name == "training_mode" and one.i for one in node.attribute)
+        mode = any(
+            attribute.name == "training_mode" and attribute.i for attribute in node.attribute
+        )
         batch = mode or sum(map(bool, node.output)) > 1
         return "batch normalization takes the numbers of its batch" if batch else ""
     if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
         return ""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-    for one in model.graph.node:
-        if one.op_type == "Constant" and one.attribute[0].name == "value":
-            tensors[one.output[0]] = one.attribute[0].t
+    for constant in model.graph.node:
+        if constant.op_type == "Constant" and constant.attribute[0].name == "value":
+            tensors[constant.output[0]] = constant.attribute[0].t
     on = tensors.get(node.input[2])
     drops = on is not None and onnx_library("onnx.numpy_helper").to_array(on).any()
     return "dropout is on" if drops else ""

@@ -41,14 +41,14 @@ _FEW = 100
 
 def _reads(node: Any) -> set[str]:
     """Return the names of all values that a node takes, those of the graphs in it, too."""
-    found = set(node.input)
+    names = set(node.input)
     for inner in subgraphs(node):
-        made = {one.name for one in (*inner.input, *inner.initializer)}
-        for one in inner.node:
-            found |= _reads(one) - made
-            made |= set(one.output)
-        found |= {value.name for value in inner.output} - made
-    return found - {""}
+        made = {value.name for value in (*inner.input, *inner.initializer)}
+        for inner_node in inner.node:
+            names |= _reads(inner_node) - made
+            made |= set(inner_node.output)
+        names |= {value.name for value in inner.output} - made
+    return names - {""}
 
 
 class OpenLengthError(InputError):
@@ -74,7 +74,7 @@ class Graph:
         self.output = graph.output[self._answer()].name
         self.made = Made()
         self.opset = max(
-            (one.version for one in self.model.opset_import if one.domain in ("", "ai.onnx")),
+            (opset.version for opset in self.model.opset_import if opset.domain in ("", "ai.onnx")),
             default=1,
         )
         self._inferred = inferred(self.model)
@@ -96,12 +96,12 @@ class Graph:
 
     def _answer(self) -> int:
         """Return the number of the first output that is not an input handed on."""
-        given = {place.name for place in self.places}
+        aliases = {place.name for place in self.places}
         for node in self.model.graph.node:
-            if node.op_type in ("Identity", "Cast") and node.input[0] in given:
-                given |= set(node.output)
+            if node.op_type in ("Identity", "Cast") and node.input[0] in aliases:
+                aliases |= set(node.output)
         outputs = enumerate(self.model.graph.output)
-        return next((number for number, one in outputs if one.name not in given), 0)
+        return next((number for number, output in outputs if output.name not in aliases), 0)
 
     def _check_sizes(self) -> None:
         for name, (_, shape) in self._inferred.items():
@@ -124,32 +124,36 @@ class Graph:
         self.whole = self.model
         if self.batch > 1:
             self.model = single(self.model, self.batch)
-        found: list[Place] = []
+        places: list[Place] = []
         for value, shape in zip(inputs, sizes, strict=True):
-            found.append(self._place(value, shape, tokens, first=not found))
+            places.append(self._place(value, shape, tokens, first=not places))
         named = {value.name: value for value in self.model.graph.input}
-        for place in found:
+        for place in places:
             sizes_of = named[place.name].type.tensor_type.shape.dim
-            for size, one in zip(place.shape, sizes_of, strict=True):
-                one.dim_value = size
-        return found
+            for size, axis in zip(place.shape, sizes_of, strict=True):
+                axis.dim_value = size
+        return places
 
     def _sizes(self, value: Any) -> list[int]:
         """Return the sizes of an input's axes, 0 where they are not fixed."""
-        what = f"Input {value.name} in {self.path}"
+        subject = f"Input {value.name} in {self.path}"
         if not value.type.HasField("tensor_type"):
             kind = str(value.type.WhichOneof("value")).removesuffix("_type").replace("_", " ")
-            raise InputError(f"{what} is no tensor but a {kind}; export a model that takes tensors")
-        sizes = [one.dim_value for one in value.type.tensor_type.shape.dim]
+            raise InputError(
+                f"{subject} is no tensor but a {kind}; export a model that takes tensors"
+            )
+        sizes = [axis.dim_value for axis in value.type.tensor_type.shape.dim]
         if any(size < 0 for size in sizes):
-            raise InputError(f"{what} has the size {min(sizes)}; export the model with another one")
+            raise InputError(
+                f"{subject} has the size {min(sizes)}; export the model with another one"
+            )
         return sizes
 
     def _place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = kind in (6, 7, 9)
         dtype = self._helper_dtype(kind)
-        rank, what = len(shape), f"Input {name} in {self.path}"
+        rank, subject = len(shape), f"Input {name} in {self.path}"
         meaning = self._kind(name, shape, integer, first)
         if meaning == "past":
             return Place(name, (shape[0] or 1, *shape[1:]), meaning, dtype)
@@ -163,18 +167,18 @@ class Graph:
         least = 1 + self.batched
         if (rank != least if integer else rank < least) or (rank == 3 and not shape[2]):
             raise InputError(
-                f"{what} must be [batch, tokens, features], [batch, channels, height, width] or "
+                f"{subject} must be [batch, tokens, features], [batch, channels, height, width] or "
                 f"integers [batch, tokens], not of {rank} axes"
             )
         if rank > 3 and not all(shape):
-            raise InputError(f"{what} has no fixed size; export the model with one")
+            raise InputError(f"{subject} has no fixed size; export the model with one")
         if rank < 4 and not shape[axis] and not tokens:
             more = "".join(f"; and {thing}" for thing in held(self.model))
             raise OpenLengthError(
-                f"{what} has no fixed number of tokens; give it with --tokens{more}"
+                f"{subject} has no fixed number of tokens; give it with --tokens{more}"
             )
         if rank < 4 and shape[axis] and tokens and shape[axis] != tokens:
-            raise InputError(f"{what} has {shape[axis]} tokens, not {tokens}")
+            raise InputError(f"{subject} has {shape[axis]} tokens, not {tokens}")
         shape[axis] = shape[axis] or tokens
         return Place(name, tuple(shape), meaning, dtype)
 
@@ -223,10 +227,10 @@ class Graph:
     def others(self) -> list[str]:
         """Return a sentence on inputs that the output depends on and the machine cannot take."""
         read, first = self.read, self.places[0].name
-        found = [one for one in self.places if one.kind == "other" and one.name in read]
-        if not found:
+        places = [place for place in self.places if place.kind == "other" and place.name in read]
+        if not places:
             return []
-        listed = ", ".join(f"{one.name} {list(one.shape)}" for one in found)
+        listed = ", ".join(f"{place.name} {list(place.shape)}" for place in places)
         return [
             f"it takes {listed} beside {first}; export a model that takes {first} alone, with all "
             "others fixed in it but a mask, token types or positions [batch, tokens], which have "
@@ -239,13 +243,13 @@ class Graph:
         Token numbers may be fewer: others are filled up with the number that stands for none.
         """
         first = self.places[0]
-        given = np.asarray(values)
-        if first.kind == "tokens" and given.size < first.count:
+        numbers = np.asarray(values)
+        if first.kind == "tokens" and numbers.size < first.count:
             fill = np.full(first.count, self.made.padding or 0)
-            fill[: given.size] = given.ravel()
-            given = fill
-        found = {first.name: given.reshape(first.shape).astype(first.dtype)}
-        return found | {place.name: place.given(length) for place in self.places[1:]}
+            fill[: numbers.size] = numbers.ravel()
+            numbers = fill
+        arrays = {first.name: numbers.reshape(first.shape).astype(first.dtype)}
+        return arrays | {place.name: place.given(length) for place in self.places[1:]}
 
     def follow(self) -> tuple[dict[str, Value], list[str]]:
         """Return what every value of the graph is, and why some nodes are not understood.
@@ -263,7 +267,7 @@ class Graph:
             values[place.name] = Mask(full, cut) if place.masks else full
         reasons = []
         for node in self.needed({self.output}, set()):
-            given = [values[name] if name else None for name in node.input]
+            operands = [values[name] if name else None for name in node.input]
             name = node.name or node.output[0]
             own = node.domain in ("", "ai.onnx")
             kind = node.op_type if own else f"{node.domain}.{node.op_type}"
@@ -271,7 +275,7 @@ class Graph:
             outputs: Sequence[Value] = ()
             try:
                 fold = self._fold(node)
-                step = Node(name, kind, given, attributes, fold, self.opset, self.made)
+                step = Node(name, kind, operands, attributes, fold, self.opset, self.made)
                 outputs = evaluate(step)
             except InputError as error:
                 raise InputError(f"Model {self.path} is not run: {error}") from error
@@ -279,14 +283,14 @@ class Graph:
                 reasons.append(f"node {name} ({node.op_type}): {error}")
             except Exception as error:
                 reasons.append(f"node {name} ({node.op_type}): cannot be followed, {error}")
-            for number, one in enumerate(node.output):
-                if not one:
+            for number, output in enumerate(node.output):
+                if not output:
                     continue
-                value = outputs[number] if number < len(outputs) else self._opaque(one)
+                value = outputs[number] if number < len(outputs) else self._opaque(output)
                 if isinstance(value, View) and isinstance(value.tensor, Opaque):
-                    value = self._opaque(one)
-                values[one] = value
-                self._name(one, value)
+                    value = self._opaque(output)
+                values[output] = value
+                self._name(output, value)
         return values, reasons
 
     def _input(self, place: Place) -> View:
@@ -317,20 +321,22 @@ class Graph:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a value; raise :class:`InputError` where the graph cannot be run."""
-        found = self._inferred.get(name, (0, None))[1]
-        if found is not None:
-            return found
+        known = self._inferred.get(name, (0, None))[1]
+        if known is not None:
+            return known
         if not self._shapes:
             self._shapes = self._seen_shapes()
         return self._shapes.get(name, ())
 
     def _seen_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of all values that are not known otherwise, by running the graph."""
-        made = [one for node in self.needed({self.output}, set()) for one in node.output if one]
+        made = [
+            output for node in self.needed({self.output}, set()) for output in node.output if output
+        ]
         wanted = [name for name in made if self._inferred.get(name, (0, None))[1] is None]
         feeds = self.feeds(self.random(), self.places[0].count)
-        found = self.run_part(self.part(wanted, []), feeds)
-        return {name: value.shape for name, value in zip(wanted, found, strict=True)}
+        arrays = self.run_part(self.part(wanted, []), feeds)
+        return {name: value.shape for name, value in zip(wanted, arrays, strict=True)}
 
     def run_part(self, runner: Runner, feeds: dict[str, Array]) -> list[Array]:
         """Return the outputs of a part; raise :class:`InputError` where it cannot be run."""
@@ -348,30 +354,30 @@ class Graph:
         most = min([_FEW, *(len(table) for table in tables)])
         return rng.integers(0, max(most, 1), first.shape).astype(first.dtype)
 
-    def needed(self, wanted: set[str], given: set[str]) -> list[Any]:
+    def needed(self, wanted: set[str], provided: set[str]) -> list[Any]:
         """Return the nodes that values depend on beside what is given, in their order."""
-        wanted, found = set(wanted) - given, []
+        wanted, nodes = set(wanted) - provided, []
         for node in reversed(self.model.graph.node):
             if wanted & set(node.output):
-                found.append(node)
-                wanted |= _reads(node) - given
-        return found[::-1]
+                nodes.append(node)
+                wanted |= _reads(node) - provided
+        return nodes[::-1]
 
-    def part(self, outputs: Sequence[str], given: Sequence[str]) -> Runner:
+    def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
         """Return what computes values from others; of those it takes the inputs that it needs.
 
         Raises :class:`InputError` where that part of the graph cannot be run.
         """
-        nodes = self.needed(set(outputs), set(given))
+        nodes = self.needed(set(outputs), set(sources))
         used = {name for node in nodes for name in _reads(node)}
-        inputs = [self._info(name) for name in given]
+        inputs = [self._info(name) for name in sources]
         inputs += [
             self._info(place.name)
             for place in self.places
-            if place.name in used and place.name not in given
+            if place.name in used and place.name not in sources
         ]
         outs = [self._helper.make_empty_tensor_value_info(name) for name in outputs]
-        tensors = [one for one in self.model.graph.initializer if one.name in used]
+        tensors = [tensor for tensor in self.model.graph.initializer if tensor.name in used]
         graph = self._helper.make_graph(nodes, "part", inputs, outs, tensors)
         return self._runner(
             self._helper.make_model(
@@ -401,9 +407,9 @@ class Graph:
         """Return the file's own first output, of the first of its batch."""
         feeds = self.feeds(values, length)
         if self.batch > 1:
-            feeds = {name: np.repeat(one, self.batch, axis=0) for name, one in feeds.items()}
+            feeds = {name: np.repeat(array, self.batch, axis=0) for name, array in feeds.items()}
         if self._whole is None:
             self._whole = self._runner(self.whole)
-        found = self.run_part(self._whole, feeds)
-        first = np.asarray(found[self._answer()], np.float64)
+        arrays = self.run_part(self._whole, feeds)
+        first = np.asarray(arrays[self._answer()], np.float64)
         return first[:1] if self.batch > 1 else first

@@ -128,10 +128,10 @@ def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
             graph.blocks = _read_encoder(graph)
         except InputError as error:
             graph.blocks = error
-    found: tuple[Encoder, dict[str, Value]] | InputError = graph.blocks
-    if isinstance(found, InputError):
-        raise found
-    return found
+    blocks: tuple[Encoder, dict[str, Value]] | InputError = graph.blocks
+    if isinstance(blocks, InputError):
+        raise blocks
+    return blocks
 
 
 def _read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
@@ -146,9 +146,9 @@ def _read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
     for node in reversed(graph.needed({graph.output}, set())):
         for name in node.output:
             if name and _host_can(graph, values, name):
-                found, wrong = _matched(graph, values, name)
-                if found is not None:
-                    return replace(found, name=name), values
+                encoder, wrong = _matched(graph, values, name)
+                if encoder is not None:
+                    return replace(encoder, name=name), values
                 others += [] if wrong is None else [wrong]
     raise InputError(f"Model {graph.path} is not run: {explain(graph, reasons, error, others)}")
 
@@ -160,13 +160,13 @@ def _matched(
     try:
         if not isinstance(value, View):
             raise UnsupportedError("the output does not depend on the input")
-        found = match(graph.made.settled(value), graph.names)
-        if found.prologue and _attends(graph, values, graph.needed({found.prologue}, set())):
+        encoder = match(graph.made.settled(value), graph.names)
+        if encoder.prologue and _attends(graph, values, graph.needed({encoder.prologue}, set())):
             raise UnsupportedError(
-                f"node {found.prologue}: there is attention before it that is in no block like "
+                f"node {encoder.prologue}: there is attention before it that is in no block like "
                 "those behind"
             )
-        return found, None
+        return encoder, None
     except UnsupportedError as error:
         return None, error
 
@@ -177,8 +177,8 @@ def _host_can(graph: Graph, values: dict[str, Value], name: str) -> bool:
         return False
     nodes, data = graph.needed({graph.output}, {name}), graph.places[0].name
     # Of the input some nodes may take the shape.
-    taken = (node for node in nodes if node.op_type not in ("Shape", "Size"))
-    return not any(data in node.input for node in taken) and not _attends(graph, values, nodes)
+    reading = (node for node in nodes if node.op_type not in ("Shape", "Size"))
+    return not any(data in node.input for node in reading) and not _attends(graph, values, nodes)
 
 
 def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bool:
@@ -187,14 +187,14 @@ def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bo
     What pools them by constant queries does not.
     """
     for node in nodes:
-        for one in node.output:
-            value = values.get(one)
+        for output in node.output:
+            value = values.get(output)
             if isinstance(value, View) and isinstance(value.tensor, Scores | Context):
                 return True
-        given = [values.get(one) for one in node.input]
-        data = [one for one in given if isinstance(one, View)]
-        pools = any(isinstance(one.tensor, Shares) for one in data)
-        if node.op_type in ("MatMul", "Einsum") and data == given and not pools:
+        operands = [values.get(operand) for operand in node.input]
+        data = [operand for operand in operands if isinstance(operand, View)]
+        pools = any(isinstance(operand.tensor, Shares) for operand in data)
+        if node.op_type in ("MatMul", "Einsum") and data == operands and not pools:
             return True
     return False
 
@@ -207,8 +207,8 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
     vocabulary = place.kind == "tokens"
     own = graph.own
     if isinstance(tensor, Patches):
-        what = f"{tensor.rows} patches of {tensor.columns} numbers"
-        before, shape = [cut("patches", what, tensor.places)], own
+        meaning = f"{tensor.rows} patches of {tensor.columns} numbers"
+        before, shape = [cut("patches", meaning, tensor.places)], own
     elif encoder.prologue:
         before, shape = [_prologue(encoder, graph)], own
     elif len(own) == 1 and not vocabulary:
@@ -252,16 +252,16 @@ def _prologue(encoder: Encoder, graph: Graph) -> HostStep:
     nodes = graph.needed({name}, set())
     part = graph.part([name], [])
     kinds = sorted({node.op_type for node in nodes if node.op_type != "Constant"})
-    used = {one for node in nodes for one in node.input}
+    used = {operand for node in nodes for operand in node.input}
 
     def function(values: Array) -> Array:
         length = len(values) if graph.places[0].kind == "tokens" else graph.places[0].count
-        feeds = {key: one for key, one in graph.feeds(values, length).items() if key in used}
+        feeds = {key: array for key, array in graph.feeds(values, length).items() if key in used}
         rows = np.asarray(graph.run_part(part, feeds)[0], np.float64)
         rows = rows.reshape(tensor.rows, tensor.columns)
         return np.asarray(rows[:length] if graph.places[0].kind == "tokens" else rows)
 
-    parameters = sum(graph.known[one].size for one in used if one in graph.known)
+    parameters = sum(graph.known[operand].size for operand in used if operand in graph.known)
     return HostStep("embedding", ", ".join(kinds), function, parameters, _products(graph, nodes))
 
 
@@ -273,23 +273,23 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
     nodes = graph.needed({graph.output}, {encoder.name})
     part = graph.part([graph.output], [encoder.name])
     kinds = [node.op_type for node in nodes if node.op_type not in ("Constant", "Identity")]
-    used = {one for node in nodes for one in node.input}
+    used = {operand for node in nodes for operand in node.input}
     size = int(np.prod(shape))
 
     def function(rows: Array) -> Array:
-        given = np.zeros(size)
-        given[: rows.size] = rows.ravel()
-        feeds: dict[str, Array] = {encoder.name: given.reshape(shape).astype(dtype)}
+        padded = np.zeros(size)
+        padded[: rows.size] = rows.ravel()
+        feeds: dict[str, Array] = {encoder.name: padded.reshape(shape).astype(dtype)}
         first, *others = graph.places
         if first.name in used:  # its shape alone
             feeds[first.name] = np.zeros(first.shape, first.dtype)
         feeds |= {place.name: place.given(len(rows)) for place in others if place.name in used}
-        found: Array = np.asarray(graph.run_part(part, feeds)[0], np.float64)
-        found = np.atleast_1d(found[0] if graph.batched else found)
-        by_token = found.ndim > 1 and rows.size < size and len(found) == shape[-2]
-        return found[: len(rows)] if by_token else found
+        output: Array = np.asarray(graph.run_part(part, feeds)[0], np.float64)
+        output = np.atleast_1d(output[0] if graph.batched else output)
+        by_token = output.ndim > 1 and rows.size < size and len(output) == shape[-2]
+        return output[: len(rows)] if by_token else output
 
-    parameters = sum(graph.known[one].size for one in used if one in graph.known)
+    parameters = sum(graph.known[operand].size for operand in used if operand in graph.known)
     listed = ", ".join(dict.fromkeys(kinds))
     return HostStep("head", listed, function, parameters, _products(graph, nodes))
 
@@ -298,7 +298,7 @@ def _products(graph: Graph, nodes: Sequence[Any]) -> int:
     """Return the products with constants in nodes."""
     total = 0
     for node in nodes:
-        known = [graph.known[one] for one in node.input[:2] if one in graph.known]
+        known = [graph.known[operand] for operand in node.input[:2] if operand in graph.known]
         if node.op_type not in ("MatMul", "Gemm", "Conv", "Einsum") or not known:
             continue
         shape = graph.shape(node.output[0])
@@ -359,13 +359,13 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
         lengths.append(description.tokens - 1)
     for length in lengths:
         values = source.random(random)
-        given = values[:length] if description.variable else values
-        expected = graph.run(given if tokens else values, length)
-        found = np.asarray(source.floats(source.prepare(given)))
+        inputs = values[:length] if description.variable else values
+        expected = graph.run(inputs if tokens else values, length)
+        floats = np.asarray(source.floats(source.prepare(inputs)))
         worst = math.inf
-        if expected.size % found.shape[-1] == 0 and expected.size >= found.size:
-            expected = expected.reshape(-1, found.shape[-1])[: found.size // found.shape[-1]]
-            worst = float(np.abs(found.reshape(expected.shape) - expected).max())
+        if expected.size % floats.shape[-1] == 0 and expected.size >= floats.size:
+            expected = expected.reshape(-1, floats.shape[-1])[: floats.size // floats.shape[-1]]
+            worst = float(np.abs(floats.reshape(expected.shape) - expected).max())
         if worst > TOLERANCE * max(float(np.abs(expected).max()), 1.0) or math.isnan(worst):
             raise InputError(
                 f"Model {path} does not compute what its nodes were taken for: "

@@ -80,13 +80,13 @@ def _runs(path: Path, tokens: int, value: str = "") -> bool:
 
 def _sizes(graph: Graph) -> list[int]:
     """Return the numbers that a graph's constants name, or have of rows, from the least on."""
-    found = {*_numbers(graph.known.values()), *_numbers(graph.constants())}
-    return sorted(one for one in found if FEW < one <= _MOST)[:_TRIED]
+    sizes = {*_numbers(graph.known.values()), *_numbers(graph.constants())}
+    return sorted(size for size in sizes if FEW < size <= _MOST)[:_TRIED]
 
 
 def _numbers(constants: Iterable[Any]) -> Iterable[int]:
-    for one in constants:
-        if one.ndim > 1:
-            yield from one.shape
-        elif one.dtype.kind == "i" and one.size < _TRIED:
-            yield from one.ravel().tolist()
+    for constant in constants:
+        if constant.ndim > 1:
+            yield from constant.shape
+        elif constant.dtype.kind == "i" and constant.size < _TRIED:
+            yield from constant.ravel().tolist()

@@ -99,8 +99,8 @@ def conv(node: Node) -> View:
     made = view.tensor.into(Patches, node.name, rows=rows, columns=columns, places=places)
     bias = node.constant(2, np.zeros(1))
     patches = View(made, np.arange(places.size).reshape(*seen.shape[:axes], -1))
-    found = linear(node, patches, weight.reshape(len(weight), -1).T, bias)
-    return replace(found, places=np.moveaxis(found.index, -1, 0)[None])
+    product = linear(node, patches, weight.reshape(len(weight), -1).T, bias)
+    return replace(product, places=np.moveaxis(product.index, -1, 0)[None])
 
 
 def einsum(node: Node) -> View:
@@ -113,37 +113,41 @@ def einsum(node: Node) -> View:
     left, right = node.inputs[:2]
     if not isinstance(left, View):
         names, left, right = names[::-1], right, left
-    if not isinstance(left, View) or any(len(set(one)) != len(one) for one in names):
+    if not isinstance(left, View) or any(len(set(letters)) != len(letters) for letters in names):
         raise UnsupportedError(f"its equation {equation!r} is not that of two operands")
     a, b = names
-    summed = [one for one in a if one in b and one not in target]
-    alike = [one for one in a if one in b and one in target]
-    own = [one for one in a if one not in b]
-    other = [one for one in b if one not in a]
+    summed = [letter for letter in a if letter in b and letter not in target]
+    alike = [letter for letter in a if letter in b and letter in target]
+    own = [letter for letter in a if letter not in b]
+    other = [letter for letter in b if letter not in a]
     if set(target) != {*alike, *own, *other}:
         raise UnsupportedError(f"its equation {equation!r} sums an operand alone")
     if isinstance(right, np.ndarray):
         if alike:
             raise UnsupportedError(f"its equation {equation!r} has weights of their own for rows")
         settled = node.made.settled(left)
-        index = settled.index.transpose([a.index(one) for one in (*own, *summed)])
+        index = settled.index.transpose([a.index(letter) for letter in (*own, *summed)])
         lead = index.shape[: len(own)]
-        weight = right.astype(np.float64).transpose([b.index(one) for one in (*summed, *other)])
+        weight = right.astype(np.float64).transpose(
+            [b.index(letter) for letter in (*summed, *other)]
+        )
         ends = weight.shape[len(summed) :]
         matrix = weight.reshape(-1, int(np.prod(ends)))
-        found = linear(node, View(settled.tensor, index.reshape(*lead, -1)), matrix, np.zeros(1))
-        made, order = found.index.reshape(*lead, *ends), [*own, *other]
-        return View(found.tensor, made.transpose([order.index(one) for one in target]))
+        product = linear(node, View(settled.tensor, index.reshape(*lead, -1)), matrix, np.zeros(1))
+        made, order = product.index.reshape(*lead, *ends), [*own, *other]
+        return View(product.tensor, made.transpose([order.index(letter) for letter in target]))
     if not isinstance(right, View) or len(summed) != 1 or len(own) != 1 or len(other) != 1:
         raise UnsupportedError(f"its equation {equation!r} is none of attention")
     if isinstance(right.tensor, Scores):
         left, right, a, b, own, other = right, left, b, a, other, own
-    first = left.index.transpose([a.index(one) for one in (*alike, *own, *summed)])
-    second = right.index.transpose([b.index(one) for one in (*alike, *summed, *other)])
+    first = left.index.transpose([a.index(letter) for letter in (*alike, *own, *summed)])
+    second = right.index.transpose([b.index(letter) for letter in (*alike, *summed, *other)])
     pair = replace(left, places=first), replace(right, places=second)
     if isinstance(left.tensor, Scores):
-        found = context(node, pair[0], node.made.settled(pair[1]))
+        product = context(node, pair[0], node.made.settled(pair[1]))
     else:
-        found = scores(node, *pair)
+        product = scores(node, *pair)
     order = [*alike, *own, *other]
-    return replace(found, places=found.index.transpose([order.index(one) for one in target]))
+    return replace(
+        product, places=product.index.transpose([order.index(letter) for letter in target])
+    )

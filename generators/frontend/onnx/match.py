@@ -105,9 +105,9 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
         norms.append(x)
         x = x.source
     blocks: list[Block] = []
-    while (found := _block(x)) is not None:
-        blocks.insert(0, found)
-        x = found.source
+    while (inner := _block(x)) is not None:
+        blocks.insert(0, inner)
+        x = inner.source
     if not blocks and _attends_alone(x):
         raise UnsupportedError(f"node {x.node}: no MLP is behind its attention")
     if not blocks:
@@ -166,7 +166,8 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
 def _attends_alone(x: Tensor) -> bool:
     """Return whether a tensor is the sum of an attention and what it takes, or its norm."""
     return any(
-        _context(one) is not None for _, one in _orders(x.source if isinstance(x, Norm) else x)
+        _context(addend) is not None
+        for _, addend in _orders(x.source if isinstance(x, Norm) else x)
     )
 
 
@@ -197,9 +198,9 @@ def _block(x: Tensor) -> Block | None:
     if isinstance(x, Norm):
         return _post(x)
     for s, mlp in _orders(x):
-        if (found := _mlp(mlp)) is None:
+        if (linears := _mlp(mlp)) is None:
             continue
-        up, activation, down = found
+        up, activation, down = linears
         middle, mlp_norm = _normed(up.source, s)
         for r, attention in _orders(s) if middle else ():
             context = _context(attention)
@@ -222,10 +223,10 @@ def _block(x: Tensor) -> Block | None:
 def _post(x: Norm) -> Block | None:
     """Return the block that ends with the norm of a sum."""
     for s, mlp in _orders(x.source):
-        found = _mlp(mlp)
-        if found is None or found[0].source is not s or not isinstance(s, Norm):
+        linears = _mlp(mlp)
+        if linears is None or linears[0].source is not s or not isinstance(s, Norm):
             continue
-        up, activation, down = found
+        up, activation, down = linears
         for r, attention in _orders(s.source):
             context = _context(attention)
             if context is None or not isinstance(attention, Linear):

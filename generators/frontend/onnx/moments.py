@@ -65,19 +65,19 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 def spread_sum(node: Node, left: View, right: View) -> View:
     """Return the sum or difference of two parts of a norm: the norm, where it is whole."""
-    one, other = left.tensor, right.tensor
-    assert isinstance(one, Spread)
+    first, other = left.tensor, right.tensor
+    assert isinstance(first, Spread)
     assert isinstance(other, Spread)
-    alike = one.source is other.source and one.epsilon == other.epsilon
-    if not alike or not np.array_equal(one.gamma, other.gamma):
+    alike = first.source is other.source and first.epsilon == other.epsilon
+    if not alike or not np.array_equal(first.gamma, other.gamma):
         raise UnsupportedError("it adds parts of different norms")
     sign = -1.0 if node.kind == "Sub" else 1.0
-    parts = tuple(a + sign * b for a, b in zip(one.parts, other.parts, strict=True))
-    beta = one.beta + sign * other.beta
+    parts = tuple(a + sign * b for a, b in zip(first.parts, other.parts, strict=True))
+    beta = first.beta + sign * other.beta
     if not np.allclose(parts, (1.0, -1.0, 0.0)):
         raise UnsupportedError("it adds parts that are no whole norm")
-    made = one.source.into(
-        Norm, node.name, gamma=one.gamma, beta=beta, epsilon=one.epsilon, rms=False
+    made = first.source.into(
+        Norm, node.name, gamma=first.gamma, beta=beta, epsilon=first.epsilon, rms=False
     )
     return whole(made, left.shape)
 
@@ -91,6 +91,6 @@ def spread_shift(node: Node, view: View, number: Floats) -> View:
         raise UnsupportedError("it adds constants to some of the tokens")
     sign = -1.0 if node.kind == "Sub" else 1.0
     own, added = (1.0, sign) if view is node.inputs[0] else (sign, 1.0)
-    parts = tuple(own * one for one in tensor.parts)
+    parts = tuple(own * part for part in tensor.parts)
     beta = own * tensor.beta + added * columns
     return View(replace(tensor, node=node.name, parts=parts, beta=beta), view.places)

@@ -70,17 +70,17 @@ def evaluate(node: Node) -> list[Value]:
 
     Raises :class:`UnsupportedError` where the node does what no description says.
     """
-    given = [value for value in node.inputs if value is not None]
-    if all(isinstance(value, np.ndarray) for value in given):
+    operands = [value for value in node.inputs if value is not None]
+    if all(isinstance(value, np.ndarray) for value in operands):
         return list(node.fold(node.inputs))
     if node.kind in ("Shape", "Size"):
-        return list(node.fold([np.zeros(_shape(given[0]), np.float32)]))
-    if not any(isinstance(value, View) for value in given):
+        return list(node.fold([np.zeros(_shape(operands[0]), np.float32)]))
+    if not any(isinstance(value, View) for value in operands):
         return list(_mask(node))
     if node.kind == "IsNaN":
         # Of finite inputs, a softmax over at least one key is no NaN.
-        return [np.zeros(_shape(given[0]), bool)]
-    if node.kind == "ReduceMax" and _are_scores(given[0]):
+        return [np.zeros(_shape(operands[0]), bool)]
+    if node.kind == "ReduceMax" and _are_scores(operands[0]):
         return [_largest(node)]
     if node.kind == "Equal":
         return [_equal(node)]
@@ -93,7 +93,7 @@ def evaluate(node: Node) -> list[Value]:
     if node.kind in _KINDS:
         return [_KINDS[node.kind](node)]
     if node.kind in UNARY or node.kind in PARAMETRIC:
-        value = given[0]
+        value = operands[0]
         assert isinstance(value, View)
         if node.kind in UNARY:
             return [value.apply(UNARY[node.kind])]
@@ -154,11 +154,11 @@ def _of_all(node: Node) -> Value:
     """Return a function of any number of operands, two by two."""
     kind = VARIADIC[node.kind]
     total, *others = node.inputs
-    for one in others:
-        if isinstance(total, np.ndarray) and isinstance(one, np.ndarray):
-            total = np.asarray(BINARY[kind](total, one))
+    for operand in others:
+        if isinstance(total, np.ndarray) and isinstance(operand, np.ndarray):
+            total = np.asarray(BINARY[kind](total, operand))
         else:
-            total = _binary(replace(node, kind=kind, inputs=[total, one]))
+            total = _binary(replace(node, kind=kind, inputs=[total, operand]))
     assert total is not None
     return total
 
@@ -211,11 +211,13 @@ def _lookup(node: Node) -> View:
 
 
 def _concat(node: Node) -> View:
-    given = [one for one in node.inputs if not isinstance(one, np.ndarray) or one.size]
-    if len(given) == 1 and isinstance(given[0], View):
-        return given[0]
-    first, second = (*given, None)[:2]
-    if len(given) != 2 or not isinstance(first, np.ndarray) or not isinstance(second, View):
+    operands = [
+        operand for operand in node.inputs if not isinstance(operand, np.ndarray) or operand.size
+    ]
+    if len(operands) == 1 and isinstance(operands[0], View):
+        return operands[0]
+    first, second = (*operands, None)[:2]
+    if len(operands) != 2 or not isinstance(first, np.ndarray) or not isinstance(second, View):
         raise UnsupportedError("it joins something else than a constant row and the tokens")
     second = node.made.settled(second)
     source = second.tensor
@@ -234,9 +236,13 @@ def _gelu(node: Node) -> View:
 
 
 def _where(node: Node) -> View:
-    given, kept, other = node.inputs
-    pair = given if isinstance(given, Mask) else Mask(np.asarray(given), np.asarray(given))
-    if isinstance(given, View):
+    condition, kept, other = node.inputs
+    pair = (
+        condition
+        if isinstance(condition, Mask)
+        else Mask(np.asarray(condition), np.asarray(condition))
+    )
+    if isinstance(condition, View):
         raise UnsupportedError("it selects by data")
     if isinstance(other, View) and isinstance(kept, np.ndarray):
         pair, kept, other = Mask(~pair.full.astype(bool), ~pair.cut.astype(bool)), other, kept
@@ -268,7 +274,7 @@ def _binary(node: Node) -> View:
             return _shifted_where_known(node, view, mask)
         raise UnsupportedError("a mask is not added to scores")
     if isinstance(left, View) and isinstance(right, View):
-        parts = [isinstance(one.tensor, Spread) for one in (left, right)]
+        parts = [isinstance(operand.tensor, Spread) for operand in (left, right)]
         if all(parts) and node.kind in ("Add", "Sub"):
             return spread_sum(node, left, right)
         if node.kind == "Mul" and (any(parts) or _scales_rows(left, right)):

@@ -128,8 +128,8 @@ def epsilon_of(by: View, *, multiply: bool) -> float:
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")
-    found = by.function(_POINTS)
-    root = np.divide(1.0, found) if multiply else found
+    scales = by.function(_POINTS)
+    root = np.divide(1.0, scales) if multiply else scales
     epsilon = float(root[0] ** 2)
     if not np.allclose(root, np.sqrt(_POINTS + epsilon), rtol=1e-4):
         raise UnsupportedError("it scales rows by something else than the root of their variance")
@@ -161,10 +161,10 @@ def _row_mean(node: Node, value: View) -> View:
 def axes_of(node: Node, value: object) -> list[int]:
     """Return the axes that a node reduces; raise :class:`UnsupportedError` if not known."""
     assert isinstance(value, View)
-    given = node.inputs[1] if len(node.inputs) > 1 else node.attribute("axes", None)
-    if given is None or not isinstance(given, np.ndarray | list | tuple):
+    axes = node.inputs[1] if len(node.inputs) > 1 else node.attribute("axes", None)
+    if axes is None or not isinstance(axes, np.ndarray | list | tuple):
         raise UnsupportedError("it reduces axes that are not known")
-    return [int(axis) % len(value.shape) for axis in np.atleast_1d(np.asarray(given))]
+    return [int(axis) % len(value.shape) for axis in np.atleast_1d(np.asarray(axes))]
 
 
 def _over_tokens(view: View, axes: list[int], message: str) -> Index:

@@ -24,7 +24,7 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
         return use(_graph(path, tokens, True, known))
     except InputError as error:
         first = read_model(path).graph.input[:1]
-        sizes = [one.dim_value for value in first for one in value.type.tensor_type.shape.dim]
+        sizes = [axis.dim_value for value in first for axis in value.type.tensor_type.shape.dim]
         if len(sizes) != 1 and (not sizes or sizes[0] < 2):
             raise
         try:

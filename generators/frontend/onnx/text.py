@@ -37,26 +37,26 @@ def text_length(path: Path) -> int:
     graph = read_graph(path, few(path), lambda graph: graph)
     encoder, _ = read_encoder(graph)
     start = graph.names.get(id(encoder.blocks[0].source), graph.output)
-    found = longest(path, graph, start)
-    if not found:
+    most = longest(path, graph, start)
+    if not most:
         raise InputError(
             f"Input {graph.places[0].name} in {path} has no fixed number of tokens, and no table "
             "of positions ends; export the model with a fixed number of tokens"
         )
-    return found
+    return most
 
 
 def _load(graph: Graph) -> tuple[TextDescription, Weights]:
     path = graph.path
     encoder, _ = read_encoder(graph)
-    first, given = encoder.blocks[0], encoder.weights
+    first, tensors = encoder.blocks[0], encoder.weights
     if not first.causal:
         raise InputError(f"Model {path} has no causal mask; run it with: celosia run {path}")
     wrong = unlike_gpt2(encoder)
     if wrong:
         raise InputError(f"Model {path} is not run as a language model: it has {wrong}; {LIKE}")
-    biased = bool(np.any(given["head.bias"]))
-    tied = np.array_equal(given["words"], given["head.weight"])
+    biased = bool(np.any(tensors["head.bias"]))
+    tied = np.array_equal(tensors["words"], tensors["head.weight"])
     model = TextDescription(
         name=path.stem,
         vocabulary=encoder.classes,
@@ -71,14 +71,14 @@ def _load(graph: Graph) -> tuple[TextDescription, Weights]:
         epsilon=encoder.epsilon,
         position="learned",
         placement=first.placement,
-        final_norm="final_norm.weight" in given,
+        final_norm="final_norm.weight" in tensors,
         gated=False,
         activation=NAMES[first.activation],
         bias=True,
         tied=tied,
         head_bias=biased,
     )
-    weights: dict[str, Floats] = {"positions": np.zeros((encoder.rows, encoder.dim)), **given}
+    weights: dict[str, Floats] = {"positions": np.zeros((encoder.rows, encoder.dim)), **tensors}
     if not biased:
         del weights["head.bias"]
     if tied:
@@ -96,8 +96,8 @@ def _verify(path: Path, graph: Graph, model: TextDescription, weights: Weights) 
     rng = np.random.default_rng(0)
     numbers = rng.integers(0, model.vocabulary, model.positions)
     expected = graph.run(numbers, len(numbers)).reshape(len(numbers), -1)
-    found = forward(model, weights, numbers[None])["logits"][0]
-    worst = float(np.abs(found - expected).max())
+    logits = forward(model, weights, numbers[None])["logits"][0]
+    worst = float(np.abs(logits - expected).max())
     if not worst <= TOLERANCE * max(float(np.abs(expected).max()), 1.0):
         raise InputError(
             f"Model {path} does not compute what its nodes were taken for: scores differ by "

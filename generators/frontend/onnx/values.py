@@ -257,10 +257,10 @@ class View:
         """Return by what elements are multiplied; None where that is not all."""
         if self.function is None:
             return 1.0
-        found = self.function(_SAMPLES)
+        outputs = self.function(_SAMPLES)
         factor = float(self.function(np.ones(1))[0])
         with np.errstate(all="ignore"):
-            same = np.allclose(found, factor * _SAMPLES, rtol=1e-6, atol=1e-9)
+            same = np.allclose(outputs, factor * _SAMPLES, rtol=1e-6, atol=1e-9)
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
@@ -317,10 +317,10 @@ class Made:
                 self.scaled[times] = _times(tensor, factor)
                 self.kept.append(tensor)
             return View(self.scaled[times], view.places)
-        found = view.function(_SAMPLES)
+        outputs = view.function(_SAMPLES)
         for name in FUNCTION_NAMES.values():
             with np.errstate(all="ignore"):
-                apart = np.abs(FUNCTIONS[name](_SAMPLES) - found).max()
+                apart = np.abs(FUNCTIONS[name](_SAMPLES) - outputs).max()
             if apart <= _TOLERANCE:
                 key = id(tensor), name
                 if key not in self.activations:
