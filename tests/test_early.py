@@ -190,3 +190,46 @@ def test_a_text_is_refused_by_its_first_layers(celosia, monkeypatch) -> None:
         err,
     )
     assert "Calibration" not in err
+
+
+def test_rows_of_many_scores_are_refused_before_calibration() -> None:
+    small, model = PRESETS["small"], ENCODER.replace(tokens=2048, layers=1)
+    message = (
+        "Model deep attends to 2048 tokens and needs max_row of at least 2048 and max_k of at "
+        "least 2048, but configuration few has 512 and 1024; set max_row=2048 and max_k=2048, or, "
+        "where the model leaves the number of tokens open, give at most 512 with --tokens"
+    )
+    few = small.replace(name="few", max_row=512, max_k=1024)
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        compile_model(model, Large(model), [], few)
+    long = model.replace(tokens=5000)
+    message = (
+        "Model deep attends to 5000 tokens, but a row of scores has at most 4096 in any "
+        "configuration (max_row); make the model for at most 4096 tokens"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        compile_model(long, Large(long), [], few)
+
+
+def test_rows_of_many_scores_fit_as_the_refusal_says(monkeypatch) -> None:
+    monkeypatch.setattr(early, "MANY", 100)
+    few, model = (
+        PRESETS["small"].replace(max_row=16, max_k=32),
+        ENCODER.replace(tokens=40, layers=1),
+    )
+    weights, rng = random_weights(np.random.default_rng(1), model), np.random.default_rng(2)
+
+    def made(config, tokens: int) -> None:
+        one = model.replace(tokens=tokens)
+        own = {
+            name: rows[:tokens] if name == "positions" else rows for name, rows in weights.items()
+        }
+        early.check_rows(one, config)
+        compile_model(one, own, rng.normal(0, 1, (4, tokens, 8)), config, Options(search=False))
+
+    with pytest.raises(InputError, match=r"set max_row=40 and max_k=40, or, .* at most 16 with"):
+        made(few, 40)
+    monkeypatch.setattr(compiler, "check_units", lambda *given: None)
+    monkeypatch.setattr(compiler, "check_layers", lambda *given: None)
+    made(few.replace(max_row=40, max_k=40), 40)
+    made(few, 16)

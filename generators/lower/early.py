@@ -9,6 +9,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.formats import FORMATS, NESTED
 from celosia.arch.isa import RING_SLOTS
 from celosia.arch.rules import RANGES
+from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph import network
@@ -21,7 +22,8 @@ from celosia.generators.quantize.options import INT8, Quantization
 LAYERS = 2
 """Layers of the model that is compiled first: a program's layers are alike."""
 MANY = 1 << 22
-"""Weights from which on the calibration of all takes long enough to compile some layers first."""
+"""Weights from which on the calibration of all takes long enough to compile some layers first, and
+scores from which on it takes long enough to look at their rows first."""
 
 D = TypeVar("D", bound=Description)
 
@@ -90,6 +92,34 @@ def check_units(
     """
     if sum(weights[name].size for name in _linear_weights(model)) >= MANY:
         check_described(model, config, wide_functions=options.wide_functions)
+
+
+def check_rows(model: ModelDescription, config: Config) -> None:
+    """Refuse an encoder of many scores whose rows of these are longer than a configuration's.
+
+    Raises :class:`InputError` with the fields to set, or the most tokens that a model may have.
+    """
+    if model.layers * model.heads * model.sequence**2 < MANY:
+        return
+    most, own = RANGES["max_row"][1], model.class_token
+    if model.sequence > most:
+        raise InputError(
+            f"Model {model.name} attends to {model.sequence} tokens, but a row of scores has at "
+            f"most {most} in any configuration (max_row); make the model for at most {most - own} "
+            "tokens"
+        )
+    needs = dict.fromkeys(("max_row", "max_k"), model.sequence)
+    short = {name: least for name, least in needs.items() if getattr(config, name) < least}
+    if short:
+        least = " and ".join(f"{name} of at least {value}" for name, value in short.items())
+        has = " and ".join(str(getattr(config, name)) for name in short)
+        change = " and ".join(f"{name}={value}" for name, value in short.items())
+        most = min(config.max_row, config.max_k) - own
+        raise InputError(
+            f"Model {model.name} attends to {model.sequence} tokens and needs {least}, but "
+            f"configuration {config.name} has {has}; set {change}, or, where the model leaves the "
+            f"number of tokens open, give at most {most} with --tokens"
+        )
 
 
 def check_layers(model: D, weights: Weights, compile: Callable[[D], object]) -> None:

@@ -18,7 +18,7 @@ from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.batch import batched
 from celosia.generators.lower.choices import Choices
-from celosia.generators.lower.early import check_layers, check_memory, check_units
+from celosia.generators.lower.early import check_layers, check_memory, check_rows, check_units
 from celosia.generators.lower.fitting import again
 from celosia.generators.lower.rows import pool_bytes
 from celosia.generators.lower.schedule import schedule
@@ -262,6 +262,7 @@ def compile_model(
     if options.sparse and not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     check_units(description, weights, config, options)
+    check_rows(description, config)
     if not options.sparse:
         check_memory(description, weights, config, options)
 

@@ -27,6 +27,9 @@ _PRODUCTS = 1 << 34
 """Products of all samples together, above which a model has fewer of them, and one run."""
 _TEXTS, _LENGTH = 96, 12
 _ENCODERS = PRESETS["small"].replace(program_depth=1 << 14)
+_LARGE = PRESETS["medium"].replace(program_depth=1 << 16, mem_addr_width=28)
+_MANY = 1 << 24
+"""Weights of the blocks from which on an encoder is tried on the machine `medium`."""
 _DECODERS = PRESETS["story"].replace(param_depth=1 << 11, weight_depth=1 << 13)
 _SEED = 2
 
@@ -46,18 +49,20 @@ def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dic
     try:
         if is_text(str(path)):
             return {**none, **_decoder(path, tokenizer, _DECODERS), "refused": None}
-        return {**none, **_encoder(path, tokens, _ENCODERS), "refused": None}
+        return {**none, **_encoder(path, tokens), "refused": None}
     except InputError as error:
         return {**none, "refused": str(error)}
 
 
-def _encoder(path: Path, tokens: int, config: Config) -> dict[str, Any]:
+def _encoder(path: Path, tokens: int) -> dict[str, Any]:
     source = load_source(str(path), tokens)
     model, rng = source.description, np.random.default_rng(_SEED)
     weights = sum(math.prod(shape) for shape in model.shapes().values())
     products = model.sequence * (weights + 2 * model.layers * model.sequence * model.query_width)
     count = max(_FEWEST, min(_SAMPLES, _PRODUCTS // products))
     samples = [source.prepare(source.random(rng)) for _ in range(count)]
+    blocks = sum(one.size for name, one in source.weights.items() if name.startswith("layers."))
+    config = _LARGE if blocks >= _MANY else _ENCODERS
     compiled = compile_model(model, source.weights, samples, config, Options(search=False))
     golden = GoldenModel(compiled)
     mismatches, tensors, cosines = 0, 0, []
