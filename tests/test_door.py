@@ -83,11 +83,11 @@ def test_streams_are_whole_characters(tmp_path: Path, kind: Kind) -> None:
     drawn = [rng.integers(0, vocabulary, 20).tolist() for _ in range(20)]
     for tokens in [*(own.encode(text) for text in TEXTS if text), *drawn]:
         shown: list[str] = []
-        pieces = Pieces(own, shown.append)
+        pieces = Pieces(own)
         for token in tokens:
-            pieces.add([token])
+            shown.append(pieces.add([token]))
             assert REPLACEMENT not in "".join(shown) or tokens in drawn
-        pieces.end()
+        shown.append(pieces.end())
         assert "".join(shown) == pieces.text == own.decode(tokens)
 
 

@@ -1,8 +1,8 @@
-"""Goes on with a prompt on a machine, and tells what each token took."""
+"""A prompt continued on a machine, with the cycles of each token."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,90 +35,129 @@ def run_text(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
-    """Go on with a prompt by at most ``steps`` tokens, and return text and figures by name.
+    """Continue a prompt by at most ``steps`` tokens, and return text and figures by name.
 
-    Of an encoder-decoder the prompt is the source, and the text its answer, of at most as many
-    tokens as it has places; ``source_cycles`` are those of its encoder, and
-    ``predicted_source_cycles`` those that are to be expected.
-
-    ``machine`` is as in :class:`celosia.tb.models.text_session.TextSession`.
-    ``show`` is given the text piece by piece, prompt first. ``cycles_per_token`` is that of the
-    last token, at position ``last_position``, ``mean_cycles_per_token`` that of all but those of
-    the prompt, ``cycles`` each; all are None on a machine that has no clock. ``external_bytes`` is
-    what the last token moved over the external port. ``where`` gives the cycles of all of these
-    tokens by what the array did (``celosia.sim.report.where``), ``engines`` those of each engine.
-    ``predicted_cycles`` are those that are to be expected of the last token. Prompt and tokens are
-    computed with ``bits`` of nested weights in turn.
-
-    Raises :class:`InputError` where there are no steps to take, the prompt is not to be encoded or
-    too long, or the simulator cannot run here.
+    ``show`` receives the text piece by piece, prompt first. Other arguments, figures and errors are
+    those of :class:`TextRun` and :meth:`TextRun.figures`.
     """
     sampling = sampling or Sampling()
-    if steps < 1:
-        raise InputError(f"Steps must be at least 1, not {steps}")
-    tokens, places = tokenizer.encode(prompt), program.places
-    source: list[int] = []
-    if program.lookups:
-        source = source_tokens(program, tokenizer, prompt)
-        tokens = [program.start]
-        steps = min(steps, places)
-    count = len(tokens)
-    if not source:
-        check_length(program, tokens, steps, places)
-    session = TextSession(program, machine, timing)
-    rng = np.random.default_rng(seed)
-    began = time.perf_counter()
-    encoded = session.encode(source) if source else Turn()
-    session.bits = bits[0]
-    first = session.take(tokens)
-    pieces = Pieces(tokenizer, show)
-    pieces.add([] if source else tokens)
-    turns: list[Turn] = []
-    while True:
-        if sampling.greedy:
-            token = session.choose()
-        else:
-            token = draw(session.logits() * program.logits_step, sampling, rng)
-        if token in tokenizer.ends:
-            break
-        tokens.append(token)
-        pieces.add([token])
-        if len(tokens) - count == steps:
-            break
-        session.bits = bits[(len(turns) + 1) % len(bits)]
-        turns.append(session.step(token))
-    pieces.end()
-    seconds = time.perf_counter() - began
-    return {
-        "text": pieces.text,
-        "tokens": tokens,
-        **_figures(session, first, turns),
-        **(_source_figures(session, encoded) if source else {}),
-        "seconds": seconds,
-    }
+    run = TextRun(program, tokenizer, prompt, steps, machine, sampling, seed, timing, bits)
+    for piece in run.pieces():
+        if show is not None and piece:
+            show(piece)
+    return run.figures()
 
 
 class Pieces:
     """A text that grows token by token, in whole characters."""
 
-    def __init__(self, tokenizer: TokenizerLike, show: Callable[[str], None] | None = None):
-        self._tokenizer, self._show = tokenizer, show
+    def __init__(self, tokenizer: TokenizerLike):
+        self._tokenizer = tokenizer
         self._tokens: list[int] = []
         self.text = ""
 
-    def add(self, tokens: Sequence[int]) -> None:
-        """Add tokens, of whose text the part that no further token changes."""
+    def add(self, tokens: Sequence[int]) -> str:
+        """Add tokens; return the part of their text that no further token changes."""
         self._tokens += tokens
-        self._tell(self._tokenizer.settled(self._tokens))
+        return self._grown(self._tokenizer.settled(self._tokens))
 
-    def end(self) -> None:
-        """Add what is left of the text."""
-        self._tell(self._tokenizer.decode(self._tokens))
+    def end(self) -> str:
+        """Return the rest of the text."""
+        return self._grown(self._tokenizer.decode(self._tokens))
 
-    def _tell(self, text: str) -> None:
+    def _grown(self, text: str) -> str:
         new, self.text = text[len(self.text) :], text
-        if self._show is not None and new:
-            self._show(new)
+        return new
+
+
+class TextRun:
+    """A prompt that is continued on a machine, by at most ``steps`` tokens.
+
+    Of an encoder-decoder the prompt is the source, and the text its answer, of at most as many
+    tokens as it has places. ``machine`` is as in
+    :class:`celosia.tb.models.text_session.TextSession`. Prompt and tokens are
+    computed with ``bits`` of nested weights in turn.
+
+    Raises :class:`InputError` if there are no steps to take, the prompt cannot be encoded or is
+    too long, or the simulator cannot run here.
+    """
+
+    def __init__(
+        self,
+        program: TextHost,
+        tokenizer: TokenizerLike,
+        prompt: str,
+        steps: int,
+        machine: str | Machine,
+        sampling: Sampling,
+        seed: int = 1,
+        timing: MemoryTiming = PROMPT,
+        bits: Sequence[int] = (OPERAND_BITS,),
+    ):
+        if steps < 1:
+            raise InputError(f"Steps must be at least 1, not {steps}")
+        self.tokens, self._source = tokenizer.encode(prompt), list[int]()
+        if program.lookups:
+            self._source = source_tokens(program, tokenizer, prompt)
+            self.tokens = [program.start]
+            steps = min(steps, program.places)
+        else:
+            check_length(program, self.tokens, steps, program.places)
+        self._tokenizer, self._steps = tokenizer, steps
+        self._sampling, self._bits = sampling, bits
+        self._rng = np.random.default_rng(seed)
+        self.session = TextSession(program, machine, timing)
+        self._pieces = Pieces(tokenizer)
+        self._encoded = self._first = Turn()
+        self._turns: list[Turn] = []
+        self._seconds = 0.0
+
+    def pieces(self) -> Iterator[str]:
+        """Yield the text in pieces, first the prompt's, then one for each token.
+
+        A piece is empty while a character lacks bytes.
+        """
+        session, source, began = self.session, self._source, time.perf_counter()
+        self._encoded = session.encode(source) if source else Turn()
+        session.bits = self._bits[0]
+        self._first = session.take(self.tokens)
+        yield self._pieces.add([] if source else self.tokens)
+        for number in range(self._steps):
+            if number:
+                session.bits = self._bits[number % len(self._bits)]
+                self._turns.append(session.step(self.tokens[-1]))
+            token = self._choose()
+            if token in self._tokenizer.ends:
+                break
+            self.tokens.append(token)
+            yield self._pieces.add([token])
+        yield self._pieces.end()
+        self._seconds = time.perf_counter() - began
+
+    def _choose(self) -> int:
+        if self._sampling.greedy:
+            return self.session.choose()
+        logits = self.session.logits() * self.session.program.logits_step
+        return draw(logits, self._sampling, self._rng)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the text and figures by name.
+
+        ``cycles_per_token`` is that of the last token, at position ``last_position``,
+        ``mean_cycles_per_token`` that of all but those of the prompt, ``cycles`` each; all are None
+        on a machine that has no clock. ``external_bytes`` is what the last token moved over the
+        external port. ``where`` gives the cycles of all of these tokens by what the array did
+        (``celosia.sim.report.where``), ``engines`` those of each engine. ``predicted_cycles`` are
+        those that are to be expected of the last token. Of an encoder-decoder ``source_cycles`` are
+        those of its encoder, and ``predicted_source_cycles`` those that are to be expected.
+        """
+        return {
+            "text": self._pieces.text,
+            "tokens": self.tokens,
+            **_figures(self.session, self._first, self._turns),
+            **(_source_figures(self.session, self._encoded) if self._source else {}),
+            "seconds": self._seconds,
+        }
 
 
 def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[str, Any]:

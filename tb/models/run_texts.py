@@ -18,7 +18,7 @@ from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
-from celosia.tb.models.run_text import Pieces, totals
+from celosia.tb.models.run_text import totals
 from celosia.tb.models.text_session import Turn
 from celosia.tb.models.texts_session import TextsSession
 
@@ -113,10 +113,8 @@ def run_texts(
     seconds = time.perf_counter() - began
     rows = []
     for text in texts:
-        pieces = Pieces(tokenizer)
-        pieces.add(text.tokens)
-        pieces.end()
-        rows.append({"text": pieces.text, "tokens": text.tokens, "prompt_tokens": text.prompt})
+        whole = tokenizer.decode(text.tokens)
+        rows.append({"text": whole, "tokens": text.tokens, "prompt_tokens": text.prompt})
     figures = _figures(session, both, positions, last_bits)
     return {"texts": rows, **figures, "seconds": seconds}
 
