@@ -1,1 +1,50 @@
-"""Open Transformer accelerators, generated from parameters and proven bit for bit."""
+"""Open Transformer accelerators, generated from parameters and proven bit for bit.
+
+The names in ``__all__`` are the public interface, described in ``docs/library.md``; modules below
+them may change. A name is imported when it is first used, with the extras that it needs.
+"""
+
+import importlib
+from typing import Any
+
+_MODULES = {
+    "config": "celosia.machines",
+    "load": "celosia.models",
+    "compile": "celosia.compiling",
+    "open": "celosia.opening",
+    "build": "celosia.boards",
+    "Config": "celosia.arch.config",
+    "Model": "celosia.models",
+    "Program": "celosia.programs",
+    "Run": "celosia.programs",
+    "InputError": "celosia.arch.errors",
+    "RunError": "celosia.arch.errors",
+}
+"""The module of each function and class."""
+
+__all__ = [
+    "Config",
+    "InputError",
+    "Model",
+    "Program",
+    "Run",
+    "RunError",
+    "build",
+    "compile",
+    "config",
+    "golden",
+    "hdl",
+    "load",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'celosia' has no attribute {name!r}")
+    module = importlib.import_module(_MODULES.get(name, f"celosia.{name}"))
+    return getattr(module, name) if name in _MODULES else module
+
+
+def __dir__() -> list[str]:
+    return __all__

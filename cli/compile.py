@@ -1,6 +1,5 @@
 """celosia compile: a model as files that run it elsewhere."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,37 +9,30 @@ import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
 from celosia.cli.format_options import DECODER_KEYS, RANGE_KEYS, Formats, quantize_options
-from celosia.cli.model_options import ModelOptions, model_options, searched
+from celosia.cli.model_options import ModelOptions, encoder_options, model_options
 from celosia.cli.options import config_choice, given_options, json_option, memory_options
-from celosia.cli.output import progress, report, say, warn
+from celosia.cli.output import progress, report, say
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompts_option
-from celosia.cli.text_options import DecoderOptions, decoder_options
+from celosia.cli.text_options import DecoderOptions, decoder_options, tell
 from celosia.cli.tree import Command
-from celosia.generators.export.c_model import c_files
-from celosia.generators.export.c_text import text_c_files
-from celosia.generators.export.folder import outdated, with_digests
-from celosia.generators.export.package import MANIFEST, package
-from celosia.generators.export.text_package import text_package
-from celosia.generators.frontend.sources import load_source
+from celosia.compiling import compile_encoder
+from celosia.exporting import files
+from celosia.generators.export.folder import outdated
+from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import is_text
-from celosia.generators.lower.encoder_compiler import compile_model
-from celosia.generators.lower.equipment import equipped
-from celosia.generators.verilog.manifest import manifest
-from celosia.generators.verilog.verilog import to_verilog
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.runtime.text_host import TextHost
+from celosia.models import load
+from celosia.programs import Program
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.models.export_inputs import COUNT, export_inputs, read_names
-from celosia.tb.models.model_testbench import golden_outputs, model_testbench
 from celosia.tb.models.plain_testbench import TOP, Attachment
-from celosia.tb.models.run_inputs import Files, check_room
-from celosia.tb.models.text_samples import text_samples
-from celosia.tb.models.text_testbench import text_testbench
+from celosia.tb.models.run_inputs import Files
 
-Written = dict[str, str | bytes]
 ENCODER_ONLY = (
     *("inputs", "sentences", "random", "count", "names", "tokens"),
     *ModelOptions.__dataclass_fields__,
@@ -117,123 +109,103 @@ def compile_command(
     if refused:
         kind = "a language model" if text else "an encoder"
         raise InputError(f"Option {refused[0]} is not for {model}, which is {kind}")
-    compiled = _decoder if text else _encoder
     config = configured("story" if text else "small")
     if with_verilog:
         check_modules(attached(config, attachment), top)
-    bench = (attachment, name) if with_testbench else None
-    config, written, result = compiled(model, config, bench, values)
-    if with_verilog:
-        component = attached(config, attachment)
-        written[f"{name}.v"] = to_verilog(component, name)
-        written[f"{name}.json"] = manifest(component, name, config)
-    written = with_digests(written)
+    used = with_testbench or values["with_c"]
+    make = _decoder if text else _encoder
+    program, inputs = make(model, config, used, values)
+    timing: MemoryTiming = values["timing"]
+    written = files(
+        program.code,
+        program.with_model.source,
+        program.made,
+        inputs,
+        names=program.names,
+        steps=values["steps"],
+        verilog=with_verilog,
+        c=values["with_c"],
+        testbench=with_testbench,
+        attachment=attachment,
+        top=name,
+        timing=timing,
+        bits=program.bits,
+    )
     write_files(folder, written, outdated(folder, written))
-    result |= {
+    result = _figures(program, timing, None if text else len(inputs) * used) | {
         "folder": str(folder),
         "files": {name: len(content) for name, content in written.items()},
     }
     shown = {name: value for name, value in result.items() if name not in ("files", "calibration")}
-    report(f"{model} on {config.name}", [shown], as_json, result)
+    report(f"{model} on {program.config.name}", [shown], as_json, result)
     if not as_json:
         for name in written:
             say(folder / name)
 
 
-Bench = tuple[Attachment, str]
-"""The ports of a testbench's accelerator, and its module."""
-
-
 def _encoder(
-    model: str, config: Config, bench: Bench | None, values: Mapping[str, Any]
-) -> tuple[Config, Written, dict[str, Any]]:
-    """Return the configuration, the files and the figures of an encoder."""
+    model: str, config: Config, _used: bool, values: Mapping[str, Any]
+) -> tuple[Program, Sequence[Any]]:
+    """Return an encoder's program, and rows of the machine's inputs."""
     formats: Formats = values["formats"]
-    timing: MemoryTiming = values["timing"]
-    options = searched(model, config, formats, values["ranges"])
-    config = equipped(config, options)
+    options = encoder_options(formats, values["ranges"])
     bits = formats.one_bits("A model is compiled to begin")
-    files = Files(**{each: values[each] for each in ("inputs", "sentences", "random")})
-    files = replace(files, calibration=values["calibration"])
-    with progress(f"{model} on {config.name}"):
-        found = load_source(model, values["tokens"])
-        given = export_inputs(model, found, files, values["count"])
-        columns = given.names if values["names"] is None else read_names(values["names"], found)
-        compiled = compile_model(found.description, found.weights, given.samples, config, options)
-        if values["memory_bytes"] is not None:
-            check_room(compiled, values["memory_bytes"])
-        written = package(
-            compiled,
-            found,
-            columns,
-            latency=timing.latency,
-            interval=timing.interval,
-            bits=bits,
-        )
-        runs = compiled.runs(given.rows)
-        if bench is not None:
-            written |= model_testbench(compiled, runs, *bench, bits=bits)
-        if values["with_c"]:
-            outputs = golden_outputs(compiled, runs, bits)
-            written |= c_files(compiled, runs, outputs, columns, bits=bits)
-        apart = compiled.parting(found.weights, given.samples)
-    warn(apart.warning)
-    cycles = None
-    if not isinstance(config, MicroConfig):
-        cycles = compiled.predict(timing.latency, timing.interval, bits=bits).cycles
-    result = {
-        "model": found.description.name,
-        "config": config.name,
-        **formats.figures,
-        "program_words": len(compiled.words),
-        "image_bytes": len(compiled.image),
-        "memory_bytes": compiled.memory_bytes,
-        "weight_bytes": compiled.quantized.weight_bytes,
-        "predicted_cycles": cycles,
-        "inputs": len(given.rows) if bench is not None or values["with_c"] else 0,
-        "calibration": apart.figures(),
-    }
-    return config, written, result
+    paths = {each: values[each] for each in ("inputs", "sentences", "random", "calibration")}
+    loaded = load(model, tokens=values["tokens"])
+    assert isinstance(loaded.source, Source)
+    given = export_inputs(model, loaded.source, Files(**paths), values["count"])
+    names = given.names if values["names"] is None else read_names(values["names"], loaded.source)
+    program = compile_encoder(
+        loaded,
+        config,
+        given.samples,
+        options,
+        loss=formats.loss,
+        memory_bytes=values["memory_bytes"],
+        bits=bits,
+        show=progress,
+    )
+    tell(program)
+    return replace(program, names=names), given.rows
 
 
 def _decoder(
-    model: str, config: Config, bench: Bench | None, values: Mapping[str, Any]
-) -> tuple[Config, Written, dict[str, Any]]:
-    """Return the configuration, the files and the figures of a decoder."""
-    timing: MemoryTiming = values["timing"]
+    model: str, config: Config, used: bool, values: Mapping[str, Any]
+) -> tuple[Program, Sequence[str]]:
+    """Return a language model's program, and the prompts."""
     options = DecoderOptions.of(values)
     bits = options.formats.one_bits("A model is compiled for figures")
     prompts: Sequence[str] = values["prompts"] or ("",)
-    room, texts = values["memory_bytes"], len(prompts)
-    given = prompts if bench or values["with_c"] else ()
-    found = options.compiled(
-        model, config, room, fixed=False, texts=texts, prompts=given, steps=values["steps"]
+    program = options.compiled(
+        model,
+        config,
+        values["memory_bytes"],
+        fixed=False,
+        texts=len(prompts),
+        prompts=prompts if used else (),
+        steps=values["steps"],
     )
-    assert found.source is not None
-    program, config = found.program, found.program.config
-    written = text_package(
-        program,
-        found.source,
-        found.figures,
-        latency=timing.latency,
-        interval=timing.interval,
-        bits=bits,
-    )
-    asked = (program, found.tokenizer, prompts)
-    if bench is not None:
-        written |= text_testbench(*asked, values["steps"], *bench, bits=bits)
-    if values["with_c"]:
-        samples = text_samples(*asked, values["steps"], "golden", bits)
-        written |= text_c_files(program, found.tokenizer, samples, bits)
-    result = {
+    return replace(program, bits=bits), prompts
+
+
+def _figures(program: Program, timing: MemoryTiming, inputs: int | None) -> dict[str, Any]:
+    """Return the figures of a program, of an encoder with the count of its inputs."""
+    code = program.code
+    sizes: dict[str, Any] = {"inputs": inputs}
+    if isinstance(code, CompiledModel):
+        sizes["image_bytes"] = len(code.image)
+    if isinstance(code, TextHost):
+        sizes = {
+            "setup_programs": len(code.setup),
+            "image_bytes": sum(len(fill.image) for fill in code.setup),
+            "resident": code.resident,
+        }
+    return {
         "model": program.name,
-        "config": config.name,
-        "program_words": len(program.words),
-        "setup_programs": len(program.setup),
-        "image_bytes": sum(len(fill.image) for fill in program.setup),
-        "memory_bytes": program.memory_bytes,
-        "resident": program.resident,
-        "predicted_cycles": json.loads(written[MANIFEST])["cycles"],
-        **found.figures,
+        "config": program.config.name,
+        "program_words": program.words,
+        **sizes,
+        "memory_bytes": program.bytes,
+        "predicted_cycles": program.predicted(timing),
+        **program.made,
     }
-    return config, written, result

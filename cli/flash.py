@@ -15,7 +15,7 @@ from celosia.cli.options import json_option, seed_option
 from celosia.cli.output import report
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompt_option
-from celosia.cli.text_options import TextOptions, text_options
+from celosia.cli.text_options import ContinuationOptions, text_options
 from celosia.cli.tree import Command
 from celosia.fpga.boards import FLASHES, IMAGE_ADDR, Board
 from celosia.fpga.flash import (
@@ -98,12 +98,12 @@ def flash(
         asked = searched(model, config, values["formats"])
         made = flash_image(model, config, files, **room, count=count, tokens=tokens, options=asked)
     else:
-        options = TextOptions.of(values | {"calibration": calibration})
+        options = ContinuationOptions.of(values | {"calibration": calibration})
         if options.temperature:
             raise InputError("A board takes the likeliest token: --temperature must be 0")
         options.formats.refuse_bits("an image")
         compiled = options.compiled(model, config, board.memory_bytes, fixed=True)
-        made = text_flash_image(compiled.program, compiled.tokenizer, prompt, options.steps, **room)
+        made = text_flash_image(compiled.code, compiled.tokenizer, prompt, options.steps, **room)
     check_image(board, len(made.data))
     if file is not None:
         write_files(file.parent, {file.name: made.data})

@@ -17,7 +17,7 @@ from celosia.cli.options import json_option, override_option, seed_option
 from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE, MODEL, read_bytes
 from celosia.cli.prompt_options import prompts_option
-from celosia.cli.text_options import TextOptions, report_text, text_options
+from celosia.cli.text_options import ContinuationOptions, report_text, text_options
 from celosia.cli.tree import Tree
 from celosia.fpga.device import Device
 from celosia.fpga.top import BAUD
@@ -129,7 +129,7 @@ def run(
             )
         rate = {"inferences_per_second": clock / found["cycles_per_inference"]}
     else:
-        options, asked = TextOptions.of(values), (device.config, device)
+        options, asked = ContinuationOptions.of(values), (device.config, device)
         if len(prompts) > 1:
             found = options.run_both(model, prompts, *asked, memory_bytes=memory)
         else:

@@ -8,10 +8,10 @@ from celosia.arch.config import Config
 from celosia.cli.format_options import Formats
 from celosia.cli.options import grouped
 from celosia.cli.output import progress, say
+from celosia.generators.frontend.sources import load_source
 from celosia.generators.lower.encoder_compiler import Options
 from celosia.generators.lower.equipment import equipped
-from celosia.generators.quantize.options import ENCODER_BALANCE
-from celosia.generators.studies.mixtures import mix_digits
+from celosia.generators.studies.mixtures import search_formats
 
 _OPTIONS = (
     click.option(
@@ -31,30 +31,32 @@ class ModelOptions:
 
 
 model_options = grouped("ranges", ModelOptions, *_OPTIONS)
-"""Adds options for the compiler; the command gets them as ``ranges``, for :func:`searched`."""
+"""Adds options for the compiler, as ``ranges`` for :func:`encoder_options`."""
+
+
+def encoder_options(formats: Formats, ranges: ModelOptions | None = None) -> Options:
+    """Return the compiler's options, before any search; without ``ranges`` the default ones."""
+    options = Options(**formats.quantization, sparse=formats.sparse)
+    if ranges is None:
+        return options
+    return replace(
+        options,
+        percentile=ranges.percentile,
+        balance=ranges.balance,
+        per_channel=ranges.scales == "channel",
+        batch=ranges.batch,
+    )
 
 
 def searched(
     model: str, config: Config, formats: Formats, ranges: ModelOptions | None = None
 ) -> Options:
-    """Return options with the formats of weights that lose so much at most, and say which.
-
-    Without ``ranges`` these are the default ones.
-    """
-    options = Options(**formats.quantization, sparse=formats.sparse)
-    if ranges is not None:
-        options = replace(
-            options,
-            percentile=ranges.percentile,
-            balance=ranges.balance,
-            per_channel=ranges.scales == "channel",
-            batch=ranges.batch,
-        )
+    """Return options with the formats of weights that lose so much at most, and say which."""
+    options = encoder_options(formats, ranges)
     if formats.loss is None:
         return options
-    if options.balance is None:
-        options = replace(options, balance=ENCODER_BALANCE)
-    with progress("Formats of weights") as update:
-        found = mix_digits(model, equipped(config, options), options, formats.loss, update)
-    say(f"celosia: {found.summary}", err=True)
-    return replace(options, chosen=found.chosen)
+    source = load_source(model)
+    machine = equipped(config, options)
+    options, summary = search_formats(model, source, machine, options, formats.loss, progress)
+    say(f"celosia: {summary}", err=True)
+    return options

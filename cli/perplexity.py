@@ -9,9 +9,8 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.cli.format_options import KV_KEYS, NORM_KEYS, Formats, quantize_options
 from celosia.cli.options import config_options, json_option, seed_option
-from celosia.cli.output import progress, report, warn
+from celosia.cli.output import progress, report, say, warn
 from celosia.cli.paths import FILE, MODEL
-from celosia.cli.text_options import searched_text
 from celosia.cli.tree import Command
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.graph.fewer_planes import coarser, is_nested
@@ -20,6 +19,7 @@ from celosia.generators.lower.text_compiler import check_sparse
 from celosia.generators.lower.weights import coded_bytes
 from celosia.generators.quantize.multipliers import held_parameters
 from celosia.generators.quantize.options import Quantization
+from celosia.generators.studies.mixtures import search_formats
 from celosia.generators.studies.perplexity import measure, read_texts
 
 
@@ -88,7 +88,10 @@ def perplexity(
     source = load_text(checkpoint, tokenizer)
     decoder = None
     if not in_float:
-        options = searched_text(source, options, formats.loss)
+        asked = source.description.name, source, config, options, formats.loss, progress
+        options, summary = search_formats(*asked)
+        if summary:
+            say(f"celosia: {summary}", err=True)
         with progress("Calibration") as update:
             decoder = source.quantize(options, update)
         decoder = coarser(decoder, bits) if is_nested(decoder) else decoder

@@ -19,9 +19,9 @@ from celosia.cli.options import (
 from celosia.cli.output import report
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompts_option
-from celosia.cli.text_options import TextOptions, report_text, text_options
+from celosia.cli.text_options import ContinuationOptions, report_text, text_options
 from celosia.cli.tree import Command
-from celosia.generators.export.text_folder import is_compiled_text
+from celosia.generators.export.compiled_folder import is_compiled_text
 from celosia.generators.frontend.sample_files import read_answers
 from celosia.generators.frontend.text_sources import is_text
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -72,7 +72,7 @@ def text(
     if answers is not None and len(prompts) > 1:
         raise InputError("Option --answers takes one --prompt at most, not 2")
     config = config.replace(trace=True)
-    options = TextOptions.of(values)
+    options = ContinuationOptions.of(values)
     if answers is not None and not (is_text(checkpoint) or is_compiled_text(checkpoint)):
         files = Files(answers=answers, calibration=options.calibration)
         result = run_files(checkpoint, config, simulator, files, count=count, timing=timing).figures

@@ -14,22 +14,17 @@ from celosia.cli.format_options import DECODER_KEYS, Formats, quantize_options
 from celosia.cli.options import Command, added, given_options
 from celosia.cli.output import cycles_table, progress, report, say, warn
 from celosia.cli.paths import FILE
-from celosia.generators.export.text_folder import is_compiled_text, load_compiled_text
-from celosia.generators.frontend.text_sources import TextSource, TokenizerLike, load_text
+from celosia.compiling import compile_decoder
+from celosia.generators.export.compiled_folder import is_compiled_text
+from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.graph.fewer_planes import check_bits
-from celosia.generators.graph.quantized import Decoder
-from celosia.generators.lower.checks import check_described
-from celosia.generators.lower.early import check_layers, check_memory
-from celosia.generators.lower.equipment import equipped, paired
-from celosia.generators.lower.text_compiler import compile_text
-from celosia.generators.lower.text_program import TextProgram
-from celosia.generators.quantize.options import DECODER_BALANCE, Quantization
-from celosia.generators.quantize.parting import Parting
+from celosia.generators.lower.text_compiler import TextOptions
 from celosia.generators.reference.sampling import Sampling
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.text_host import TextHost
-from celosia.generators.runtime.text_lengths import check_length
-from celosia.generators.studies.mixtures import mix_text
+from celosia.models import Model
+from celosia.opening import open as open_program
+from celosia.programs import Program
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
 from celosia.tb.models.run_answers import run_answers
@@ -66,20 +61,8 @@ def decoder_options(command: Command) -> Command:
 
 
 def text_options(command: Command) -> Command:
-    """Add what says how a text goes on; :class:`TextOptions` takes the values."""
+    """Add what says how a text goes on; :class:`ContinuationOptions` takes the values."""
     return quantize_options(DECODER_KEYS)(decoder_options(added(_OPTIONS, command)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compiled:
-    """A decoder that a host can run."""
-
-    program: TextHost
-    tokenizer: TokenizerLike
-    figures: Mapping[str, Any]
-    """Figures of how it was made integers."""
-    source: TextSource | None = None
-    """The float model; none where the programs come from a folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,25 +83,26 @@ class DecoderOptions:
 
     def __post_init__(self) -> None:
         """Check what does not depend on the model."""
-        if self.context < 0:
-            raise InputError(f"Context must be 0 or more tokens, not {self.context}")
-        if self.sinks < 0:
-            raise InputError(f"Sinks must not be negative, not {self.sinks}")
+        TextOptions(context=self.context, sinks=self.sinks)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the options among a command's values."""
         return cls(**{name: values[name] for name in cls.__dataclass_fields__})
 
-    @property
-    def quantization(self) -> Quantization:
-        """The choice of integers."""
-        return Quantization(
+    def options(self, texts: int) -> TextOptions:
+        """Return the compiler's options for texts that go on in the same runs."""
+        return TextOptions(
             kv_bits=self.kv_bits,
             whole=self.kv_whole,
             block=self.kv_blocks,
             folded=self.folded,
             deferred=self.deferred,
+            sparse=self.formats.sparse,
+            batch=texts,
+            context=self.context,
+            sinks=self.sinks,
+            recompute=self.kv == RECOMPUTE,
             **self.formats.quantization,
         )
 
@@ -132,7 +116,7 @@ class DecoderOptions:
         texts: int = 1,
         prompts: Sequence[str] = (),
         steps: int = 1,
-    ) -> Compiled:
+    ) -> Program:
         """Return a checkpoint's programs, or those of a folder that ``celosia compile`` wrote.
 
         A configuration that is not ``fixed`` gets what the options need. Of a folder it is the
@@ -144,64 +128,24 @@ class DecoderOptions:
         """
         if is_compiled_text(checkpoint):
             return self._loaded(Path(checkpoint), config, memory_bytes, fixed=fixed, texts=texts)
-        options = self.quantization
-        found = load_text(checkpoint, self.tokenizer)
-        self._check(found, config if fixed else equipped(config, options), prompts, steps)
-        options = searched_text(found, options, self.formats.loss)
-        if not fixed:
-            config = equipped(config, options, texts * (1 + found.description.heads))
-        lines = None if self.calibration is None else found.read_calibration(self.calibration)
-
-        def programs(decoder: Decoder) -> TextProgram:
-            machine = config if fixed else paired(config, decoder)
-            capacity = self.context or min(decoder.places, machine.max_row)
-            return compile_text(
-                decoder,
-                machine,
-                context=capacity,
-                sinks=min(self.sinks, capacity - 1),
-                memory_bytes=memory_bytes,
-                sparse=self.formats.sparse,
-                recompute=self.kv == RECOMPUTE,
-                texts=texts,
-            )
-
-        if not self.formats.sparse:
-            check_memory(found.description, found.weights, config, options, memory_bytes)
-        check_layers(
-            found.description,
-            found.weights,
-            lambda some: programs(found.first_layers(some, options)),
+        model = Model(checkpoint, load_text(checkpoint, self.tokenizer))
+        lines = None
+        if self.calibration is not None:
+            lines = model.source.read_calibration(self.calibration)
+        program = compile_decoder(
+            model,
+            config,
+            lines,
+            self.options(texts),
+            loss=self.formats.loss,
+            memory_bytes=memory_bytes,
+            fixed=fixed,
+            prompts=prompts,
+            steps=steps,
+            show=progress,
         )
-        with progress("Calibration") as update:
-            decoder, apart = found.calibrate(lines, options, update)
-        warn(apart.warning)
-        program = programs(decoder)
-        return Compiled(
-            program=program,
-            tokenizer=found.tokenizer,
-            figures=self._figures(program, apart),
-            source=found,
-        )
-
-    def _check(
-        self, source: TextSource, config: Config, prompts: Sequence[str], steps: int
-    ) -> None:
-        """Refuse before calibration what needs none to be refused."""
-        model = source.description
-        check_described(model, config, wide_functions=self.quantization.wide_functions)
-        capacity = self.context or min(model.positions, config.max_row)
-        if capacity > model.positions:
-            raise InputError(
-                f"Context must be at most the {model.positions} tokens that model {model.name} was "
-                f"made for, not {capacity}"
-            )
-        for prompt in prompts:
-            check_length(model, source.tokenizer.encode(prompt), steps, model.positions)
-
-    def _figures(self, program: TextProgram, apart: Parting) -> dict[str, Any]:
-        size = program.decoder.weight_bytes
-        return {**self.formats.figures, "weight_bytes": size, "calibration": apart.figures()}
+        tell(program)
+        return program
 
     def _loaded(
         self,
@@ -211,7 +155,7 @@ class DecoderOptions:
         *,
         fixed: bool,
         texts: int,
-    ) -> Compiled:
+    ) -> Program:
         own = {name for name in DecoderOptions.__dataclass_fields__ if name != "formats"}
         formats = set(Formats.__dataclass_fields__) - {"bits"}
         given = given_options([*own, *formats, *(() if fixed else ("source", "overrides"))])
@@ -220,28 +164,30 @@ class DecoderOptions:
                 f"Option {given[0]} is not for {folder}, which is compiled; give it to "
                 "celosia compile"
             )
-        program, tokenizer, figures = load_compiled_text(folder)
-        if program.texts != texts:
-            own = "1 text" if program.texts == 1 else f"{program.texts} texts at once"
+        program = open_program(folder)
+        code = program.code
+        assert isinstance(code, TextHost)
+        if code.texts != texts:
+            own = "1 text" if code.texts == 1 else f"{code.texts} texts at once"
             raise InputError(f"Folder {folder} is compiled for {own}, not {texts}")
-        if fixed and fingerprint(config) != fingerprint(program.config):
+        if fixed and fingerprint(config) != fingerprint(code.config):
             raise InputError(
-                f"Folder {folder} is compiled for another configuration, {program.config.name}, "
+                f"Folder {folder} is compiled for another configuration, {code.config.name}, "
                 f"than {config.name}"
             )
-        check_bits(self.formats.bits, figures["weights"])
-        if memory_bytes is not None and program.memory_bytes > memory_bytes:
+        check_bits(self.formats.bits, program.made["weights"])
+        if memory_bytes is not None and code.memory_bytes > memory_bytes:
             raise InputError(
-                f"Model {program.name} needs {program.memory_bytes} bytes of external memory, but "
+                f"Model {code.name} needs {code.memory_bytes} bytes of external memory, but "
                 f"it has {memory_bytes}"
             )
         if not fixed:
-            program = replace(program, config=program.config.replace(trace=True))
-        return Compiled(program=program, tokenizer=tokenizer, figures=figures)
+            program = replace(program, code=replace(code, config=code.config.replace(trace=True)))
+        return program
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions(DecoderOptions):
+class ContinuationOptions(DecoderOptions):
     """Options of continuing a text."""
 
     steps: int
@@ -277,7 +223,7 @@ class TextOptions(DecoderOptions):
             checkpoint, config, memory_bytes, fixed=fixed, prompts=[prompt], steps=self.steps
         )
         result = run_text(
-            found.program,
+            found.code,
             found.tokenizer,
             prompt,
             self.steps,
@@ -290,7 +236,7 @@ class TextOptions(DecoderOptions):
         )
         if not quiet:
             say()
-        return {**result, **found.figures, "bits": list(self.formats.bits)}
+        return {**result, **found.made, "bits": list(self.formats.bits)}
 
     def run_both(
         self,
@@ -318,7 +264,7 @@ class TextOptions(DecoderOptions):
             steps=self.steps,
         )
         result = run_texts(
-            found.program,
+            found.code,
             found.tokenizer,
             prompts,
             self.steps,
@@ -328,7 +274,7 @@ class TextOptions(DecoderOptions):
             timing=timing,
             bits=self.formats.bits,
         )
-        return {**result, **found.figures, "bits": list(self.formats.bits)}
+        return {**result, **found.made, "bits": list(self.formats.bits)}
 
     def answer(
         self,
@@ -352,27 +298,22 @@ class TextOptions(DecoderOptions):
         found = self.compiled(checkpoint, config, None, fixed=False, prompts=sources)
         with progress("Answers") as update:
             result = run_answers(
-                found.program,
+                found.code,
                 found.tokenizer,
                 answers,
                 machine,
-                source=found.source,
+                source=None if found.model is None else found.model.source,
                 timing=timing,
                 progress=update,
             )
-        return {**result, **found.figures, "bits": list(self.formats.bits)}
+        return {**result, **found.made, "bits": list(self.formats.bits)}
 
 
-def searched_text(source: TextSource, options: Quantization, loss: float | None) -> Quantization:
-    """Return options with the formats of weights that lose so much at most, and say which."""
-    if loss is None:
-        return options
-    if options.balance is None:
-        options = replace(options, balance=DECODER_BALANCE)
-    with progress("Formats of weights") as update:
-        found = mix_text(source, options, loss, update)
-    say(f"celosia: {found.summary}", err=True)
-    return replace(options, chosen=found.chosen)
+def tell(program: Program) -> None:
+    """Show on standard error how formats were found, and how far integers are from floats."""
+    if program.summary:
+        say(f"celosia: {program.summary}", err=True)
+    warn(None if program.parting is None else program.parting.warning)
 
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:

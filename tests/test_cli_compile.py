@@ -46,7 +46,8 @@ def classify(folder: Path, rows: np.ndarray) -> np.ndarray:
     """Return a model's output by the files alone, on the golden machine."""
     described = json.loads((folder / "model.json").read_text())
     machine = Interpreter(load(str(folder / "config.toml")))
-    machine.write_memory(described["image"]["addr"], (folder / "image.bin").read_bytes())
+    (setup,) = described["setup"]
+    machine.write_memory(0, (folder / setup["image"]).read_bytes())
     words = np.fromfile(folder / "program.bin", "<u4").tolist()
     assert [int(line, 16) for line in (folder / "program.hex").read_text().split()] == words
     machine.load_program(words)
@@ -63,7 +64,7 @@ def classify(folder: Path, rows: np.ndarray) -> np.ndarray:
         machine.write_memory(write["addr"], bytes.fromhex(write["hex"]))
     for name, value in request["registers"].items():
         machine.set_register(int(name.removeprefix("R")), value)
-    machine.start(described["program"]["start"])
+    machine.start(described["program"]["entries"][described["start"]])
     kind = np.dtype(output["type"]).newbyteorder("<")
     count = output["rows"] * output["columns"] * kind.itemsize
     integers = np.frombuffer(machine.read_memory(output["addr"], count), kind)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from celosia.arch.errors import InputError
-from celosia.generators.export.text_folder import load_compiled_text
+from celosia.generators.export.compiled_folder import load_compiled_text
 from celosia.generators.frontend.pieces import REPLACEMENT
 from celosia.generators.frontend.sample_files import read_samples
 from celosia.generators.frontend.sources import load_source

@@ -19,7 +19,7 @@ from celosia.arch.support.cache import ROOT
 from celosia.cli.output import plain, predictions_table, report
 from celosia.generators.export import c_model, c_text
 from celosia.generators.export.c_source import comment, identifier
-from celosia.generators.export.text_folder import load_compiled_text
+from celosia.generators.export.compiled_folder import load_compiled_text
 from celosia.generators.frontend.hugging_face_folder import Folder
 from celosia.generators.frontend.weights import load_model
 from tests.test_cli_doors import LLAMA, check_refusal

@@ -24,7 +24,7 @@ from celosia.cli.board_options import resolve_board
 from celosia.cli.main import celosia
 from celosia.fpga.boards import BOARDS
 from celosia.fpga.build import board_verilog
-from celosia.generators.export.text_folder import load_compiled_text
+from celosia.generators.export.compiled_folder import load_compiled_text
 from celosia.generators.verilog.units import UNITS, make_accelerator, make_unit
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.tb.models.text_session import TextSession

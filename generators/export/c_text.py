@@ -8,7 +8,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.export.c_samples import Sample, Samples, one_sample, several_samples
 from celosia.generators.export.c_source import WIDTH, array, comment, driver, identifier, string
-from celosia.generators.export.package import register_offset
+from celosia.generators.export.manifest import register_offset
 from celosia.generators.frontend.text_sources import TokenizerLike
 from celosia.generators.lower.fill import Fill
 from celosia.generators.lower.residence import of_text

@@ -1,24 +1,16 @@
 """A compiled model as files: program, memory image, and what a host must know of both."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from celosia.arch.formats import OPERAND_BITS
-from celosia.arch.micro.config import MicroConfig
-from celosia.arch.registers import REGISTER_MAP
+from celosia.generators.export.manifest import IMAGE, MANIFEST, described, program_files
 from celosia.generators.frontend.source import Source
-from celosia.generators.graph.fewer_planes import BITS, is_nested
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.encoder_compiler import CompiledModel
-from celosia.generators.program.executable import AGAIN, ENCODE, entry_at
 from celosia.generators.program.image import Piece
-
-REGISTER_BYTES = 4
-"""Bytes from register to register."""
 
 
 @dataclass(frozen=True)
@@ -34,33 +26,19 @@ class RowsRequest:
 
 def requests(compiled: CompiledModel) -> list[RowsRequest]:
     """Return what each number of rows needs; the last has the most rows."""
-    source = compiled.input
-    least = 1 if compiled.quantized.description.variable else source.rows
-    by_rows = []
-    for rows in range(least, source.rows + 1):
-        request = compiled.request(np.zeros((rows, source.columns)))
+    found = []
+    for rows in range(compiled.least_rows, compiled.input.rows + 1):
+        request = compiled.beside(rows)
         registers = {f"R{number}": value for number, value in request.registers.items()}
-        writes = tuple(write for write in request.writes if write[0] != compiled.input_addr)
-        by_rows.append(RowsRequest(rows, registers, writes))
-    return by_rows
-
-
-def register_offset(name: str) -> int:
-    """Return the byte offset of a register."""
-    return REGISTER_BYTES * REGISTER_MAP[name].addr
-
-
-PROGRAM_HEX = "program.hex"
-"""The program as text, a word of 32 bits a line."""
-CONFIG = "config.toml"
-IMAGE = "image.bin"
-MANIFEST = "model.json"
+        found.append(RowsRequest(rows, registers, request.writes))
+    return found
 
 
 def package(
     compiled: CompiledModel,
     source: Source,
     names: Sequence[str],
+    made: Mapping[str, Any],
     *,
     latency: int,
     interval: int,
@@ -70,17 +48,14 @@ def package(
 
     ``program.hex`` and ``program.bin`` are the program, ``image.bin`` external memory from its
     first byte on, ``config.toml`` the configuration, ``model.json`` the :func:`manifest`. Words
-    in ``.bin`` files begin with their least significant byte. ``names`` are those of the
-    output's columns; the memory's ``latency`` and ``interval`` (cycles) are what cycles are
-    predicted for.
+    in ``.bin`` files begin with their least significant byte.
     """
-    described = manifest(compiled, source, names, latency=latency, interval=interval, bits=bits)
+    memory = {"latency": latency, "interval": interval, "bits": bits}
+    known = manifest(compiled, source, names, made, **memory)
     return {
-        PROGRAM_HEX: "".join(f"{word:08x}\n" for word in compiled.words),
-        "program.bin": np.array(compiled.words, "<u4").tobytes(),
+        **program_files(compiled),
         IMAGE: compiled.image.tobytes(),
-        CONFIG: compiled.config.to_toml(),
-        MANIFEST: json.dumps(described, indent=2) + "\n",
+        MANIFEST: json.dumps(known, indent=2) + "\n",
     }
 
 
@@ -88,45 +63,32 @@ def manifest(
     compiled: CompiledModel,
     source: Source,
     names: Sequence[str],
+    made: Mapping[str, Any],
     *,
     latency: int,
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return what a host must know of a compiled model.
+    """Return what a host must know of a compiled model, as in :func:`described` and below.
 
     For each inference it writes the quantized input, then what ``requests`` has for the input's
-    rows, starts at the word ``start``, which reads so many ``bits`` of nested weights, and reads
-    the output. Where weights stay on the chip, an inference may
-    start at the word ``again`` if one has ended well before and nothing was reset since; where
-    weights are nested, at those of ``bits``, which read so many of them. ``cycles``
-    are predicted for an input of all rows; a microcoded machine has no prediction. The rows of a
-    ``batch`` of inputs lie one input behind the other, as those of their outputs do. Addresses
-    are bytes.
+    rows, starts the entry ``start``, and reads the output, whose rows it scales to length 1 if
+    ``unit``. If the output ``follows``, it has a row less for each that the input has less. Where
+    weights stay on the chip, an inference may start at ``again`` if one has ended well before and
+    nothing was reset since; where weights are nested, ``encode.4`` and ``encode.2`` read so many
+    bits of them. The rows of a ``batch`` of inputs lie one input behind the other, as those of
+    their outputs do. ``names`` are those of the output's columns.
     """
-    quantized, config = compiled.quantized, compiled.config
-    model = quantized.description
-    microcoded = isinstance(config, MicroConfig)
-    predicted = None if microcoded else compiled.predict(latency, interval, bits=bits).cycles
+    image = {"image": IMAGE, "image_bytes": len(compiled.image), "program": None, "words": 0}
+    memory = {"latency": latency, "interval": interval, "bits": bits}
     return {
-        "kind": "encoder",
-        "model": model.name,
-        "configuration": config.fields(),
-        "program": {
-            "words": len(compiled.words),
-            "start": compiled.entries[compiled.entry(again=False, bits=bits)].pc,
-            "again": compiled.entries[AGAIN].pc if compiled.keeps else None,
-            "bits": {
-                str(each): compiled.entries[entry_at(ENCODE, each)].pc
-                for each in BITS
-                if is_nested(quantized)
-            },
-        },
+        **described(compiled, made, host_steps(source), [image | {"tensors": []}], **memory),
+        "start": compiled.entry(again=False, bits=bits),
         "batch": compiled.batch,
-        "image": {"addr": 0, "bytes": len(compiled.image)},
-        "memory_bytes": compiled.memory_bytes,
         "input": _tensor(compiled.input, compiled.input_piece),
         "output": _tensor(compiled.output, compiled.output_piece),
+        "unit": compiled.unit,
+        "follows": compiled.follows,
         "requests": [
             {
                 "rows": request.rows,
@@ -135,11 +97,7 @@ def manifest(
             }
             for request in requests(compiled)
         ],
-        "host": host_steps(source),
         "labels": list(names),
-        "cycles": predicted,
-        "memory": {"latency": latency, "interval": interval},
-        "registers": {name: register_offset(name) for name in REGISTER_MAP},
     }
 
 

@@ -5,21 +5,24 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from celosia.arch.files import reading
 from celosia.arch.formats import OPERAND_BITS
-from celosia.arch.micro.config import MicroConfig
-from celosia.arch.registers import REGISTER_MAP
-from celosia.generators.export.package import CONFIG, IMAGE, MANIFEST, PROGRAM_HEX, register_offset
+from celosia.generators.export.manifest import (
+    IMAGE,
+    MANIFEST,
+    described,
+    program_files,
+    word_bytes,
+)
 from celosia.generators.frontend.text_sources import LLAMA2C_SUFFIX, TextSource, TokenizerLike
 from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
 from celosia.generators.lower.residence import TEXT_REGISTERS
 from celosia.generators.runtime.text_host import TextHost
 
-KIND = "decoder"
-"""Value of ``kind`` in the manifest."""
-PROGRAM = "program.bin"
+_HOST = (
+    "before: text to tokens",
+    "after: the next token chosen, by ARGMAX or from the logits, and decoded to text",
+)
 
 
 def text_package(
@@ -44,7 +47,7 @@ def text_package(
     Raises :class:`InputError` where the tokenizer's file cannot be read.
     """
     tokenizer = _tokenizer_file(source)
-    described = text_manifest(program, made, latency=latency, interval=interval, bits=bits) | {
+    known = text_manifest(program, made, latency=latency, interval=interval, bits=bits) | {
         "tokenizer": {
             "file": next(iter(tokenizer), None),
             "begin": source.tokenizer.begin,
@@ -52,20 +55,12 @@ def text_package(
             **_reading(source.tokenizer),
         }
     }
-    files: dict[str, str | bytes] = {
-        PROGRAM_HEX: "".join(f"{word:08x}\n" for word in program.words),
-        PROGRAM: _bytes(program.words),
-        CONFIG: program.config.replace(trace=False).to_toml(),
-        MANIFEST: json.dumps(described, indent=2) + "\n",
-    }
-    for names, fill in zip(described["setup"], program.setup, strict=True):
-        files[names["image"]] = fill.image
-        files[names["program"]] = _bytes(fill.words)
-    return {**files, **tokenizer}
-
-
-def _bytes(words: list[int]) -> bytes:
-    return np.array(words, "<u4").tobytes()
+    written = program_files(program)
+    written[MANIFEST] = json.dumps(known, indent=2) + "\n"
+    for names, fill in zip(known["setup"], program.setup, strict=True):
+        written[names["image"]] = fill.image
+        written[names["program"]] = word_bytes(fill.words)
+    return {**written, **tokenizer}
 
 
 def _reading(tokenizer: TokenizerLike) -> dict[str, bool]:
@@ -95,42 +90,27 @@ def text_manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return what a host must know of a compiled decoder.
+    """Return what a host must know of a compiled decoder, as in :func:`described` and below.
 
-    It writes each image of ``setup`` to external memory from address 0 on, loads its program,
-    starts it at word 0 and waits, one after the other; then it loads the program of ``program``.
     Before an entry starts it writes the registers of ``calls``: of each the ``index``
     (:class:`celosia.generators.runtime.text_host.Index`), first modulo ``modulo`` where that is not
-    0, then divided by ``divide`` without its rest, times ``times``. ``tensors`` names what each
-    entry's vector instructions write, in the order in which they run. ``cycles`` are predicted for
-    ``position``, for weights that are read at so many ``bits``, of several texts for all of them at
-    once. Addresses are bytes.
+    0, then divided by ``divide`` without its rest, times ``times``. ``cycles`` are predicted for
+    ``position``, of several texts for all of them at once.
     """
-    position = min(program.cache.capacity, program.places) - 1
     last = len(program.setup) - 1
-    config = program.config.replace(trace=False)
-    cycles = None
-    if not isinstance(config, MicroConfig):
-        cycles = _cycles(program, position, latency, interval, bits)
+    setup = [
+        {
+            "image": IMAGE if number == last else f"setup_{number}_image.bin",
+            "image_bytes": len(fill.image),
+            "program": f"setup_{number}.bin",
+            "words": len(fill.words),
+            "tensors": [tensor.name for tensor in fill.written],
+        }
+        for number, fill in enumerate(program.setup)
+    ]
+    memory = {"latency": latency, "interval": interval, "bits": bits}
     return {
-        "kind": KIND,
-        "model": program.name,
-        "configuration": config.fields(),
-        "program": {
-            "words": len(program.words),
-            "entries": {name: entry.pc for name, entry in program.entries.items()},
-        },
-        "setup": [
-            {
-                "image": IMAGE if number == last else f"setup_{number}_image.bin",
-                "image_bytes": len(fill.image),
-                "program": f"setup_{number}.bin",
-                "words": len(fill.words),
-                "tensors": [tensor.name for tensor in fill.written],
-            }
-            for number, fill in enumerate(program.setup)
-        ],
-        "memory_bytes": program.memory_bytes,
+        **described(program, made, _HOST, setup, **memory),
         "calls": {
             name: {f"R{register}": asdict(value) for register, value in call.items()}
             for name, call in program.calls.items()
@@ -157,27 +137,8 @@ def text_manifest(
         "resident": program.resident,
         "slots": program.slots,
         "scratchpad_bytes": program.scratchpad_bytes,
-        "tensors": {
-            name: [tensor.name for tensor in entry.written]
-            for name, entry in program.entries.items()
-        },
-        "made": dict(made),
-        "host": [
-            "before: text to tokens",
-            "after: the next token chosen, by ARGMAX or from the logits, and decoded to text",
-        ],
-        "cycles": cycles,
-        "position": position,
-        "memory": {"latency": latency, "interval": interval},
-        "registers": {name: register_offset(name) for name in REGISTER_MAP},
+        "position": program.last_position,
     }
-
-
-def _cycles(program: TextHost, position: int, latency: int, interval: int, bits: int) -> int:
-    """Return the cycles of a token at a position, of several texts those of all of them at once."""
-    if program.texts > 1:
-        return program.predict_texts([position] * program.texts, latency, interval, bits=bits)
-    return program.predict(position, latency, interval, bits=bits).cycles
 
 
 def _texts(program: TextHost) -> dict[str, int]:

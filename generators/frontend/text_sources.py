@@ -40,7 +40,7 @@ from celosia.generators.quantize.calibrate import Progress
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting, parting
 from celosia.generators.quantize.quantize import quantize_decoder, quantize_sampled
-from celosia.generators.quantize.texts import calibration_texts, random_sources
+from celosia.generators.quantize.texts import SampledTexts, calibration_texts, random_sources
 
 LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
@@ -121,11 +121,24 @@ class TextSource:
         if model.source_layers:
             own = [self.tokenizer.encode(text) for text in self.sources]
             texts = texts or own or random_sources(model, options.texts, options.seed)
-        begin = None if model.source_layers else self.tokenizer.begin
-        samples = calibration_texts(model, weights, begin, options, progress, texts)
+        samples = self.sample(texts, options, progress)
         decoder = quantize_sampled(model, weights, samples, options)
         some = [*samples.tokens[:_COMPARED, : decoder.places]]
         return decoder, parting(decoder, weights, some, texts or () if model.source_layers else ())
+
+    def sample(
+        self,
+        texts: Sequence[Sequence[int]] | None,
+        options: Quantization | None = None,
+        progress: Progress | None = None,
+    ) -> SampledTexts:
+        """Return the tensors of ``texts``, or of texts that the model makes up itself.
+
+        Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
+        """
+        model, chosen = self.description, options or Quantization()
+        begin = None if model.source_layers else self.tokenizer.begin
+        return calibration_texts(model, self.weights, begin, chosen, progress, texts)
 
     def read_calibration(self, path: Path) -> list[list[int]]:
         """Return the texts to calibrate on in a file: token numbers each.

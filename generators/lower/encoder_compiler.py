@@ -1,11 +1,8 @@
 """From a trained model to a program and its memory image, for any configuration that has room."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
@@ -15,7 +12,6 @@ from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph.fewer_planes import coarser
 from celosia.generators.graph.operations import Pool
 from celosia.generators.graph.quantized import QuantizedModel
-from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.batch import batched
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.early import check_layers, check_memory, check_rows, check_units
@@ -24,14 +20,14 @@ from celosia.generators.lower.rows import pool_bytes
 from celosia.generators.lower.schedule import schedule
 from celosia.generators.lower.search import Trial
 from celosia.generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
-from celosia.generators.program.executable import AGAIN, ENCODE, Executable, entry_at
-from celosia.generators.program.image import Bytes, Piece
+from celosia.generators.program.executable import ENCODE
+from celosia.generators.program.image import Piece
 from celosia.generators.program.predict import Prediction
 from celosia.generators.quantize.calibrate import Samples
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting, parting
 from celosia.generators.quantize.quantize import quantize_model
-from celosia.generators.runtime.interface import Machine
+from celosia.generators.runtime.encoder_host import EncoderHost, Request
 
 COMPARED = 16
 """Calibration inputs on which integers are compared with floats."""
@@ -50,36 +46,11 @@ class Options(Quantization):
     """The fastest of many programs is searched for; without it the first that fits is taken."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """Memory contents and registers that one inference needs before its start."""
-
-    writes: tuple[tuple[int, bytes], ...]
-    """Bytes for external memory, each at an address."""
-    registers: dict[int, int]
-    """Values of registers."""
-
-    def give(self, machine: Machine) -> None:
-        """Write it all to a machine."""
-        for addr, data in self.writes:
-            machine.write_memory(addr, data)
-        for number, value in self.registers.items():
-            machine.set_register(number, value)
-
-
-@dataclass(frozen=True)
-class CompiledModel(Executable):
-    """A model as a machine runs it.
-
-    Write ``image`` to external memory from address 0 and load ``words``. Then, for each
-    inference: do what ``request`` asks for, start at word 0, and give the ``output_count`` bytes
-    at ``output_addr`` to ``read_output``.
-    """
+@dataclass(frozen=True, kw_only=True)
+class CompiledModel(EncoderHost):
+    """An encoder's programs for a configuration, with the model in integers."""
 
     quantized: QuantizedModel
-    image: Bytes
-    input_piece: Piece
-    output_piece: Piece
     pool_piece: Piece | None
     rows: Rows
     """The rows that the host counts in registers, see :func:`row_counts`."""
@@ -89,8 +60,6 @@ class CompiledModel(Executable):
     """The choices that made the program."""
     spilled_bytes: int = 0
     """External memory behind the image that tensors' blocks leave for."""
-    batch: int = 1
-    """Inputs of one run, the rows of all one below the other."""
     kept_bytes: int = 0
     """Weights and parameters that stay on the chip from one run to the next, in external memory."""
 
@@ -110,18 +79,6 @@ class CompiledModel(Executable):
         """
         name = self.entry(again=again, bits=bits)
         return self.expect(name, self.registers(self.length(rows)), latency, interval)
-
-    @property
-    def keeps(self) -> bool:
-        """Weights and parameters stay on the chip from run to run."""
-        return AGAIN in self.entries
-
-    def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
-        """Return the name of the program of a run, with ``again`` of one behind another.
-
-        Nested weights are read at so many ``bits``.
-        """
-        return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
     @property
     def written(self) -> list[Written]:
@@ -162,83 +119,23 @@ class CompiledModel(Executable):
         return self.batch * self.quantized.macs(self.length(rows))
 
     @property
-    def memory_bytes(self) -> int:
-        """External memory that the model takes (bytes)."""
-        end = max(len(self.image), self.output_addr + self.output_count)
-        return max(end, len(self.image) + self.spilled_bytes)
+    def least_rows(self) -> int:
+        """Rows of the shortest input."""
+        return 1 if self.quantized.description.variable else self.input.rows
 
-    @property
-    def input(self) -> Tensor:
-        """The input of a run, of a batch the rows of all inputs."""
-        return replace(self.quantized.input, rows=self.batch * self.quantized.input.rows)
-
-    @property
-    def output(self) -> Tensor:
-        """The output of a run, of a batch the rows of all inputs."""
-        return replace(self.quantized.output, rows=self.batch * self.quantized.output.rows)
-
-    def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the inputs of each run: as many as a batch has, the last one again if need be."""
-        groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
-        return [
-            np.concatenate([*group, *[group[-1]] * (self.batch - len(group))]) for group in groups
-        ]
-
-    @property
-    def input_addr(self) -> int:
-        """External byte address of the input."""
-        return self.input_piece.addr
-
-    @property
-    def output_addr(self) -> int:
-        """External byte address of the output."""
-        return self.output_piece.addr
-
-    @property
-    def output_count(self) -> int:
-        """Bytes of the output."""
-        return self.output.bytes
-
-    def request(self, values: NDArray[np.floating]) -> "Request":
-        """Return what an inference needs before its start.
-
-        ``values`` is one input, [tokens, features], with fewer rows where the model takes
-        variable lengths; without linear embedding the rows are those that
-        :func:`lookup` gives. Of a batch it is the rows of all inputs. Raises :class:`InputError`
-        where it has another shape.
-        """
-        model, source = self.quantized.description, self.input
-        rows, shape, longest = len(values), np.shape(values), source.rows
-        short = model.variable and 1 <= rows <= longest
-        if shape[1:] != (source.columns,) or not (short or rows == longest):
-            most = "at most " if model.variable else ""
-            raise InputError(
-                f"An input of model {model.name} must have the shape "
-                f"[{most}{longest}, {source.columns}], not {list(shape)}"
-            )
-        data = np.zeros((longest, source.columns))
-        data[:rows] = values
-        length = self.length(rows)
-        writes = [(self.input_addr, self.quantized.quantize_input(data).tobytes())]
+    def beside(self, rows: int) -> Request:
+        """Return what an input of some rows needs besides the input itself."""
+        length, writes = self.length(rows), list[tuple[int, bytes]]()
         if self.pool_piece is not None:
-            ops = [op for op in self.quantized.after if isinstance(op, Pool)]
-            reciprocals = pool_bytes(ops[0], ops[0].source.rows, length, self.config)
-            writes.append((self.pool_piece.addr, reciprocals.tobytes()))
+            (pool, *_) = (op for op in self.quantized.after if isinstance(op, Pool))
+            data = pool_bytes(pool, pool.source.rows, length, self.config)
+            writes.append((self.pool_piece.addr, data.tobytes()))
         return Request(tuple(writes), self.registers(length))
 
     def parting(self, weights: Weights, samples: Samples) -> Parting:
         """Return how far the integers are from floats on the first calibration inputs."""
         some = [np.asarray(values) for values in samples[:COMPARED]]
         return parting(self.quantized, weights, some)
-
-    def output_integers(self, data: bytes) -> NDArray[np.int64]:
-        """Return one output's integers, [rows, columns], of a batch those of all inputs."""
-        values = np.frombuffer(data, "<i2" if self.output.wide else np.int8)
-        return values.reshape(self.output.rows, self.output.columns).astype(np.int64)
-
-    def read_output(self, data: bytes) -> NDArray[np.float64]:
-        """Return one output, [rows, columns], in the model's own units."""
-        return self.quantized.dequantize_output(self.output_integers(data))
 
 
 def compile_model(
@@ -286,21 +183,31 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         return schedule(model, config, batch=options.batch, sparse=options.sparse, search=search)
 
     with again(config, scheduled):
-        trial = scheduled(config, search=options.search)
-    lowered, program = trial.placed.lowered, trial.program
+        found = scheduled(config, search=options.search)
+    lowered, program = found.placed.lowered, found.program
+    taken, given = quantized.input, quantized.output
+    output = replace(given, rows=options.batch * given.rows)
+    image = lowered.image
+    end = max(len(image), lowered.output.addr + output.bytes)
     return CompiledModel(
-        config,
-        program.words,
-        program.entries,
-        quantized,
-        lowered.image,
-        lowered.input,
-        lowered.output,
-        lowered.pool,
-        lowered.rows,
-        program.loops,
-        trial.plan,
-        program.spilled_bytes,
-        options.batch,
-        program.kept_bytes,
+        config=config,
+        words=program.words,
+        entries=program.entries,
+        name=quantized.description.name,
+        quantized=quantized,
+        image=image,
+        input=replace(taken, rows=options.batch * taken.rows),
+        output=output,
+        input_piece=lowered.input,
+        output_piece=lowered.output,
+        pool_piece=lowered.pool,
+        memory_bytes=max(end, len(image) + program.spilled_bytes),
+        unit=quantized.description.unit,
+        follows=quantized.description.variable and given.rows == quantized.description.sequence,
+        batch=options.batch,
+        rows=lowered.rows,
+        loops=program.loops,
+        plan=found.plan,
+        spilled_bytes=program.spilled_bytes,
+        kept_bytes=program.kept_bytes,
     )

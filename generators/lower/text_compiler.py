@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from celosia.arch.config import Config
@@ -19,9 +20,37 @@ from celosia.generators.lower.staging import least_size
 from celosia.generators.lower.text_program import TextProgram, Trial, try_plan
 from celosia.generators.program.image import LONGEST_ROW
 from celosia.generators.quantize.multipliers import held_parameters, refuse_held
+from celosia.generators.quantize.options import Quantization
 
 PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 """Bytes of a piece of weights at most that come from external memory for each step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(Quantization):
+    """Choices that change a decoder's numbers, its memory or its speed.
+
+    Raises :class:`InputError` if a number is out of its bounds.
+    """
+
+    sparse: bool = False
+    """Matrices are coded for the zero-skip unit where that is faster."""
+    batch: int = 1
+    """Texts of which a step takes one token each."""
+    context: int = 0
+    """Tokens that the cache has room for; 0 for as many as the model has positions."""
+    sinks: int = 4
+    """First tokens of a text that never leave the cache."""
+    recompute: bool = False
+    """The inputs of attention are kept, and keys and values are computed from them for each run."""
+
+    def __post_init__(self) -> None:
+        """Check the numbers that do not depend on the model."""
+        super().__post_init__()
+        if self.context < 0:
+            raise InputError(f"Context must be 0 or more tokens, not {self.context}")
+        if self.sinks < 0:
+            raise InputError(f"Sinks must not be negative, not {self.sinks}")
 
 
 def check_sparse(config: Config) -> None:

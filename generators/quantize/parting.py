@@ -1,8 +1,8 @@
 """Distance between a model's integers and its floats, and the tensor with the largest."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,8 @@ class Parting:
     """The tensor before ``tensor`` whose columns' largest magnitudes differ most."""
     spread: float = 1.0
     """The largest of these over the smallest."""
+    errors: Mapping[str, float] = field(default_factory=dict)
+    """The error of each tensor, of the size of its float values."""
     balanced: bool = False
     """An option can give columns ranges of their own: of encoders."""
 
@@ -189,6 +191,7 @@ def parting(
         math.sqrt(square / (of_output or 1.0)),
         widest,
         spreads[widest],
+        errors,
         balanced=isinstance(model, QuantizedModel),
     )
 

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import Engine
 from celosia.generators.graph.tensors import Ints
-from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.program.draft import Written
+from celosia.generators.program.executable import ENCODE
+from celosia.generators.runtime.encoder_host import EncoderHost
 from celosia.generators.runtime.runs import Runs
 from celosia.sim.flow import Step
 from celosia.sim.interpreter import Interpreter
@@ -19,7 +20,7 @@ from celosia.sim.report import Report
 class GoldenModel:
     """A compiled model on the golden machine, ready for one inference after another."""
 
-    def __init__(self, compiled: CompiledModel):
+    def __init__(self, compiled: EncoderHost):
         self.compiled = compiled
         self.machine = Interpreter(compiled.config)
         self._runs = Runs(compiled, self.machine)
@@ -29,7 +30,7 @@ class GoldenModel:
     ) -> tuple[NDArray[np.float64], Report]:
         """Return the output, [rows, columns], for one input, and the report.
 
-        ``values`` are what :meth:`celosia.generators.lower.encoder_compiler.CompiledModel.request`
+        ``values`` are what :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`
         takes. Nested weights are read at so many ``bits``.
         """
         data, report, _ = self._runs.run(values, bits)
@@ -41,6 +42,7 @@ class GoldenModel:
         Scores and probabilities are [heads, sequence, sequence], others [rows, columns]. What is
         behind an inference's last row is not computed, and 0 here.
         """
+        written_order = self.compiled.entries[ENCODE].written
         parts: list[int] = []
         pieces: list[tuple[Written, Ints]] = []
 
@@ -48,7 +50,7 @@ class GoldenModel:
             if step.engine != Engine.VECTOR:
                 return
             first = 0
-            for written in self.compiled.written[len(parts)].parts:
+            for written in written_order[len(parts)].parts:
                 wide = "wide_out" in step.flags
                 integers = np.zeros((written.rows, written.columns), np.int64)
                 for row in range(min(written.rows, step.operands.get("m", 0))):

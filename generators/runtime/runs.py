@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.runtime.encoder_host import EncoderHost
 from celosia.generators.runtime.interface import Machine
 from celosia.sim.report import Report
 
@@ -16,7 +16,7 @@ class Runs:
     one, those of a model whose weights do not stay, and one behind a reset, an abort or an error.
     """
 
-    def __init__(self, compiled: CompiledModel, machine: Machine):
+    def __init__(self, compiled: EncoderHost, machine: Machine):
         self.compiled, self.machine = compiled, machine
         self._kept = False
         machine.write_memory(0, compiled.image.tobytes())
@@ -27,7 +27,7 @@ class Runs:
     ) -> tuple[bytes, Report, bool]:
         """Return the output's bytes of one input, the report, and whether weights were there.
 
-        ``values`` are what :meth:`celosia.generators.lower.encoder_compiler.CompiledModel.request`
+        ``values`` are what :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`
         takes. Nested weights are read at so many ``bits``.
 
         Raises :class:`RunError` where the run stops.

@@ -193,6 +193,21 @@ class TextHost(Executable):
         """Return what the register of a token's number holds."""
         return self.calls["step"][Register.WORD].at({}, [token])
 
+    @property
+    def last_position(self) -> int:
+        """Position of the last token that the cache has room for."""
+        return min(self.cache.capacity, self.places) - 1
+
+    def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
+        """Return the cycles that are expected of a token at :attr:`last_position`.
+
+        Of several texts they are those of a token of each. Arguments are those of :meth:`predict`.
+        """
+        position = self.last_position
+        if self.texts > 1:
+            return self.predict_texts([position] * self.texts, latency, interval, bits=bits)
+        return self.predict(position, latency, interval, bits=bits).cycles
+
     def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
         """Return the cycles that are expected of all programs for so many tokens of a source."""
         runs = [

@@ -1,12 +1,16 @@
 """The search for formats of weights, on what each kind of model has a loss."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.generators.frontend import digits
+from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.frontend.weights import Floats, model_names
@@ -15,7 +19,7 @@ from celosia.generators.graph.tensors import Ints
 from celosia.generators.quantize.calibrate import Progress, calibrate
 from celosia.generators.quantize.error_steps import ErrorSteps
 from celosia.generators.quantize.mixed import Mixture, mix
-from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.options import DECODER_BALANCE, ENCODER_BALANCE, Quantization
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_stepped
 from celosia.generators.quantize.texts import calibration_texts
 from celosia.generators.reference.integers import evaluate
@@ -26,6 +30,38 @@ LOOKED = 40
 """Images whose tensors tell how matrices' outputs change."""
 TEXTS, TOKENS = 3, 128
 """Texts that a decoder makes up, and the tokens of each, on which a loss is measured."""
+
+
+_Options = TypeVar("_Options", bound=Quantization)
+Show = Callable[[str], AbstractContextManager[Progress]]
+"""A context that shows the progress of a step of some title."""
+
+
+def search_formats(
+    name: str,
+    source: Source | TextSource,
+    config: Config,
+    options: _Options,
+    bound: float | None,
+    show: Show,
+) -> tuple[_Options, str]:
+    """Return options with the formats of weights that lose ``bound`` at most, and a summary.
+
+    Without a bound the options stay. ``name`` is the name or path of the model ``source``.
+
+    Raises :class:`InputError` if the model has no loss to be measured.
+    """
+    if bound is None:
+        return options, ""
+    text = isinstance(source, TextSource)
+    if options.balance is None:
+        options = replace(options, balance=DECODER_BALANCE if text else ENCODER_BALANCE)
+    with show("Formats of weights") as update:
+        if isinstance(source, TextSource):
+            mixture = mix_text(source, options, bound, update)
+        else:
+            mixture = mix_digits(name, config, options, bound, update)
+    return replace(options, chosen=mixture.chosen), mixture.summary
 
 
 def mix_digits(

@@ -15,6 +15,7 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import Engine
 from celosia.arch.micro.config import MicroConfig
 from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.runtime.encoder_host import EncoderHost
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.runs import Runs
@@ -48,7 +49,7 @@ class Run:
 class Inferences:
     """Results of inferences."""
 
-    compiled: CompiledModel
+    compiled: EncoderHost
     timing: MemoryTiming
     outputs: list[NDArray[np.float64]] = field(default_factory=list)
     """The machine's outputs, [rows, columns] each, in the model's own units."""
@@ -82,6 +83,7 @@ class Inferences:
         such. It is empty where there was none.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
+        assert isinstance(compiled, CompiledModel), "figures are those of a model"
         config, runs = compiled.config, self.runs
 
         def mean(of: Callable[[Run], int], some: Sequence[Run]) -> int:
@@ -162,7 +164,7 @@ def run_inferences(
 
 def infer(
     machine: Machine,
-    compiled: CompiledModel,
+    compiled: EncoderHost,
     inputs: Sequence[NDArray[np.floating]],
     timing: MemoryTiming,
     progress: Progress | None = None,
@@ -171,7 +173,7 @@ def infer(
     """Run a compiled model on inputs, on a machine whose memory has some timing.
 
     Runs read ``bits`` of nested weights in turn. Of a machine without a trace port, only the
-    outputs are compared.
+    outputs are compared; of the golden machine, nothing if the programs come without their model.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)
@@ -182,7 +184,9 @@ def infer(
         data, report, again = model.run(values, width)
         inferences.seconds += time.perf_counter() - begin
         output = compiled.read_output(data)
-        if isinstance(machine, Interpreter):
+        if isinstance(machine, Interpreter) and not isinstance(compiled, CompiledModel):
+            pass  # without the model there is no reference for the golden machine
+        elif isinstance(machine, Interpreter):
             wrong, compared = differing(compiled, golden.tensors(values, width), values, width)
             inferences.mismatches += len(wrong)
             inferences.tensors += compared

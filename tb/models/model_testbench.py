@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.micro.config import MicroConfig
-from celosia.generators.export.package import PROGRAM_HEX
+from celosia.generators.export.manifest import PROGRAM_HEX
 from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.generators.runtime.runs import Runs

@@ -10,7 +10,7 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.registers import REGISTER_MAP
-from celosia.generators.export.package import PROGRAM_HEX
+from celosia.generators.export.manifest import PROGRAM_HEX
 from celosia.hdl.bus.bus import MAX_WIDTH
 from celosia.sim.interpreter import Interpreter
 from celosia.tb.machine.fast_build import interface

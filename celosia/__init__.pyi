@@ -1,0 +1,13 @@
+from celosia import golden as golden
+from celosia import hdl as hdl
+from celosia.arch.config import Config as Config
+from celosia.arch.errors import InputError as InputError
+from celosia.arch.errors import RunError as RunError
+from celosia.boards import build as build
+from celosia.compiling import compile as compile
+from celosia.machines import config as config
+from celosia.models import Model as Model
+from celosia.models import load as load
+from celosia.opening import open as open
+from celosia.programs import Program as Program
+from celosia.programs import Run as Run

@@ -1,0 +1,57 @@
+"""Bitstreams for boards, and the machines on them."""
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from celosia.arch.config import Config
+from celosia.arch.support.writing import check_folder, write_files
+from celosia.fpga.boards import get_board
+from celosia.fpga.build import build_board
+from celosia.fpga.device import Device
+
+REPORT = "report.json"
+"""Name of the report's file."""
+
+
+def build(
+    config: Config | None = None,
+    *,
+    board: str,
+    out: str | Path,
+    clock_mhz: float | None = None,
+    memory_bytes: int | None = None,
+    seeds: int = 1,
+) -> dict[str, Any]:
+    """Synthesize, place and route a machine for a board; return the report.
+
+    ``config`` is the board's own without one. The folder ``out`` gets the bitstream, the report,
+    the floorplan, the Verilog, the constraints and the logs. ``clock_mhz`` is the frequency to
+    build for, ``memory_bytes`` the external memory on the chip; without them they are the board's.
+    Of several ``seeds`` of place-and-route the fastest is kept.
+
+    Raises :class:`InputError` if there is no such board, the machine does not fit it, or the folder
+    cannot be written, and :class:`RunError` if a tool fails.
+    """
+    target, folder = get_board(board, "uart"), Path(out)
+    if memory_bytes is not None:
+        target = replace(target, memory_bytes=memory_bytes)
+    check_folder(folder)
+    with tempfile.TemporaryDirectory(prefix="celosia.") as work:
+        made = build_board(
+            target.config if config is None else config,
+            target,
+            Path(work),
+            range(1, seeds + 1),
+            lambda _what, _done, _total: None,
+            mhz=clock_mhz,
+        )
+    write_files(folder, made.files | {REPORT: json.dumps(made.report, indent=2)})
+    return made.report
+
+
+def connect(port: str, config: Config) -> Device:
+    """Return the machine with a configuration on a board behind a serial port."""
+    return Device.open(port, config)

@@ -1,0 +1,248 @@
+"""From a float model and a configuration to a program: checks, calibration, then the compiler."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, check_known
+from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.sample_files import read_samples
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.frontend.weights import model_names
+from celosia.generators.graph.fewer_planes import check_bits
+from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.checks import check_described
+from celosia.generators.lower.early import check_layers, check_memory
+from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.equipment import equipped, paired
+from celosia.generators.lower.text_compiler import TextOptions, compile_text
+from celosia.generators.lower.text_program import TextProgram
+from celosia.generators.quantize.calibrate import Progress
+from celosia.generators.quantize.parting import Parting
+from celosia.generators.runtime.text_lengths import check_length
+from celosia.generators.studies.mixtures import Show, search_formats
+from celosia.models import Inputs, Model
+from celosia.programs import Program
+from celosia.tb.models.digits_model import read_digits
+from celosia.tb.models.run_inputs import CALIBRATION, check_room
+
+_RANDOM = 32
+"""Random inputs to calibrate on, where a model has no others."""
+_Kind = TypeVar("_Kind", Options, TextOptions)
+
+
+@contextmanager
+def quiet(_title: str) -> Iterator[Progress]:
+    """Show no progress."""
+    yield lambda _done, _total: None
+
+
+def compile(
+    model: Model,
+    config: Config | None = None,
+    *,
+    calibration: Inputs | Path | None = None,
+    loss: float | None = None,
+    memory_bytes: int | None = None,
+    bits: int = OPERAND_BITS,
+    fixed: bool = False,
+    **options: Any,
+) -> Program:
+    """Return a model's program for a configuration; without one for ``small``, or ``story``.
+
+    ``calibration`` are inputs as :meth:`Model.floats` takes them, or the path of a file of inputs
+    or texts. By default they are training images, sentences, texts that a language model makes up
+    itself, or random numbers, which is warned about. ``options`` are the fields of
+    :class:`celosia.generators.lower.encoder_compiler.Options`, or
+    :class:`celosia.generators.lower.text_compiler.TextOptions` for a language model. ``loss``
+    searches for the formats of weights that lose so much at most: points of accuracy, or
+    log-likelihood of a token. ``memory_bytes`` is the host's external memory, by default all that
+    is addressed. Nested weights are read at ``bits``. A configuration that is not ``fixed`` gets
+    the fields that the options need.
+
+    Raises :class:`InputError` if the model, an option or the calibration cannot be used, or the
+    model does not fit the configuration. Warns if integers are far from floats.
+    """
+    asked = {"loss": loss, "memory_bytes": memory_bytes, "bits": bits, "fixed": fixed}
+    if isinstance(model.source, TextSource):
+        texts = None if calibration is None else _texts(model, calibration)
+        chosen = _options(TextOptions, options)
+        program = compile_decoder(model, config or PRESETS["story"], texts, chosen, **asked)
+    else:
+        inputs = calibration_inputs(model, calibration)
+        chosen = _options(Options, options)
+        program = compile_encoder(model, config or PRESETS["small"], inputs, chosen, **asked)
+    if program.parting is not None and program.parting.warning:
+        warnings.warn(program.parting.warning, stacklevel=2)
+    return program
+
+
+def _options(kind: type[_Kind], values: dict[str, Any]) -> _Kind:
+    for name in values:
+        check_known("option", name, sorted(kind.__dataclass_fields__))
+    return kind(**values)
+
+
+def calibration_inputs(model: Model, given: Inputs | Path | None) -> Sequence[Any]:
+    """Return prepared inputs to calibrate an encoder on, from a file or its defaults."""
+    source = model.source
+    assert isinstance(source, Source)
+    if given is None and model.name in model_names():
+        return [*read_digits(model.name, source)[0]]
+    if given is None and source.tokenizer is not None:
+        given = CALIBRATION
+    if isinstance(given, Path):
+        return read_samples(given, source, calibration=True)
+    if given is None:
+        warnings.warn(
+            f"model {model.name} is calibrated on random inputs; give inputs like those to come as "
+            "calibration",
+            stacklevel=3,
+        )
+        given = model.examples(_RANDOM)
+    return model.prepared(given)
+
+
+def _texts(model: Model, given: Inputs | Path) -> list[list[int]]:
+    assert isinstance(model.source, TextSource)
+    if isinstance(given, Path):
+        return model.source.read_calibration(given)
+    return [tokens.tolist() for tokens in model.prepared(given)]
+
+
+def compile_encoder(
+    model: Model,
+    config: Config,
+    inputs: Sequence[Any],
+    options: Options,
+    *,
+    loss: float | None = None,
+    memory_bytes: int | None = None,
+    bits: int = OPERAND_BITS,
+    fixed: bool = False,
+    show: Show = quiet,
+) -> Program:
+    """Return an encoder's program, calibrated on prepared ``inputs``; see :func:`compile`."""
+    source = model.source
+    assert isinstance(source, Source)
+    check_bits([bits], options.weights)
+    machine = config if fixed else equipped(config, options)
+    options, summary = search_formats(model.name, source, machine, options, loss, show)
+    machine = config if fixed else equipped(config, options)
+    with show(f"{model.name} on {config.name}"):
+        code = compile_model(source.description, source.weights, inputs, machine, options)
+        if memory_bytes is not None:
+            check_room(code, memory_bytes)
+        parting = code.parting(source.weights, inputs)
+    made = _made(options, loss, code.quantized.weight_bytes, parting)
+    return Program(
+        code,
+        made,
+        model,
+        options=options,
+        inputs=inputs,
+        parting=parting,
+        summary=summary,
+        names=names_of(model),
+        bits=bits,
+    )
+
+
+def names_of(model: Model) -> tuple[str, ...]:
+    """Return the names of the columns of an encoder's output, as far as they are known."""
+    assert isinstance(model.source, Source)
+    if model.source.labels or model.name not in model_names():
+        return model.source.labels
+    return tuple(map(str, range(model.source.description.classes)))
+
+
+def compile_decoder(
+    model: Model,
+    config: Config,
+    texts: Sequence[Sequence[int]] | None,
+    options: TextOptions,
+    *,
+    loss: float | None = None,
+    memory_bytes: int | None = None,
+    bits: int = OPERAND_BITS,
+    fixed: bool = False,
+    prompts: Sequence[str] = (),
+    steps: int = 1,
+    show: Show = quiet,
+) -> Program:
+    """Return a language model's program, calibrated on ``texts`` of token numbers or its own.
+
+    Other arguments are those of :func:`compile`. Raises :class:`InputError` before any work if the
+    model cannot continue one of the ``prompts`` by ``steps`` tokens.
+    """
+    source = model.source
+    assert isinstance(source, TextSource)
+    described = source.description
+    check_bits([bits], options.weights)
+    machine = config if fixed else equipped(config, options)
+    check_described(described, machine, wide_functions=options.wide_functions)
+    capacity = options.context or min(described.positions, machine.max_row)
+    if capacity > described.positions:
+        raise InputError(
+            f"Context must be at most the {described.positions} tokens that model {described.name} "
+            f"was made for, not {capacity}"
+        )
+    for prompt in prompts:
+        check_length(described, source.tokenizer.encode(prompt), steps, described.positions)
+    options, summary = search_formats(model.name, source, machine, options, loss, show)
+    if not fixed:
+        machine = equipped(config, options, options.batch * (1 + described.heads))
+
+    def programs(decoder: Decoder) -> TextProgram:
+        own = machine if fixed else paired(machine, decoder)
+        room = options.context or min(decoder.places, own.max_row)
+        return compile_text(
+            decoder,
+            own,
+            context=room,
+            sinks=min(options.sinks, room - 1),
+            memory_bytes=memory_bytes,
+            sparse=options.sparse,
+            recompute=options.recompute,
+            texts=options.batch,
+        )
+
+    if not options.sparse:
+        check_memory(described, source.weights, machine, options, memory_bytes)
+    check_layers(
+        described, source.weights, lambda some: programs(source.first_layers(some, options))
+    )
+    with show("Calibration") as update:
+        decoder, parting = source.calibrate(texts, options, update)
+    code = programs(decoder)
+    return Program(
+        code,
+        _made(options, loss, decoder.weight_bytes, parting),
+        model,
+        options=options,
+        inputs=texts,
+        parting=parting,
+        summary=summary,
+        bits=bits,
+    )
+
+
+def _made(
+    options: Options | TextOptions, loss: float | None, size: int, parting: Parting
+) -> dict[str, Any]:
+    """Return the figures of how a model was made integers."""
+    return {
+        "weights": options.weights if loss is None else "auto",
+        "group": options.group,
+        "activations": options.activations,
+        "low_rank": options.low_rank,
+        "functions": "wide" if options.wide_functions else "table",
+        "sparse": options.sparse,
+        "weight_bytes": size,
+        "calibration": parting.figures(),
+    }

@@ -1,0 +1,77 @@
+"""Files of a compiled model: to be opened again, and for use without Celosia."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.export.c_model import c_files
+from celosia.generators.export.c_text import text_c_files
+from celosia.generators.export.folder import Files, with_digests
+from celosia.generators.export.package import package
+from celosia.generators.export.text_package import text_package
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.verilog.manifest import manifest
+from celosia.generators.verilog.units import make_accelerator
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.tb.machine.memory_timing import FAR, MemoryTiming
+from celosia.tb.models.model_testbench import golden_outputs, model_testbench
+from celosia.tb.models.plain_testbench import TOP, Attachment
+from celosia.tb.models.text_samples import text_samples
+from celosia.tb.models.text_testbench import text_testbench
+
+NATIVE = Attachment()
+"""Ports of the accelerator that are behind no bus."""
+
+
+def files(
+    code: CompiledModel | TextHost,
+    source: Source | TextSource,
+    made: Mapping[str, Any],
+    inputs: Sequence[Any] = (),
+    *,
+    names: Sequence[str] = (),
+    steps: int = 4,
+    verilog: bool = False,
+    c: bool = False,
+    testbench: bool = False,
+    attachment: Attachment = NATIVE,
+    top: str = TOP,
+    timing: MemoryTiming = FAR,
+    bits: int = OPERAND_BITS,
+) -> Files:
+    """Return the files of a program by name; see :meth:`celosia.Program.export`.
+
+    ``inputs`` are rows of the machine's inputs, or prompts that are continued by ``steps`` tokens;
+    ``names`` those of the output's columns. The accelerator's ports are behind the buses of the
+    ``attachment``, its module is ``top``. Cycles are predicted for a memory of some ``timing``, and
+    nested weights are read at ``bits``.
+    """
+    memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
+    written: Files = {}
+    if isinstance(code, TextHost):
+        assert isinstance(source, TextSource)
+        written |= text_package(code, source, made, **memory)
+        prompts = list(inputs) or [""] * code.texts
+        asked = code, source.tokenizer, prompts
+        if testbench:
+            written |= text_testbench(*asked, steps, attachment, top, bits=bits)
+        if c:
+            samples = text_samples(*asked, steps, "golden", bits)
+            written |= text_c_files(code, source.tokenizer, samples, bits)
+    else:
+        assert isinstance(source, Source)
+        written |= package(code, source, names, made, **memory)
+        runs = code.runs(inputs)
+        if testbench:
+            written |= model_testbench(code, runs, attachment, top, bits=bits)
+        if c:
+            written |= c_files(code, runs, golden_outputs(code, runs, bits), names, bits=bits)
+    if verilog or testbench:
+        ports = attachment.bus, attachment.addr_width, attachment.base, attachment.control
+        component = make_accelerator(code.config, *ports)
+        written[f"{top}.v"] = to_verilog(component, top)
+        written[f"{top}.json"] = manifest(component, top, code.config)
+    return with_digests(written)

@@ -1,0 +1,153 @@
+"""Float models, read from files of others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import (
+    TextSource,
+    TokenizerLike,
+    is_text,
+    load_text,
+)
+from celosia.generators.frontend.tokenizer import read_sentences
+from celosia.generators.frontend.weights import Floats, model_names
+from celosia.generators.quantize.texts import random_sources, sample_texts
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import encode, forward
+from celosia.tables import Shown, facts
+from celosia.tb.models.digits_model import read_digits
+from celosia.tb.models.run_inputs import CALIBRATION
+
+Inputs = str | ArrayLike | Sequence[Any]
+"""Texts, or inputs in a model's own form [count, ...]; of a language model token numbers."""
+_TOKENS = 8
+_SEED = 1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model(Shown):
+    """A float model with the host's part around it, as :func:`load` returns it."""
+
+    name: str
+    """The name or path that it was loaded by."""
+    source: Source | TextSource
+
+    def floats(self, inputs: Inputs) -> list[Floats]:
+        """Return the float reference's output of each input, in float64.
+
+        Of a language model an output is the logits behind each token, [n, vocabulary]; of an
+        encoder-decoder an input is a source, and the output the logits of the answer's first token,
+        [1, vocabulary]. Raises :class:`InputError` if an input does not fit the model.
+        """
+        return [self._float(one) for one in self.prepared(inputs)]
+
+    def examples(self, count: int = 1) -> list[Any]:
+        """Return inputs to try the model on, in its own form.
+
+        They are test images for a model of the digits, sentences for other models of texts, texts
+        of token numbers that a language model makes up itself, and random numbers for the rest.
+        """
+        source, rng = self.source, np.random.default_rng(_SEED)
+        if isinstance(source, TextSource):
+            model, length = source.description, min(_TOKENS, source.description.positions)
+            if model.source_layers:
+                return random_sources(model, count, _SEED)
+            begin = source.tokenizer.begin
+            some = sample_texts(
+                model, source.weights, begin, count=count, length=length, seed=_SEED
+            )
+            return some.tokens.tolist()
+        if self.name in model_names():
+            return [*read_digits(self.name, source)[1][:count]]
+        if source.tokenizer is not None:
+            sentences = read_sentences(CALIBRATION, blank=True)
+            return [sentences[index % len(sentences)] for index in range(count)]
+        return [source.random(rng) for _ in range(count)]
+
+    def prepared(self, inputs: Inputs) -> list[NDArray[Any]]:
+        """Return inputs as the machine's part takes them; token numbers of a language model.
+
+        Raises :class:`InputError` if an input does not fit the model.
+        """
+        source = self.source
+        if isinstance(source, TextSource):
+            return [np.array(tokens) for tokens in token_rows(self.name, source.tokenizer, inputs)]
+        return [
+            source.prepare(source.encode(one) if isinstance(one, str) else np.asarray(one))
+            for one in _several(self.name, inputs)
+        ]
+
+    def _float(self, prepared: NDArray[Any]) -> Floats:
+        source = self.source
+        if isinstance(source, Source):
+            return source.floats(prepared)
+        model, cache, tokens = source.description, KvCache(), prepared[None]
+        if model.source_layers:
+            encode(model, source.weights, tokens, cache)
+            tokens = np.array([[model.start]])
+        found: Floats = forward(model, source.weights, tokens, cache)["logits"][0]
+        return found
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the model's figures."""
+        model, text = self.source.description, isinstance(self.source, TextSource)
+        return facts(
+            model=model.name,
+            kind="decoder" if text else "encoder",
+            layers=model.layers,
+            tokens=model.positions if text else model.tokens,
+            columns=model.dim,
+            vocabulary=model.vocabulary or None,
+            parameters=sum(weight.size for weight in self.source.weights.values()),
+        )
+
+
+def _several(name: str, inputs: Inputs) -> Sequence[Any]:
+    some = [inputs] if isinstance(inputs, str) else inputs
+    if not isinstance(some, Sequence | np.ndarray) or not len(some):
+        raise InputError(f"Model {name} takes a sequence of inputs, not {inputs!r}")
+    return some
+
+
+def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> list[list[int]]:
+    """Return the token numbers of texts, or of rows of such numbers, for a model of some name.
+
+    Raises :class:`InputError` if an input is neither.
+    """
+    rows = []
+    for one in _several(name, inputs):
+        text = isinstance(one, str) and tokenizer is not None
+        tokens = np.asarray(tokenizer.encode(one) if text else one)
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
+            raise InputError(
+                f"An input of model {name} must be a text or token numbers [n], not an array "
+                f"{list(tokens.shape)} of {tokens.dtype}"
+            )
+        rows.append([int(token) for token in tokens])
+    return rows
+
+
+def load(model: str | Path, *, tokenizer: str | Path | None = None, tokens: int = 0) -> Model:
+    """Return a float model: an ONNX file, a Hugging Face folder, a llama2.c file, or a name.
+
+    ``tokenizer`` is the file of a language model's tokenizer, without which it is the folder's own;
+    ``tokens`` the longest input of an encoder that does not fix it, 0 for the model's own.
+
+    Raises :class:`InputError` if there is no such model, or its file has parts that are not run.
+    """
+    name = str(model)
+    if not is_text(name):
+        if tokenizer is not None:
+            raise InputError(f"Model {name} is an encoder; leave out tokenizer {tokenizer}")
+        return Model(name, load_source(name, tokens))
+    if tokens:
+        raise InputError(f"Model {name} is a language model; leave out tokens, which is {tokens}")
+    return Model(name, load_text(name, None if tokenizer is None else Path(tokenizer)))

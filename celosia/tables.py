@@ -1,0 +1,37 @@
+"""Objects that print as short tables, in a notebook as well."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Shown:
+    """An object that prints as a table of its ``lines``, each with a cell for each column."""
+
+    def lines(self) -> Sequence[Mapping[str, Any]]:
+        """Return the table's lines: cells by the names of columns, which all lines share."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        lines = self.lines()
+        cells = [list(lines[0]), *([_text(cell) for cell in line.values()] for line in lines)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        cells.insert(1, ["-" * width for width in widths])
+        return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells)
+
+    def _repr_markdown_(self) -> str:
+        return repr(self)
+
+
+def facts(**values: Any) -> list[dict[str, Any]]:
+    """Return the lines of a table of one object's figures; those that are None are left out."""
+    return [
+        {"figure": name.replace("_", " "), "value": value}
+        for name, value in values.items()
+        if value is not None
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else "-" if value is None else str(value)

@@ -1,0 +1,188 @@
+"""Compiled models read back from their files, as a host without Celosia would."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.files import check_links, inside, reading
+from celosia.arch.presets import load
+from celosia.generators.export.manifest import CONFIG, DECODER, ENCODER, FORMAT, MANIFEST, PROGRAM
+from celosia.generators.frontend.hugging_face_folder import read_json
+from celosia.generators.frontend.text_sources import TokenizerLike, open_tokenizer
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.fill import Fill
+from celosia.generators.lower.residence import Cache
+from celosia.generators.program.draft import Written
+from celosia.generators.program.executable import Entry
+from celosia.generators.program.image import Piece
+from celosia.generators.runtime.encoder_host import EncoderHost, Request
+from celosia.generators.runtime.text_host import Index, TextHost, Value
+
+
+def is_compiled(model: str) -> bool:
+    """Return whether a name is that of a folder with a compiled model."""
+    return _kind(model) in (ENCODER, DECODER)
+
+
+def is_compiled_text(model: str) -> bool:
+    """Return whether a name is that of a folder with a compiled decoder."""
+    return _kind(model) == DECODER
+
+
+def _kind(model: str) -> object:
+    path = Path(model) / MANIFEST
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["kind"]
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return None
+
+
+def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike | None, Any]:
+    """Return a compiled model, a decoder's tokenizer, and the manifest.
+
+    Raises :class:`InputError` if a file is missing or is not as ``celosia compile`` writes it.
+    """
+    check_links(folder)
+    known = read_json(folder / MANIFEST)
+    again = f"compile it again: celosia compile MODEL --out {folder}"
+    if known.get("format") != FORMAT:
+        raise InputError(
+            f"Folder {folder} has files of form {known.get('format', 1)!r}, and form {FORMAT} is "
+            f"read; {again}"
+        )
+    try:
+        if known["kind"] == ENCODER:
+            return _encoder(folder, known), None, known
+        return _decoder(folder, known), _tokenizer(folder, known), known
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"Folder {folder} is not as celosia compile writes it ({reason}); {again}"
+        ) from error
+
+
+def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str, Any]]:
+    """Return a compiled decoder, its tokenizer, and the figures of how it was made integers.
+
+    Raises :class:`InputError` as :func:`load_compiled`, and if the folder has an encoder.
+    """
+    code, tokenizer, known = load_compiled(folder)
+    if not isinstance(code, TextHost) or tokenizer is None:
+        raise InputError(f"Folder {folder} holds an encoder, {code.name}; a decoder is needed")
+    return code, tokenizer, dict(known["made"])
+
+
+def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of programs that all models share."""
+    config: Config = load(str(folder / CONFIG))
+    return {
+        "config": config.replace(name=known["configuration"]["name"]),
+        "words": _words(folder / PROGRAM, known["program"]["words"]),
+        "entries": {
+            name: Entry(int(pc), _written(known["tensors"][name]))
+            for name, pc in known["program"]["entries"].items()
+        },
+        "name": str(known["model"]),
+        "memory_bytes": int(known["memory_bytes"]),
+    }
+
+
+def _encoder(folder: Path, known: dict[str, Any]) -> EncoderHost:
+    (first,) = known["setup"]
+    image = _read(inside(folder, first["image"], folder / MANIFEST), first["image_bytes"])
+    taken, given = (_tensor(name, known[name]) for name in ("input", "output"))
+    return EncoderHost(
+        **_common(folder, known),
+        input=taken,
+        output=given,
+        image=np.frombuffer(image, np.uint8),
+        input_piece=_piece(known["input"], taken),
+        output_piece=_piece(known["output"], given),
+        unit=bool(known["unit"]),
+        follows=bool(known["follows"]),
+        batch=int(known["batch"]),
+        requests={int(one["rows"]): _request(one) for one in known["requests"]},
+    )
+
+
+def _tensor(name: str, known: dict[str, Any]) -> Tensor:
+    size = int(known["rows"]), int(known["columns"])
+    return Tensor(name, name, *size, float(known["scale"]), known["zero_point"], known["bits"])
+
+
+def _piece(known: dict[str, Any], tensor: Tensor) -> Piece:
+    return Piece(int(known["addr"]), tensor.rows, tensor.stride)
+
+
+def _request(known: dict[str, Any]) -> Request:
+    writes = tuple((int(one["addr"]), bytes.fromhex(one["hex"])) for one in known["writes"])
+    return Request(writes, {int(key[1:]): int(value) for key, value in known["registers"].items()})
+
+
+def _decoder(folder: Path, described: dict[str, Any]) -> TextHost:
+    cache, source, logits = (described[name] for name in ("cache", "source", "logits"))
+    return TextHost(
+        **_common(folder, described),
+        vocabulary=int(described["vocabulary"]),
+        cache=Cache(cache["capacity"], cache["sinks"], cache["recompute"]),
+        kv_bits=int(cache["bits"]),
+        kv_block=int(cache["block"]),
+        places=int(described["places"]),
+        rows=int(described["rows"]),
+        setup=[_fill(folder, one) for one in described["setup"]],
+        logits=Piece(logits["addr"], logits["rows"], logits["row_bytes"]),
+        logits_step=float(logits["scale"]),
+        calls={
+            name: {int(key.removeprefix("R")): _value(value) for key, value in call.items()}
+            for name, call in described["calls"].items()
+        },
+        resident=bool(described["resident"]),
+        slots=int(described["slots"]),
+        scratchpad_bytes=int(described["scratchpad_bytes"]),
+        start=int(source["start"]),
+        lookups=int(source["lookups"]),
+        source_positions=int(source["positions"]),
+        texts=int(described.get("texts", 1)),
+    )
+
+
+def _value(found: dict[str, Any]) -> Value:
+    return Value(**{**found, "index": Index(found["index"])})
+
+
+def _written(names: list[str]) -> list[Written]:
+    return [Written(name) for name in names]
+
+
+def _fill(folder: Path, found: dict[str, Any]) -> Fill:
+    place = folder / MANIFEST
+    image = _read(inside(folder, found["image"], place), found["image_bytes"])
+    words = _words(inside(folder, found["program"], place), found["words"])
+    return Fill(image, words, _written(found["tensors"]))
+
+
+def _words(path: Path, count: int) -> list[int]:
+    return [int(word) for word in np.frombuffer(_read(path, 4 * count), "<u4")]
+
+
+def _read(path: Path, size: int) -> bytes:
+    with reading(path):
+        data = path.read_bytes()
+    if len(data) != size:
+        raise InputError(f"File {path} must have {size} bytes, not {len(data)}")
+    return data
+
+
+def _tokenizer(folder: Path, described: dict[str, Any]) -> TokenizerLike:
+    known = described["tokenizer"]
+    file = known["file"]
+    path = None if file is None else inside(folder, file, folder / MANIFEST)
+    ends = frozenset(known["ends"])
+    how = {name: bool(known[name]) for name in ("split", "cleaned")}
+    return open_tokenizer(path, described["vocabulary"], known["begin"], ends, **how)

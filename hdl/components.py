@@ -1,0 +1,36 @@
+"""Circuits for designs of one's own, made from the keywords that they use.
+
+Ports, formats, latency and throughput are in the docstring of each class.
+"""
+
+from typing import Any
+
+from celosia.arch.presets import PRESETS
+from celosia.hdl.arithmetic.requantize import Requantizer as Requantize
+from celosia.hdl.functions.addnorm import AddNormUnit as AddNorm
+from celosia.hdl.functions.rotary import RotaryUnit as Rotary
+from celosia.hdl.functions.softmax import SoftmaxUnit as Softmax
+from celosia.hdl.functions.table import LookupTable as Table
+from celosia.hdl.machine import machine_component
+from celosia.hdl.matrix import systolic
+
+__all__ = ["Accelerator", "AddNorm", "Requantize", "Rotary", "Softmax", "SystolicArray", "Table"]
+
+Accelerator = machine_component
+"""Returns the accelerator of a whole configuration."""
+
+_ALONE = PRESETS["tiny"]
+
+
+class SystolicArray(systolic.SystolicArray):
+    """A systolic array of ``rows`` x ``cols`` elements, with ports and timing of its base class.
+
+    It has 2 weight slots, operands of 8 bits and sums of 32 bits; ``fields`` are fields of
+    :class:`celosia.Config` that change these: ``weight_depth``, ``operand_width``, ``acc_width``,
+    ``zero_points``, ``operand_gating``, ``sleep``, ``pass_width``, ``packed``, ``registered``.
+
+    Raises :class:`celosia.InputError` if a field is unknown or values cannot work together.
+    """
+
+    def __init__(self, *, rows: int, cols: int, **fields: Any):
+        super().__init__(_ALONE.replace(rows=rows, cols=cols, **fields))

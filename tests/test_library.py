@@ -1,0 +1,188 @@
+"""The library: its names, and the example of its page for an encoder and a decoder."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import celosia
+from celosia.generators.frontend.source import Source
+from celosia.tb.models.run_inputs import cosine
+
+ROOT = Path(__file__).parents[1]
+NAMES = [
+    *("Config", "InputError", "Model", "Program", "Run", "RunError", "build", "compile", "config"),
+    *("golden", "hdl", "load", "open"),
+]
+PARTS = ["Accelerator", "AddNorm", "Requantize", "Rotary", "Softmax", "SystolicArray", "Table"]
+
+
+@pytest.fixture(scope="module")
+def digits() -> celosia.Program:
+    return celosia.compile(celosia.load("digits"), celosia.config("small"))
+
+
+@pytest.fixture(scope="module")
+def tales() -> celosia.Program:
+    model = celosia.load("tales")
+    return celosia.compile(model, calibration=model.examples(4), context=64)
+
+
+def test_the_names_are_these_and_documented() -> None:
+    assert celosia.__all__ == dir(celosia) == NAMES
+    assert celosia.hdl.__all__ == dir(celosia.hdl) == PARTS
+    for module in (celosia, celosia.hdl, celosia.golden):
+        stub = Path(module.__file__).with_suffix(".pyi")
+        for name in module.__all__:
+            assert getattr(module, name).__doc__, name
+            assert not stub.exists() or f" as {name}\n" in stub.read_text(), name
+    with pytest.raises(AttributeError, match="module 'celosia' has no attribute 'lode'"):
+        _ = celosia.lode
+    with pytest.raises(AttributeError, match=r"module 'celosia\.hdl' has no attribute 'Array'"):
+        _ = celosia.hdl.Array
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    code = "import sys, celosia; print(*(name for name in sys.modules if '.' not in name))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names = set(done.stdout.split())
+    assert "celosia" in names
+    assert not names & {"numpy", "amaranth", "click", "safetensors", "jinja2"}
+
+
+def test_a_simulation_needs_no_extra_of_boards() -> None:
+    code = "import sys; sys.modules['serial'] = None; import celosia; celosia.Program"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_an_encoder(digits: celosia.Program, tmp_path: Path) -> None:
+    model = digits.model
+    inputs = model.examples(2)
+    run = digits.run(inputs, on="verilator")
+    assert (run.mismatches, len(run.outputs)) == (0, 2)
+    assert run.tensors > 50
+    assert run.cycles > digits.cycles > 0 < digits.words < digits.bytes
+    for output, exact in zip(run.outputs, model.floats(inputs), strict=True):
+        assert output.shape == exact.shape == (1, 10)
+        assert output.argmax() == exact.argmax()
+        assert cosine(output, exact) > 0.99
+    found = digits.run(inputs)
+    assert (found.cycles, found.mismatches) == (None, 0)
+    assert found.tensors > 30
+    np.testing.assert_array_equal(found.outputs, run.outputs)
+
+    opened = celosia.open(digits.save(tmp_path / "out"))
+    assert (opened.cycles, opened.words, opened.bytes) == (
+        digits.cycles,
+        digits.words,
+        digits.bytes,
+    )
+    rows = [model.source.rows(one) for one in model.prepared(inputs)]
+    again = opened.run(rows, on="verilator")
+    assert (again.cycles, again.mismatches, again.tensors) == (run.cycles, 0, run.tensors)
+    np.testing.assert_array_equal(again.outputs, run.outputs)
+    whole = celosia.open(tmp_path / "out", model=model).run(inputs)
+    np.testing.assert_array_equal(whole.outputs, run.outputs)
+    with pytest.raises(celosia.InputError, match="was opened from a folder, without its float mod"):
+        opened.compare(rows)
+
+
+def test_a_decoder(tales: celosia.Program, tmp_path: Path) -> None:
+    texts = tales.model.examples(2)
+    run = tales.run(texts, on="verilator")
+    assert (run.mismatches, run.cycles > tales.cycles) == (0, True)
+    assert run.tensors > 40
+    for output, exact in zip(run.outputs, tales.model.floats(texts), strict=True):
+        assert (output.shape, exact.shape) == ((30,), (8, 30))
+        assert output.argmax() == exact[-1].argmax()
+        assert cosine(output, exact[-1]) > 0.99
+    pieces = list(tales.generate("one day", steps=6, on="verilator"))
+    assert len("".join(pieces)) == 6
+    opened = celosia.open(tales.save(tmp_path / "out"))
+    assert list(opened.generate("one day", steps=6)) == pieces
+    np.testing.assert_array_equal(opened.run(texts).outputs, run.outputs)
+    assert opened.cycles == tales.cycles
+
+
+def test_a_layer_has_the_option_that_lowers_its_error(
+    digits: celosia.Program, tales: celosia.Program
+) -> None:
+    for program in (digits, tales):
+        lines = program.compare(program.model.examples(2)).lines()
+        assert [line["layer"] for line in lines] == ["embedding", "layer 0", "layer 1", "output"]
+        named = [line for line in lines if line["option"] is not None]
+        assert named
+        for line in named:
+            assert line["error with it"] < line["error"] < 0.2
+            assert re.fullmatch(r"\w+=\S+", line["option"])
+
+
+def test_an_export_has_what_was_asked_for(digits: celosia.Program, tmp_path: Path) -> None:
+    folder = digits.export(tmp_path, c=True, testbench=True)
+    names = {path.name for path in folder.iterdir()}
+    assert {"model.json", "celosia_accelerator.v", "celosia_accelerator_tb.v"} <= names
+    assert {"digits_model.c", "digits_samples.c", "celosia.h"} <= names
+
+
+def test_an_older_folder_is_refused_with_the_line_to_write(
+    digits: celosia.Program, tmp_path: Path
+) -> None:
+    path = digits.save(tmp_path) / "model.json"
+    path.write_text(path.read_text().replace('"format": 2', '"form": 1'))
+    with pytest.raises(celosia.InputError) as refused:
+        celosia.open(tmp_path)
+    assert str(refused.value) == (
+        f"Folder {tmp_path} has files of form 1, and form 2 is read; compile it again: "
+        f"celosia compile MODEL --out {tmp_path}"
+    )
+
+
+def test_objects_are_tables(digits: celosia.Program) -> None:
+    for shown in (digits, digits.model, digits.run(digits.model.examples(1))):
+        lines = shown._repr_markdown_().split("\n")
+        assert repr(shown).split("\n") == lines
+        assert re.fullmatch(r"\| -+ \| -+ \|", lines[1])
+        assert len({len(line) for line in lines}) == 1
+    assert re.search(r"^\| words +\| [\d,]+ +\|$", repr(digits), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: p.run([[1, 2]]), "must have the shape"),
+        (lambda p: p.run(5), "Model digits takes a sequence of inputs, not 5"),
+        (lambda p: p.run(p.model.examples(1), on="verilatr"), "Unknown machine 'verilatr'; known"),
+        (lambda p: next(p.generate("one")), "Program digits is an encoder, which generates no te"),
+        (lambda p: celosia.compile(p.model, kv_bit=4), "Unknown option 'kv_bit'; known are"),
+        (lambda p: celosia.config("small", row=4), "Unknown field 'row'; known are"),
+        (lambda p: celosia.load("digits", tokenizer="x"), "is an encoder; leave out tokenizer x"),
+        (lambda p: celosia.load("tales", tokens=9), "leave out tokens, which is 9"),
+        (lambda p: celosia.build(board="x", out="y"), "Unknown board 'x'"),
+    ],
+)
+def test_wrong_input_is_named(digits: celosia.Program, call, message: str) -> None:
+    with pytest.raises(celosia.InputError, match=message):
+        call(digits)
+
+
+def test_random_inputs_to_calibrate_on_are_warned_about() -> None:
+    model = celosia.load(ROOT / "examples" / "vibration" / "vibration.onnx")
+    assert isinstance(model.source, Source)
+    with pytest.warns(UserWarning, match="is calibrated on random inputs; give inputs like those"):
+        program = celosia.compile(model, search=False)
+    assert program.run(model.examples(1)).mismatches == 0
+
+
+def test_parts_are_made_of_keywords() -> None:
+    array = celosia.hdl.SystolicArray(rows=8, cols=4)
+    assert (array.config.rows, array.config.cols, array.latency > 8) == (8, 4, True)
+    assert celosia.hdl.Softmax(lanes=4, max_row=64).signature.members["i"]
+    assert celosia.hdl.AddNorm(lanes=4, max_row=64).max_row == 64
+    assert type(celosia.hdl.Accelerator(celosia.config("tiny"))).__name__ == "Accelerator"
+    with pytest.raises(celosia.InputError, match="Unknown field 'sloths'"):
+        celosia.hdl.SystolicArray(rows=8, cols=4, sloths=2)
+    scores = celosia.golden.softmax(np.array([256, 0, 0, 0]))
+    assert scores.tolist() == [6710912, 3355456, 3355456, 3355456]
