@@ -49,10 +49,11 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
     check_links(folder)
     known = read_json(folder / MANIFEST)
     again = f"compile it again: celosia compile MODEL --out {folder}"
-    if known.get("format") != FORMAT:
+    form, kind = known.get("format", 1), known.get("kind")
+    # Decoders of the first form have all that the second asks for.
+    if form != FORMAT and (form, kind) != (1, DECODER):
         raise InputError(
-            f"Folder {folder} has files of form {known.get('format', 1)!r}, and form {FORMAT} is "
-            f"read; {again}"
+            f"Folder {folder} has files of form {form!r}, and form {FORMAT} is read; {again}"
         )
     try:
         if known["kind"] == ENCODER:
