@@ -154,10 +154,16 @@ def test_objects_are_tables(digits: celosia.Program) -> None:
     [
         (lambda p: p.run([[1, 2]]), "must have the shape"),
         (lambda p: p.run(5), "Model digits takes a sequence of inputs, not 5"),
-        (lambda p: p.run(p.model.examples(1), on="verilatr"), "Unknown machine 'verilatr'; known"),
+        (
+            lambda p: p.run(p.model.examples(1), on="verilatr"),
+            "Unknown machine 'verilatr'; did you mean veril",
+        ),
         (lambda p: next(p.generate("one")), "Program digits is an encoder, which generates no te"),
-        (lambda p: celosia.compile(p.model, kv_bit=4), "Unknown option 'kv_bit'; known are"),
-        (lambda p: celosia.config("small", row=4), "Unknown field 'row'; known are"),
+        (
+            lambda p: celosia.compile(p.model, kv_bit=4),
+            "Unknown option 'kv_bit'; did you mean kv_bits",
+        ),
+        (lambda p: celosia.config("small", row=4), "Unknown field 'row'"),
         (lambda p: celosia.load("digits", tokenizer="x"), "is an encoder; leave out tokenizer x"),
         (lambda p: celosia.load("tales", tokens=9), "leave out tokens, which is 9"),
         (lambda p: celosia.build(board="x", out="y"), "Unknown board 'x'"),
