@@ -95,7 +95,9 @@ def test_random_configurations(number):
     config = machine_for_digits(rng)
     print(f"seed {SEED}, {number}: {config}")
     for model in MODELS:
-        run_case(model, config, "verilator", 2)
+        result = run_case(model, config, "verilator", 2)
+        found = result["cycles_per_inference"]
+        assert abs(result["predicted_cycles"] - found) <= 0.05 * found
 
 
 @pytest.mark.slow
