@@ -92,12 +92,24 @@ def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
 
     It is kept by the hash of the design, as :func:`synthesize` keeps its netlists.
     """
-    script = f"read_verilog design.v\n{family.synthesis} -top {top}\n{_RESULTS}"
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "design.v").write_text(verilog, encoding="utf-8")
-        _yosys(folder, "synthesis", script, ["design.v"], ["statistics.json"], "Synthesis")
-        return count(family, _cells(folder))
+        return _plain(verilog, top, family, Path(name), [])
+
+
+def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
+    """Write ``netlist.json``, which plain synthesis makes of a design, and return its needs."""
+    return _plain(verilog, top, family, folder, [NETLIST])
+
+
+def _plain(
+    verilog: str, top: str, family: Family, folder: Path, made: Sequence[str]
+) -> dict[str, int]:
+    netlist = "".join(f" -json {name}" for name in made)
+    script = f"read_verilog design.v\n{family.synthesis} -top {top}{netlist}\n{_RESULTS}"
+    (folder / "design.v").write_text(verilog, encoding="utf-8")
+    made = [*made, "statistics.json"]
+    _yosys(folder, "synthesis", script, ["design.v"], made, "Synthesis")
+    return count(family, _cells(folder))
 
 
 def _cells(folder: Path) -> dict[str, int]:

@@ -64,6 +64,17 @@ def test_a_random_machine_is_built_and_simulated(monkeypatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "index", [59, *(pytest.param(index, marks=pytest.mark.long) for index in (11, 27, 63))]
+)
+def test_cycles_of_random_machines_are_predicted(index: int) -> None:
+    """Encoders on circuits of the sampler's machines, none of which may be hot."""
+    found = models.run(Case("model", 3, index))
+    assert found["mismatch"] == ""
+    assert abs(found["predicted"] / found["cycles"] - 1) <= 0.05
+
+
+@pytest.mark.slow
 def test_programs_and_traces(celosia) -> None:
     code, report, _ = fuzz(celosia, "--kind", "program", "--kind", "trace", "--count", "2")
     assert (code, report["failures"]) == (0, [])

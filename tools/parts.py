@@ -1,0 +1,175 @@
+"""Exports of random machines for random parts: `python -m tools.parts [INDEX ...]`.
+
+Machine ``index`` of a seed is drawn by ``celosia.tb.verify.configurations.random_config``, its
+part from all parts of ``celosia generate --device``. The command either refuses the machine or
+writes the export, which is placed between registers (``celosia.fpga.harness``) by the family's
+plain synthesis and nextpnr. Each result is kept in ``tools/parts.json`` as it comes. At the end the
+table of all results is printed; the exit status is 1 if the tools failed on a machine.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal
+from amaranth.lib.wiring import In, Out
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError, RunError
+from celosia.fpga.boards import BOARDS, get_board
+from celosia.fpga.harness import Harness
+from celosia.fpga.part import PARTS
+from celosia.fpga.pins import unit_constraints
+from celosia.fpga.placement import place
+from celosia.fpga.synthesis import plain_netlist
+from celosia.generators.verilog.verilog import to_verilog
+from celosia.hdl.component import Component
+from celosia.tb.verify.configurations import random_config
+
+RECORD = Path(__file__).with_suffix(".json")
+SEED, COUNT = 1, 20
+MHZ = 50
+"""Frequency that nextpnr strives for (MHz)."""
+
+_COUNTS = {"luts": "LUT4s", "multipliers": "multipliers", "block_rams": "block RAMs"}
+_TOP, _HARNESS = "celosia_accelerator", "harness"
+
+
+class Exported(Component):
+    """A module with the ports that its JSON description has; its Verilog is another file."""
+
+    def __init__(self, name: str, ports: Iterable[Mapping[str, Any]]):
+        flows = {"input": In, "output": Out}
+        self.name = name
+        super().__init__({port["name"]: flows[port["direction"]](port["width"]) for port in ports})
+
+    def elaborate(self, _platform: object) -> Module:
+        """Connect an instance of the module to the ports."""
+        m = Module()
+        pins = {
+            f"{'i' if member.flow == In else 'o'}_{path[0]}": value
+            for path, member, value in self.signature.flatten(self)
+        }
+        m.submodules.exported = Instance(
+            self.name, i_clk=ClockSignal(), i_rst=ResetSignal(), **pins
+        )
+        return m
+
+
+def machine(seed: int, index: int) -> tuple[str, Config]:
+    """Return a random part's name and a random configuration."""
+    rng = np.random.default_rng([seed, index])
+    return str(rng.choice(list(PARTS))), random_config(rng)
+
+
+def placed(part: str, export: Path, folder: Path, top: str = _TOP) -> dict[str, Any]:
+    """Place an export between registers by plain tools, and return the report of nextpnr.
+
+    Wires are not routed: ``mhz`` is nextpnr's estimate from the places.
+
+    Raises :class:`RunError` if nextpnr fails.
+    """
+    device = PARTS[part]
+    board = next(board for board in map(get_board, BOARDS) if board.device.name == device.name)
+    ports = json.loads((export / f"{top}.json").read_text(encoding="utf-8"))["ports"]
+    harness = to_verilog(Harness(Exported(top, ports)), _HARNESS)
+    verilog = harness + (export / f"{top}.v").read_text(encoding="utf-8")
+    plain_netlist(verilog, _HARNESS, device.family, folder)
+    pins = ""
+    if given := unit_constraints(board):
+        pins = f"{_HARNESS}.{given[1]}"
+        (folder / pins).write_text(given[0], encoding="utf-8")
+    (best,) = place(
+        replace(device, placer=["--no-route"]),
+        board.package,
+        board.speed,
+        folder,
+        seeds=[1],
+        mhz=MHZ,
+        constraints=pins or None,
+        progress=lambda _done, _total: None,
+    )
+    used = best.report["utilization"]
+    counts = {
+        name: round(sum(used.get(cell, {}).get("used", 0) * each for cell, each in cells.items()))
+        for name, cells in device.family.placed.items()
+    }
+    return {"end": "placed", "mhz": round(best.mhz, 1), **counts}
+
+
+def trial(seed: int, index: int) -> dict[str, Any]:
+    """Return how the export of a random machine for its part ends."""
+    part, config = machine(seed, index)
+    result: dict[str, Any] = {"part": part, "config": config.fields()}
+    with tempfile.TemporaryDirectory() as name:
+        folder, export = Path(name), Path(name) / "export"
+        (folder / "config.toml").write_text(config.to_toml(), encoding="utf-8")
+        words = ["generate", "--config", str(folder / "config.toml"), "--device", part]
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from celosia.cli.entry import main; main()",
+                *words,
+                "--out",
+                export,
+            ],
+            capture_output=True,
+            encoding="utf-8",
+        )
+        if done.returncode == 2:
+            return {**result, "end": "refused", "sentence": done.stderr.splitlines()[-1]}
+        if done.returncode:
+            return {**result, "end": "failed", "sentence": done.stderr[-2000:]}
+        result["sentence"] = done.stdout.splitlines()[-1]
+        try:
+            return {**result, **placed(part, export, folder)}
+        except (InputError, RunError) as error:
+            return {**result, "end": "failed", "sentence": str(error)[-2000:]}
+
+
+def table(record: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the table of a record."""
+    head = ("machine", "part", "array", "lanes", "scratchpad", "end", *_COUNTS.values(), "MHz")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for index, one in record.items():
+        config = one["config"]
+        cells = [
+            index,
+            f"`{one['part']}`",
+            f"{config['rows']}x{config['cols']} {config['array']}",
+            str(config["lanes"]),
+            f"{config['scratchpad_bytes']:,}",
+        ]
+        if one["end"] == "placed":
+            counts = (f"{one[name]:,}" for name in _COUNTS)
+            cells += ["placed", *counts, f"{one['mhz']:g}"]
+        else:
+            cells += [f"{one['end']}: {one['sentence'].removeprefix('celosia: ')}", *[""] * 4]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Try the machines that are named, or all, and print the table of the record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("indexes", metavar="INDEX", nargs="*", type=int)
+    record: dict[str, dict[str, Any]] = {}
+    for index in parser.parse_args().indexes or range(COUNT):
+        record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+        record[str(index)] = trial(SEED, index)
+        record = {key: record[key] for key in sorted(record, key=int)}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(table(record))
+    sys.exit(any(one["end"] == "failed" for one in record.values()))
+
+
+if __name__ == "__main__":
+    main()
