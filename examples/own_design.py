@@ -10,16 +10,14 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
-from celosia.arch.presets import PRESETS
-from celosia.hdl.machine import machine_component
+import celosia
 from celosia.hdl.ports import HostPort
 
 
 class StreamProcessor(wiring.Component):
     """An accelerator that loads the words of ``samples`` and stores to ``results``, in order."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: celosia.Config):
         self.config = config
         words = stream.Signature(config.mem_width)
         super().__init__({"host": In(HostPort()), "samples": In(words), "results": Out(words)})
@@ -27,7 +25,7 @@ class StreamProcessor(wiring.Component):
     def elaborate(self, _platform: object) -> Module:
         """Connect the streams to the halves of the memory port."""
         m = Module()
-        m.submodules.accelerator = accelerator = machine_component(self.config)
+        m.submodules.accelerator = accelerator = celosia.hdl.Accelerator(self.config)
         read, write = accelerator.mem_read, accelerator.mem_write
         connect(m, flipped(self.host), accelerator.host)
         connect(m, flipped(self.samples), read.data)
@@ -48,4 +46,4 @@ class StreamProcessor(wiring.Component):
 
 
 if __name__ == "__main__":
-    print(verilog.convert(StreamProcessor(PRESETS["micro"]), emit_src=False))
+    print(verilog.convert(StreamProcessor(celosia.config("micro")), emit_src=False))

@@ -1,6 +1,7 @@
 """The library: its names, and the example of its page for an encoder and a decoder."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,22 @@ def test_a_decoder(tales: celosia.Program, tmp_path: Path) -> None:
     assert list(opened.generate("one day", steps=6)) == pieces
     np.testing.assert_array_equal(opened.run(texts).outputs, run.outputs)
     assert opened.cycles == tales.cycles
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch, capsys) -> None:
+    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    encoder, decoder, *_ = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    vibration = ROOT / "examples" / "vibration"
+    shutil.copy(vibration / "vibration.onnx", tmp_path / "my.onnx")
+    shutil.copy(vibration / "calibration.npy", tmp_path / "samples.npy")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(encoder, "encoder", "exec"), {})
+    printed = capsys.readouterr().out
+    assert re.search(r"mismatches +\| 0 ", printed)
+    assert re.search(r"^\| layer +\| error +\| option", printed, re.MULTILINE)
+    exec(compile(decoder, "decoder", "exec"), {"celosia": celosia})
+    assert len(capsys.readouterr().out) == 8
+    assert (tmp_path / "tales" / "celosia_accelerator_tb.v").is_file()
 
 
 def test_a_layer_has_the_option_that_lowers_its_error(
