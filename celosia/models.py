@@ -52,8 +52,8 @@ class Model(Shown):
     def examples(self, count: int = 1) -> list[Any]:
         """Return inputs to try the model on, in its own form.
 
-        They are test images for a model of the digits, sentences for other models of texts, texts
-        of token numbers that a language model makes up itself, and random numbers for the rest.
+        A model of the digits has test images, and other models of texts have sentences. A language
+        model makes texts of token numbers up itself. The rest have random numbers.
         """
         source, rng = self.source, np.random.default_rng(_SEED)
         if isinstance(source, TextSource):

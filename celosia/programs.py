@@ -225,7 +225,7 @@ class Program(Shown):
         seed: int = 1,
         timing: MemoryTiming = FAR,
     ) -> Iterator[str]:
-        """Yield what a language model adds to a text, a piece for each token, at most ``steps``.
+        """Yield the continuation of a text, a piece for each token, at most ``steps``.
 
         A piece is empty while a character lacks bytes. Of an encoder-decoder the pieces are the
         answer to the text. The likeliest token is taken at ``temperature`` 0; otherwise tokens are
@@ -286,8 +286,8 @@ class Program(Shown):
         """Write the program for use elsewhere, all files or none; return the folder.
 
         Besides the saved program the folder gets the accelerator's ``verilog``, a driver and the
-        model in ``c``, and a ``testbench`` that runs the model on ``inputs``, by default the
-        model's examples; prompts of a language model, which it continues by ``steps`` tokens.
+        model in ``c``, and a ``testbench``. These run the model on ``inputs``, by default its
+        examples. A language model continues them, as prompts, by ``steps`` tokens.
 
         Raises :class:`InputError` if an input does not fit, or the folder cannot be written.
         """

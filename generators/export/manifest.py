@@ -57,9 +57,9 @@ def described(
 ) -> dict[str, Any]:
     """Return the part of the manifest that all models share.
 
-    A host writes each image of ``setup`` to external memory from address 0 on, and, if it has a
-    program, loads that, starts it at word 0 and waits, one after the other; then it loads the
-    program of ``program``, whose ``entries`` are words. ``tensors`` names what each entry's vector
+    A host writes the images of ``setup`` to external memory from address 0 on, one after the other.
+    If an image has a program, the host loads it, starts it at word 0 and waits. Then it loads
+    ``program``, whose ``entries`` are words. ``tensors`` names the tensors that each entry's vector
     instructions write, in the order in which they run. ``made`` has the figures of how the model
     was made integers, ``host`` the steps of the model that the machine does not run.
     ``cycles`` are predicted for the longest input, or the last token, of weights that are read at

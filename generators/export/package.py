@@ -1,4 +1,4 @@
-"""A compiled model as files: program, memory image, and what a host must know of both."""
+"""A compiled encoder as files: program, memory image, and the manifest for a host."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class RowsRequest:
 
 
 def requests(compiled: CompiledModel) -> list[RowsRequest]:
-    """Return what each number of rows needs; the last has the most rows."""
+    """Return the request of each number of rows; the last has the most rows."""
     found = []
     for rows in range(compiled.least_rows, compiled.input.rows + 1):
         request = compiled.beside(rows)
@@ -69,15 +69,15 @@ def manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return what a host must know of a compiled model, as in :func:`described` and below.
+    """Return the manifest for a host: the part of :func:`described`, and the following.
 
-    For each inference it writes the quantized input, then what ``requests`` has for the input's
-    rows, starts the entry ``start``, and reads the output, whose rows it scales to length 1 if
-    ``unit``. If the output ``follows``, it has a row less for each that the input has less. Where
-    weights stay on the chip, an inference may start at ``again`` if one has ended well before and
-    nothing was reset since; where weights are nested, ``encode.4`` and ``encode.2`` read so many
-    bits of them. The rows of a ``batch`` of inputs lie one input behind the other, as those of
-    their outputs do. ``names`` are those of the output's columns.
+    For each inference a host writes the quantized input and the request of the input's rows, starts
+    the entry ``start``, and reads the output. If ``unit``, it scales its rows to length 1. If the
+    output ``follows``, it has a row less for each that the input has less. An inference may start
+    at ``again`` if one has ended well before and nothing was reset since. If weights are nested,
+    ``encode.4`` and ``encode.2`` read 4 and 2 bits of them. The rows of a ``batch`` of inputs come
+    one input after the other, as those of their outputs do. ``names`` are those of the output's
+    columns.
     """
     image = {"image": IMAGE, "image_bytes": len(compiled.image), "program": None, "words": 0}
     memory = {"latency": latency, "interval": interval, "bits": bits}

@@ -90,7 +90,7 @@ def text_manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return what a host must know of a compiled decoder, as in :func:`described` and below.
+    """Return the manifest for a host: the part of :func:`described`, and the following.
 
     Before an entry starts it writes the registers of ``calls``: of each the ``index``
     (:class:`celosia.generators.runtime.text_host.Index`), first modulo ``modulo`` where that is not

@@ -124,7 +124,7 @@ class CompiledModel(EncoderHost):
         return 1 if self.quantized.description.variable else self.input.rows
 
     def beside(self, rows: int) -> Request:
-        """Return what an input of some rows needs besides the input itself."""
+        """Return the request of an input of some rows, without the input itself."""
         length, writes = self.length(rows), list[tuple[int, bytes]]()
         if self.pool_piece is not None:
             (pool, *_) = (op for op in self.quantized.after if isinstance(op, Pool))

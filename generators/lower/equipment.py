@@ -9,10 +9,10 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 
 
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
-    """Return a configuration that has what options ask for.
+    """Return a configuration with the fields that options ask for.
 
-    That are INT16 rows of products, with the operands and sums that these need, polynomials of
-    functions, the factors of so many ``rows``, and, if it had no weight formats, those.
+    These are INT16 rows of products with their operands and sums, polynomials of functions, and the
+    factors of ``rows``. A configuration without weight formats gets those of the options.
     """
     if options.deferred:
         rows = max(rows, config.row_factors)

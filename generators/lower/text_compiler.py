@@ -36,9 +36,9 @@ class TextOptions(Quantization):
     sparse: bool = False
     """Matrices are coded for the zero-skip unit where that is faster."""
     batch: int = 1
-    """Texts of which a step takes one token each."""
+    """Texts; a step takes one token of each."""
     context: int = 0
-    """Tokens that the cache has room for; 0 for as many as the model has positions."""
+    """Tokens that the cache has room for; 0 for all positions of the model."""
     sinks: int = 4
     """First tokens of a text that never leave the cache."""
     recompute: bool = False

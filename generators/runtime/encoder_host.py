@@ -41,9 +41,9 @@ class Request:
 class EncoderHost(Executable):
     """An encoder's programs for a configuration, and all that a host must know to run them.
 
-    Write ``image`` to external memory from address 0 and load ``words``. Then, for each
-    inference: do what ``request`` asks for, start at word 0, and give the ``output_count`` bytes
-    at ``output_addr`` to ``read_output``.
+    Write ``image`` to external memory from address 0 and load ``words``. Then, for each inference,
+    give the machine its ``request``, start at word 0, and give the ``output_count`` bytes at
+    ``output_addr`` to ``read_output``.
     """
 
     name: str
@@ -74,7 +74,7 @@ class EncoderHost(Executable):
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
         """Return the name of the program of a run, with ``again`` of one behind another.
 
-        Nested weights are read at so many ``bits``.
+        Nested weights are read at ``bits``.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
@@ -88,7 +88,7 @@ class EncoderHost(Executable):
         return self.expect(self.entry(again=False, bits=bits), registers, latency, interval).cycles
 
     def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the inputs of each run: as many as a batch has, the last one again if need be."""
+        """Return the inputs of each run: a batch each, the last one repeated if need be."""
         groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
         return [np.concatenate([*one, *[one[-1]] * (self.batch - len(one))]) for one in groups]
 
@@ -118,11 +118,11 @@ class EncoderHost(Executable):
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return what an input of some rows needs besides the input itself."""
+        """Return the request of an input of some rows, without the input itself."""
         return self.requests[rows]
 
     def request(self, values: NDArray[np.floating]) -> Request:
-        """Return what an inference needs before its start.
+        """Return the memory contents and registers that an inference needs before its start.
 
         ``values`` is one input, [tokens, features], with fewer rows where the model takes
         variable lengths; without linear embedding the rows are those that
