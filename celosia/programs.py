@@ -211,7 +211,7 @@ class Program(Shown):
         if self.code.texts > 1:
             raise InputError(
                 f"Program {self.name} takes {self.code.texts} texts at once; compile it with "
-                "batch=1, or continue the texts with celosia text"
+                "batch=1, or continue the texts with celosia run"
             )
 
     def generate(

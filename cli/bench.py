@@ -85,11 +85,9 @@ def gemm(
     cycles_table(result, as_json)
 
 
-@bench.command(example="--only minilm")
+@bench.command(example="minilm")
 @config_options("medium")
-@click.option(
-    "--only", multiple=True, metavar="TEXT", help="Only shapes with this text in their names."
-)
+@click.argument("only", metavar="[TEXT]...", nargs=-1)
 @memory_options("sdram")
 @simulator_option
 @seed_option
@@ -104,6 +102,7 @@ def shapes(
 ) -> None:
     """Compile and run linear layers of the sizes of the products in BERT, ViT, GPT-2 and Llama.
 
+    With TEXT only those that have it in their names.
     The figures are those of bench gemm.
     """
     chosen = shapes_named(only)

@@ -48,15 +48,15 @@ def read_cases(kind: str) -> dict[str, list[Case]]:
 
 @click.command("all", cls=Command, example="--quick")
 @click.option("--quick", is_flag=True, help="Small cases on the smallest machine.")
-@click.option("--only", metavar="TEXT", default="", help="Only headings with this in them.")
+@click.argument("only", metavar="[TEXT]", default="")
 @click.option(
     "--out",
     type=FILE,
-    help="File for the tables, in Markdown; with --only it keeps its other tables.",
+    help="File for the tables, in Markdown; with TEXT it keeps its other tables.",
 )
 @json_option
 def bench_all(quick: bool, only: str, out: Path | None, as_json: bool) -> None:
-    """Run every benchmark and show its figure beside what others published."""
+    """Run every benchmark, or those with TEXT in their headings, beside what others published."""
     if out is not None:
         check_folder(out.parent, [out.name])
     every = read_cases("quick" if quick else "full")

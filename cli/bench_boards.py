@@ -34,7 +34,7 @@ from celosia.tb.machine.toolchain import environment
     default=ROOT / "docs" / "reports",
     help="Folder of the reports; without it docs/reports.",
 )
-@click.option("--only", metavar="TEXT", default="", help="Only builds with this in their names.")
+@click.argument("only", metavar="[TEXT]", default="")
 @click.option(
     "--from",
     "built",
@@ -59,7 +59,7 @@ def bench_boards(
     kept: bool,
     as_json: bool,
 ) -> None:
-    """Build every board's machine, keep the reports, and write the tables of them.
+    """Build every board's machine, or those with TEXT in their names; write reports and tables.
 
     A report that is there already is kept where its design, tools and seed are today's, so that
     the command can be interrupted and called again. Cycles are always counted anew, on the

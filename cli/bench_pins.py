@@ -10,7 +10,7 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.cli.board import opened
-from celosia.cli.board_options import board_options, checked_clock
+from celosia.cli.board_options import checked_clock, linked_board_options
 from celosia.cli.format_options import Formats, quantize_options
 from celosia.cli.model_options import searched
 from celosia.cli.options import given_options, json_option, seed_option
@@ -34,18 +34,15 @@ SAMPLE = 32
 """Tokens of the text that weights of no model are calibrated on."""
 TOKEN = 1
 
-_OF_SHAPES = ("shape", "layers", "context", "position", "seed")
+_OF_SHAPES = ("layers", "context", "position", "seed")
 
 
 @click.command("pins", cls=Command, example="--board ulx3s_85f --memory sdram --layers 1")
-@board_options
-@click.option(
-    "--shape", type=click.Choice([*SHAPES]), default="stories15M", help="Shape of the model."
-)
+@linked_board_options
+@click.argument("model", default="stories15M")
 @click.option("--layers", type=int, default=0, help="So many of its layers; 0 for all.")
 @click.option("--context", default=256, show_default=True, help="Tokens that have room.")
 @click.option("--position", default=128, show_default=True, help="Tokens before.")
-@click.option("--model", help="A model of sentences, as minilm, in the place of a shape.")
 @click.option("--sentences", type=FILE, help="A file whose first line such a model gets.")
 @click.option("--clock", "mhz", type=float, help="Clock in MHz, in the place of the board's own.")
 @quantize_options()
@@ -53,11 +50,10 @@ _OF_SHAPES = ("shape", "layers", "context", "position", "seed")
 @json_option
 def bench_pins(
     target: tuple[Board, Config],
-    shape: str,
+    model: str,
     layers: int,
     context: int,
     position: int,
-    model: str | None,
     sentences: Path | None,
     mhz: float | None,
     formats: Formats,
@@ -66,9 +62,9 @@ def bench_pins(
 ) -> None:
     """Run a token of a language model of random weights on a simulated board's pins.
 
-    With --model it is an encoder, and a sentence. With --memory sdram the board's memory holds the
-    model from the start. Exits with code 1 where what the board gives differs from the golden
-    machine's.
+    MODEL is a shape, of stories15M and others, or an encoder, which runs on a sentence. With
+    --memory sdram the board's memory holds the model from the start. Exits with code 1 if a
+    result of the board differs from the golden machine's.
     """
     board, config = target
     if not board.peak_bytes:
@@ -76,20 +72,21 @@ def bench_pins(
     formats.refuse_bits("the pins")
     if mhz is not None:
         board = replace(board, target_mhz=checked_clock(mhz))
-    if (model is None) != (sentences is None):
-        raise InputError("Options --model and --sentences need each other")
-    if model is not None and sentences is not None:
+    if (model in SHAPES) != (sentences is None):
+        raise InputError(
+            f"Model {model} must be one of {', '.join(SHAPES)}, or an encoder with --sentences"
+        )
+    if sentences is not None:
         if excluded := given_options(_OF_SHAPES):
-            raise InputError(f"Option {excluded[0]} is not for --model")
+            raise InputError(f"Option {excluded[0]} is not for {model}, which is an encoder")
         options = searched(model, config, formats)
         config = equipped(config, options)
         with progress(f"{model} on {board.name}"):
             found = encode_at_pins(model, sentences, board, config, options)
         result = {"board": board.name, "model": model, **formats.figures, **found}
     else:
-        result = _token(board, config, shape, layers, context, position, formats, seed)
-    what = model or shape
-    report(f"{what} on {board.name}", [result], as_json, result)
+        result = _token(board, config, model, layers, context, position, formats, seed)
+    report(f"{model} on {board.name}", [result], as_json, result)
     if result["mismatches"]:
         raise SystemExit(1)
 

@@ -10,10 +10,10 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
-from celosia.cli.board_options import board_options, flash_option, flashed
+from celosia.cli.board_options import board_options, flashed
 from celosia.cli.paths import FILE, read_bytes
 from celosia.cli.tree import Command
-from celosia.fpga.boards import Board
+from celosia.fpga.boards import FLASHES, Board
 from celosia.fpga.ddr3.around import modelled
 from celosia.fpga.ddr3.core import Core, make_core
 from celosia.fpga.device import Device, known_config
@@ -96,13 +96,15 @@ def opened(
 @click.command(cls=Command, example="--board ulx3s_85f")
 @board_options
 @click.option("--contents", type=FILE, help="A file that the SDRAM or PSRAM holds from the start.")
-@flash_option
-@click.option("--image", type=FILE, help="The image in the flash, of celosia flash --image-only.")
+@click.option(
+    "--flash",
+    metavar="KIND:IMAGE",
+    help=f"Begin at power-on with an image of celosia flash --image-only: {', '.join(FLASHES)}.",
+)
 def board(
     target: tuple[Board, Config],
     contents: Path | None,
     flash: str | None,
-    image: Path | None,
 ) -> None:
     """Simulate a board, to its pins, until it is interrupted.
 
@@ -112,10 +114,13 @@ def board(
     file that celosia host needs. With --flash the board does at first what the image says.
     """
     found, config = target
-    if (flash is None) != (image is None):
-        raise InputError("Options --flash and --image need each other")
-    if flash is not None and image is not None:
-        found, config = flashed(target, flash)
+    image = None
+    if flash is not None:
+        kind, colon, name = flash.partition(":")
+        if not colon:
+            raise InputError(f"Option --flash takes KIND:IMAGE as qspi:image.bin, not {flash!r}")
+        found, config = flashed(target, kind)
+        image = Path(name)
         check_image(found, len(read_bytes(image)))
     if contents is not None:
         if not found.peak_bytes:

@@ -89,9 +89,7 @@ def _size(memory: str) -> int:
         raise InputError(f"--memory must be a number of bytes or sdram, not {memory!r}") from None
 
 
-board_options = grouped(
-    "target",
-    resolve_board,
+_OPTIONS = (
     click.option(
         "--board",
         "--device",
@@ -107,7 +105,6 @@ board_options = grouped(
         help=f"A TOML file or one of {', '.join(PRESETS)}; without it the board's own machine.",
     ),
     override_option,
-    link_option,
     click.option(
         "--memory",
         metavar="BYTES_OR_SDRAM",
@@ -115,4 +112,11 @@ board_options = grouped(
         "board's memory on the chip.",
     ),
 )
+board_options = grouped("target", resolve_board, *_OPTIONS[:3], link_option, *_OPTIONS[3:])
 """Adds options that say what is on which board; the command gets that as ``target``."""
+linked_board_options = grouped(
+    "target",
+    lambda name, source, overrides, memory: resolve_board(name, source, overrides, "uart", memory),
+    *_OPTIONS,
+)
+"""Adds the same without the link, for commands whose figures do not depend on it."""

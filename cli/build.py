@@ -13,7 +13,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.board_options import board_options, checked_clock, flash_option, flashed
-from celosia.cli.options import check_unit, json_option
+from celosia.cli.options import check_unit, json_option, seed_option
 from celosia.cli.output import report
 from celosia.cli.paths import FILE
 from celosia.cli.rates import MODEL, SPEEDS, rates, renewed
@@ -35,16 +35,14 @@ REPORT = "report.json"
     metavar="UNIT",
     help=f"Build one unit alone, between registers, without a bitstream: {', '.join(UNITS)}.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="First seed."
-)
+@seed_option
 @click.option(
     "--seeds",
     "count",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="How many seeds to try; the best is kept.",
+    help="Number of seeds from --seed on to try; the best is kept.",
 )
 @click.option("--clock", "mhz", type=float, help="Frequency to build for, in MHz.")
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")

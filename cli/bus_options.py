@@ -1,11 +1,13 @@
 """Options for a generated module's name, and what an accelerator's ports are behind."""
 
+import re
+
 import click
 from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.cli.options import given_options, grouped
+from celosia.cli.options import grouped
 from celosia.generators.verilog.names import check_module_name, check_top_name
 from celosia.generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
 from celosia.tb.models.plain_testbench import Attachment
@@ -15,24 +17,9 @@ _OPTIONS = (
         "--bus",
         default="native",
         show_default=True,
-        metavar="BUS",
-        help=f"What the accelerator's external memory is behind: {', '.join(BUSES)}.",
-    ),
-    click.option(
-        "--bus-addr-width",
-        "addr_width",
-        type=int,
-        default=32,
-        show_default=True,
-        help="Width of a byte address of the bus, in bits.",
-    ),
-    click.option(
-        "--bus-base",
-        "base",
-        default="0",
-        show_default=True,
-        metavar="ADDRESS",
-        help="Bus address of the first byte of external memory, as 0x80000000.",
+        metavar="BUS[:WIDTH][@BASE]",
+        help=f"What the accelerator's external memory is behind: {', '.join(BUSES)}; with the "
+        "width of a byte address, 32 without it, and the first one, as axi4:40@0x80000000.",
     ),
     click.option(
         "--control",
@@ -51,14 +38,17 @@ top_option = click.option(
 )
 
 
-def _attachment(bus: str, addr_width: int, base: str, control: str) -> Attachment:
-    places = given_options(("addr_width", "base"))
-    if bus == "native" and places:
+def _attachment(bus: str, control: str) -> Attachment:
+    parts = re.fullmatch(r"([^:@]*)(?::(-?[0-9]{1,9}))?(?:@(\w{1,40}))?", bus)
+    if parts is None:
         raise InputError(
-            f"Option {places[0]} is for a memory behind a bus: add --bus axi4, or wishbone"
+            f"Option --bus takes BUS[:WIDTH][@BASE] as axi4:40@0x80000000, not {bus!r}"
         )
+    name, width, base = parts.groups()
+    if name == "native" and (width or base):
+        raise InputError(f"Option --bus {bus} has an address, which is for axi4 or wishbone")
     try:
-        return Attachment(control, bus, addr_width, int(base, 0))
+        return Attachment(control, name, int(width or 32), int(base or "0", 0))
     except ValueError:
         raise InputError(f"Base of external memory must be an integer, not {base!r}") from None
 

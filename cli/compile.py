@@ -12,11 +12,19 @@ from celosia.arch.errors import InputError
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
 from celosia.cli.format_options import DECODER_KEYS, RANGE_KEYS, Formats, quantize_options
+from celosia.cli.input_options import (
+    calibration_option,
+    context_option,
+    inputs_option,
+    random_count,
+    sentences_option,
+)
 from celosia.cli.model_options import ModelOptions, encoder_options, model_options
-from celosia.cli.options import config_choice, given_options, json_option, memory_options
+from celosia.cli.options import config_choice, json_option, memory_options
 from celosia.cli.output import progress, report, say
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompts_option
+from celosia.cli.run import refuse_other_kind
 from celosia.cli.text_options import DecoderOptions, decoder_options, tell
 from celosia.cli.tree import Command
 from celosia.compiling import compile_encoder
@@ -34,12 +42,12 @@ from celosia.tb.models.plain_testbench import TOP, Attachment
 from celosia.tb.models.run_inputs import Files
 
 ENCODER_ONLY = (
-    *("inputs", "sentences", "random", "count", "names", "tokens"),
+    *("inputs", "sentences", "count", "names"),
     *ModelOptions.__dataclass_fields__,
 )
 DECODER_ONLY = (
-    *(set(DecoderOptions.__dataclass_fields__) - {"formats", "calibration"}),
-    *("prompts", "steps"),
+    *("prompts", "tokenizer", "steps"),
+    *(key.name for key in DECODER_KEYS.values()),
 )
 """Parameters of the command that one kind of model does not take."""
 
@@ -47,15 +55,10 @@ DECODER_ONLY = (
 @click.command("compile", cls=Command, example="digits --config small --out build/digits")
 @click.argument("model", type=MODEL)
 @config_choice("small; story for a language model")
-@click.option(
-    "--inputs", type=FILE, help="A .npy file [count, ...], or a folder of images or .wav."
-)
-@click.option("--sentences", type=FILE, help="A file's lines, for a model of texts.")
-@click.option("--random", type=click.IntRange(min=0), default=0, help="So many random inputs.")
-@click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on.")
-@click.option(
-    "--tokens", type=int, default=0, help="Longest input (tokens); 0 for the model's own."
-)
+@inputs_option
+@sentences_option
+@calibration_option
+@context_option
 @click.option("--count", type=int, help=f"Inputs for --testbench and --c; {COUNT} without it.")
 @click.option("--names", type=FILE, help="Names of the output's columns, a line each.")
 @quantize_options(RANGE_KEYS, DECODER_KEYS)
@@ -93,7 +96,7 @@ def compile_command(
 
     The program, the memory image, and model.json with addresses, shapes, scales and cycles. What
     is expected of the inputs are the golden machine's integers. Where no inputs are given an
-    encoder must be one of the digits, and gets those. A language model is as celosia text takes it,
+    encoder must be one of the digits, and gets those. A language model is as celosia run takes it,
     which runs the folder, as celosia host run does. What an earlier call left in the folder is
     removed, if nobody has changed it since.
     """
@@ -105,10 +108,7 @@ def compile_command(
     if top and not with_verilog:
         raise InputError("Option --top needs --verilog or --testbench")
     text, name = is_text(model), top or TOP
-    refused = given_options(ENCODER_ONLY if text else DECODER_ONLY)
-    if refused:
-        kind = "a language model" if text else "an encoder"
-        raise InputError(f"Option {refused[0]} is not for {model}, which is {kind}")
+    refuse_other_kind(model, ENCODER_ONLY if text else DECODER_ONLY, text=text)
     config = configured("story" if text else "small")
     if with_verilog:
         check_modules(attached(config, attachment), top)
@@ -150,7 +150,9 @@ def _encoder(
     formats: Formats = values["formats"]
     options = encoder_options(formats, values["ranges"])
     bits = formats.one_bits("A model is compiled to begin")
-    paths = {each: values[each] for each in ("inputs", "sentences", "random", "calibration")}
+    inputs, random = random_count(values["inputs"])
+    paths = {each: values[each] for each in ("sentences", "calibration")}
+    paths |= {"inputs": inputs, "random": random}
     loaded = load(model, tokens=values["tokens"])
     assert isinstance(loaded.source, Source)
     given = export_inputs(model, loaded.source, Files(**paths), values["count"])

@@ -46,7 +46,7 @@ def faults(
     """Flip a bit of the circuit in a cycle of an inference, at random, and tell what comes of it.
 
     Every bit of every register and memory is as likely, and every cycle. MODEL is one that
-    `celosia run` or `celosia text` takes. A row is an engine or memory of the machine.
+    `celosia run` takes. A row is an engine or memory of the machine.
     """
     fields = {"model": model, "config": source, "set": ";".join(overrides)}
     fields |= {UNITS: ";".join(units)} if units else {}

@@ -10,12 +10,14 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.support.writing import write_files
 from celosia.cli.board_options import board_options, flashed
+from celosia.cli.format_options import DECODER_KEYS, quantize_options
+from celosia.cli.input_options import context_option
 from celosia.cli.model_options import searched
 from celosia.cli.options import json_option, seed_option
 from celosia.cli.output import report
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompt_option
-from celosia.cli.text_options import ContinuationOptions, text_options
+from celosia.cli.text_options import ContinuationOptions, likeliest_options
 from celosia.cli.tree import Command
 from celosia.fpga.boards import FLASHES, IMAGE_ADDR, Board
 from celosia.fpga.flash import (
@@ -40,7 +42,7 @@ from celosia.tb.models.run_inputs import Files
 )
 @click.option("--sentences", type=FILE, help="A file's lines, for a model of texts.")
 @click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on.")
-@prompt_option("What a text begins with; the model is as celosia text takes it.")
+@prompt_option("What a text begins with; the model is as celosia run takes it.")
 @click.option(
     "--count",
     type=click.IntRange(min=0),
@@ -48,11 +50,12 @@ from celosia.tb.models.run_inputs import Files
     show_default=True,
     help="Inputs that it runs on at power-on; with 0 it is only loaded, for a host.",
 )
-@click.option("--length", "tokens", type=int, default=0, help="Longest input (tokens).")
+@context_option
 @click.option(
     "--image-only", "file", type=FILE, help="Write the image to this file, not to a board."
 )
-@text_options
+@quantize_options(DECODER_KEYS)
+@likeliest_options
 @seed_option
 @json_option
 def flash(
@@ -99,8 +102,6 @@ def flash(
         made = flash_image(model, config, files, **room, count=count, tokens=tokens, options=asked)
     else:
         options = ContinuationOptions.of(values | {"calibration": calibration})
-        if options.temperature:
-            raise InputError("A board takes the likeliest token: --temperature must be 0")
         options.formats.refuse_bits("an image")
         compiled = options.compiled(model, config, board.memory_bytes, fixed=True)
         made = text_flash_image(compiled.code, compiled.tokenizer, prompt, options.steps, **room)

@@ -10,8 +10,8 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.presets import load
 from celosia.cli.board_options import link_option
-from celosia.cli.format_options import Formats
-from celosia.cli.input_options import InputOptions, input_options, report_model
+from celosia.cli.format_options import DECODER_KEYS, Formats, quantize_options
+from celosia.cli.input_options import InputOptions, context_option, input_options, report_model
 from celosia.cli.model_options import searched
 from celosia.cli.options import json_option, override_option, seed_option
 from celosia.cli.output import progress, report
@@ -83,13 +83,17 @@ def info(connect, as_json: bool) -> None:
 
 @host.command(example="digits --count 4")
 @click.argument("model", type=MODEL)
-@input_options("--length")
-@prompts_option("What a text begins with; MODEL is as celosia text takes it.")
+@input_options
+@click.option("--answers", type=FILE, help="Texts with their right classes, a tab between.")
+@click.option("--labels", type=FILE, help="The right class of each input, .npy or lines.")
+@context_option
+@prompts_option("What a text begins with; MODEL is as celosia run takes it.")
 @click.option(
     "--contents",
     type=FILE,
     help="What external memory holds already, as image.bin of celosia compile.",
 )
+@quantize_options(DECODER_KEYS)
 @text_options
 @seed_option
 @json_option
@@ -108,7 +112,7 @@ def run(
     digits on their test split.
     """
     given = InputOptions.of(values)
-    if prompts and replace(given, calibration=None).given():
+    if prompts and replace(given, calibration=None, tokens=0).given():
         raise InputError("Option --prompt is for texts that go on, and excludes other inputs")
     held = b"" if contents is None else read_bytes(contents)
     device = connect()

@@ -1,6 +1,8 @@
 """Options of the commands that run a model on inputs."""
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,34 +23,66 @@ from celosia.tb.machine.simulators import PROMPT
 from celosia.tb.models.inference import Progress
 from celosia.tb.models.run_inputs import Files, run_files
 
+RANDOM = "random:"
+"""Begins the value of ``--inputs`` that asks for random ones."""
+inputs_option = click.option(
+    "--inputs",
+    type=FILE,
+    help="A .npy file [count, ...], a folder of images or sounds, or random:COUNT.",
+)
+sentences_option = click.option(
+    "--sentences", type=FILE, help="Texts, one a line; a tab parts the two texts of a pair."
+)
+calibration_option = click.option(
+    "--calibration", type=FILE, help="Texts or inputs to calibrate on."
+)
 _OPTIONS = (
-    click.option(
-        "--inputs", type=FILE, help="A .npy file [count, ...], or a folder of images or sounds."
-    ),
-    click.option(
-        "--sentences", type=FILE, help="Texts, one a line; a tab parts the two texts of a pair."
-    ),
-    click.option("--answers", type=FILE, help="Texts with their right classes, a tab between."),
-    click.option("--random", type=click.IntRange(min=0), default=0, help="So many random inputs."),
-    click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on."),
-    click.option("--labels", type=FILE, help="The right class of each input, .npy or lines."),
+    inputs_option,
+    sentences_option,
+    calibration_option,
     click.option("--output", type=FILE, help="File for the outputs, .npy."),
     click.option("--count", type=int, help="Inputs to run on; all without it."),
 )
 
 
-def input_options(length: str) -> Callable[[Command], Command]:
-    """Add what a model is run on; ``length`` is the name of the option for the longest input.
+def input_options(command: Command) -> Command:
+    """Add what a model runs on; :class:`InputOptions` takes the values."""
+    return added(_OPTIONS, command)
 
-    :class:`InputOptions` takes the values.
-    """
 
-    def add(command: Command) -> Command:
-        text = "Longest input (tokens); 0 for the model's own."
-        command = click.option(length, "tokens", type=int, default=0, help=text)(command)
-        return added(_OPTIONS, command)
+def context_option(command: Command) -> Command:
+    """Add ``--context``; the command gets ``context``, which is also ``tokens``, and ``sinks``."""
 
-    return add
+    @functools.wraps(command)
+    def with_context(places: str, **named: Any) -> Any:
+        words = places.split(":")
+        if len(words) > 2 or not all(re.fullmatch(r"-?\d{1,18}", word) for word in words):
+            raise InputError(f"Option --context takes TOKENS or TOKENS:SINKS, not {places!r}")
+        context, sinks = int(words[0]), int((*words, SINKS)[1])
+        return command(context=context, tokens=context, sinks=sinks, **named)
+
+    return click.option(
+        "--context",
+        "places",
+        default="0",
+        metavar="TOKENS[:SINKS]",
+        help="Longest input, or tokens that a language model's cache has room for, its "
+        f"first {SINKS} or SINKS never leaving it; the model's own without it.",
+    )(with_context)
+
+
+SINKS = 4
+
+
+def random_count(inputs: Path | None) -> tuple[Path | None, int]:
+    """Return the file of ``--inputs``, and the number of random inputs that it asks for."""
+    text = str(inputs)
+    if not text.startswith(RANDOM):
+        return inputs, 0
+    count = text.removeprefix(RANDOM)
+    if not re.fullmatch(r"[0-9]{1,18}", count):
+        raise InputError(f"Option --inputs {text} must have a number of inputs, not {count!r}")
+    return None, int(count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +102,9 @@ class InputOptions:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the options among a command's values."""
-        return cls(**{name: values[name] for name in cls.__dataclass_fields__})
+        inputs, random = random_count(values["inputs"])
+        changed = values | {"inputs": inputs, "random": random}
+        return cls(**{name: changed.get(name) for name in cls.__dataclass_fields__})
 
     def given(self) -> bool:
         """Return whether any of the options is given."""
@@ -107,7 +143,8 @@ class InputOptions:
             needing = ("calibration", "labels", "output", "tokens")
             for name in needing:
                 if getattr(self, name):
-                    raise InputError(f"Option --{name} needs --inputs, --sentences or --random")
+                    option = "context" if name == "tokens" else name
+                    raise InputError(f"Option --{option} needs --inputs or --sentences")
         ran = run_files(
             model,
             config,

@@ -20,7 +20,9 @@ from celosia.generators.studies.inspection import inspect as look
 
 @click.command(cls=Command, example="minilm --config medium")
 @click.argument("model")
-@click.option("--tokens", type=int, default=0, help="Longest input; 0 for the model's own.")
+@click.option(
+    "--context", "tokens", type=int, default=0, help="Longest input; 0 for the model's own."
+)
 @click.option(
     "--tokenizer",
     type=click.Path(path_type=Path),

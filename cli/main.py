@@ -18,7 +18,7 @@ from celosia.cli.tree import GENERAL, Tree
 from celosia.generators.lower.fitting import FitError, remedy
 
 HEADINGS = {
-    "Models": ("inspect", "run", "text", "perplexity", "compile"),
+    "Models": ("inspect", "run", "evaluate", "compile"),
     "Circuits": ("configs", "generate", "build", "flash", "board", "host"),
     "Figures": ("bench", "trace"),
     "Checks": ("test", "verify"),
@@ -100,7 +100,7 @@ def _run() -> Any:
     """Run the command; where a model does not fit, find out what would help."""
     refuse_former(celosia, sys.argv[1:])
     try:
-        return celosia(standalone_mode=False)
+        return celosia(prog_name="celosia", standalone_mode=False)
     except FitError as error:
         with progress("Looking for a configuration that has room") as update:
             clause = remedy(error, update)

@@ -10,10 +10,8 @@ from celosia.cli.tree import Command
 from celosia.tb.verify.formal.catalog import choose, results
 
 
-@click.command(cls=Command, example="--property skid")
-@click.option(
-    "--property", "names", multiple=True, metavar="NAME", help="Only this property; repeatable."
-)
+@click.command(cls=Command, example="skid-order")
+@click.argument("names", metavar="[PROPERTY]...", nargs=-1)
 @click.option(
     "--broken",
     is_flag=True,

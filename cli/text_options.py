@@ -1,5 +1,6 @@
 """Options of the commands that continue a text."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
-from celosia.cli.format_options import DECODER_KEYS, Formats, quantize_options
+from celosia.cli.format_options import Formats
 from celosia.cli.options import Command, added, given_options
 from celosia.cli.output import cycles_table, progress, report, say, warn
 from celosia.cli.paths import FILE
@@ -39,13 +40,9 @@ _DECODER_OPTIONS = (
         type=FILE,
         help="The tokenizer's file; the checkpoint's own if there is one.",
     ),
-    click.option("--context", default=0, help="Tokens that the cache has room for; 0 for all."),
-    click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it."),
 )
 _OPTIONS = (
-    click.option(
-        "--steps", "--tokens", default=64, show_default=True, help="Tokens to add, at most."
-    ),
+    click.option("--steps", default=64, show_default=True, help="Tokens to add, at most."),
     click.option(
         "--temperature", default=0.0, show_default=True, help="0 takes the likeliest token."
     ),
@@ -61,8 +58,18 @@ def decoder_options(command: Command) -> Command:
 
 
 def text_options(command: Command) -> Command:
-    """Add what says how a text goes on; :class:`ContinuationOptions` takes the values."""
-    return quantize_options(DECODER_KEYS)(decoder_options(added(_OPTIONS, command)))
+    """Add what says how a text is continued; :class:`ContinuationOptions` takes the values."""
+    return decoder_options(added(_OPTIONS, command))
+
+
+def likeliest_options(command: Command) -> Command:
+    """Add the same without sampling: a board that begins by itself takes the likeliest token."""
+
+    @functools.wraps(command)
+    def with_sampling(**named: Any) -> Any:
+        return command(temperature=0.0, top_p=1.0, **named)
+
+    return decoder_options(added(_OPTIONS[:1], with_sampling))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.packages import Deferred
 from celosia.arch.support.writing import check_folder, write_files
+from celosia.cli.input_options import context_option
 from celosia.cli.options import config_options, json_option, memory_options, simulator_option
 from celosia.cli.output import cycles_table, progress, report, say
 from celosia.cli.paths import FILE, MODEL
@@ -36,7 +37,7 @@ _picture: Any = Deferred("celosia.tb.models.trace_picture", "Pictures need")
 @simulator_option
 @click.option("--sentences", type=FILE, help="Run a model of texts on a file's first line.")
 @click.option("--calibration", type=FILE, help="Texts to calibrate such a model on.")
-@click.option("--tokens", type=int, default=0, help="Longest text; 0 for the model's own length.")
+@context_option
 @memory_options("far")
 @json_option
 def trace(
@@ -47,6 +48,8 @@ def trace(
     sentences: Path | None,
     calibration: Path | None,
     tokens: int,
+    context: int,
+    sinks: int,
     timing: MemoryTiming,
     as_json: bool,
 ) -> None:
@@ -55,7 +58,7 @@ def trace(
     The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle.
     """
     if sentences is None and (calibration is not None or tokens):
-        raise InputError("Options --calibration and --tokens need --sentences")
+        raise InputError("Options --calibration and --context need --sentences")
     names = [file.name, f"{file.stem}.roofline.png", f"{file.stem}.utilization.png"]
     check_folder(file.parent, names)
     title = f"{model} on {config.name}"

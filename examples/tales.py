@@ -2,7 +2,7 @@
 
 Usage: python examples/tales.py COUNT SEED
 
-Prints texts for ``celosia perplexity``; the seed of those trained on is 1.
+Prints texts for ``celosia evaluate``; the seed of those trained on is 1.
 """
 
 import argparse

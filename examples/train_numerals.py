@@ -1,4 +1,4 @@
-"""Train a small encoder-decoder that reads Roman numerals, and write it as celosia text reads it.
+"""Train a small encoder-decoder that reads Roman numerals, and write it as celosia run reads it.
 
 Usage: python examples/train_numerals.py [FOLDER]
 

@@ -1,4 +1,4 @@
-"""Train a small GPT that sorts six digits, and write it as a folder that celosia text reads.
+"""Train a small GPT that sorts six digits, and write it as a folder that celosia run reads.
 
 Usage: python examples/train_sorter.py FOLDER
 

@@ -116,7 +116,7 @@ def test_the_accelerator_is_described_with_registers_and_instructions(
 
 
 def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Path) -> None:
-    words = ("generate", "--config", "tiny", "--bus", "axi4", "--bus-base", "0x80000000")
+    words = ("generate", "--config", "tiny", "--bus", "axi4@0x80000000")
     printed(celosia, *words, "--out", tmp_path / "out")
     described = json.loads((tmp_path / "out" / "celosia_accelerator.json").read_text("utf-8"))
     assert described["bus"] == {
@@ -178,7 +178,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
             "A sum of k = 4000 products could overflow the accumulator: max_k is 2048",
         ),
         (
-            ("bench", "shapes", "--only", "bert-base up", "--only", "bert-huge"),
+            ("bench", "shapes", "bert-base up", "bert-huge"),
             "No shape is named 'bert-huge'; known models are bert-base, gpt2-medium, minilm, "
             "stories15m, vit-base, vit-tiny",
         ),
@@ -207,7 +207,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
             "Unknown bus 'pci'; known are native, axi4, wishbone",
         ),
         (
-            ("generate", "--bus", "axi4", "--bus-base", "there", "--out", "{out}"),
+            ("generate", "--bus", "axi4@there", "--out", "{out}"),
             "Base of external memory must be an integer, not 'there'",
         ),
         (
@@ -215,7 +215,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
             "Only the accelerator can have its memory behind a bus, not softmax",
         ),
         (
-            ("trace", "digits", "--tokens", "9", "--out", "{out}/trace.json"),
+            ("trace", "digits", "--context", "9", "--out", "{out}/trace.json"),
             "Options --calibration and --tokens need --sentences",
         ),
         (("fly",), "No such command 'fly'."),

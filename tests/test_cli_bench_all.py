@@ -49,7 +49,7 @@ def test_formats_are_a_table_beside_those_that_a_page_has(celosia, monkeypatch, 
     page = tmp_path / "page.md"
     page.write_text("\n".join(markdown({"Zeros": "| old |", "Formats": "| older |"})))
     monkeypatch.setattr("celosia.cli.bench_all.measure", lambda _case: row)
-    code, _, _ = celosia("bench", "all", "--only", "formats", "--out", page, "--json")
+    code, _, _ = celosia("bench", "all", "formats", "--out", page, "--json")
     parts = sections(page.read_text())
     assert code == 0
     assert parts["Zeros"] == "| old |"
@@ -59,7 +59,7 @@ def test_formats_are_a_table_beside_those_that_a_page_has(celosia, monkeypatch, 
 
 def test_headings_and_formats_that_are_not_there_are_refused(celosia) -> None:
     for words, message in (
-        (("all", "--only", "x9"), "No heading has 'x9'; known headings are Matrix products, "),
+        (("all", "x9"), "No heading has 'x9'; known headings are Matrix products, "),
         (("formats", "--only", "int9"), "No format is named 'int9'; known formats are INT8, INT7"),
     ):
         code, output, errors = celosia("bench", *words)

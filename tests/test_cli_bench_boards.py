@@ -145,7 +145,7 @@ def test_pages_get_the_tables(
 ) -> None:
     page, reports = tmp_path / "page.md", tmp_path / "reports"
     page.write_text(PAGE)
-    words = ["--out", str(reports), "--page", str(page), "--only", "ulx3s_25f", "--json"]
+    words = ["--out", str(reports), "--page", str(page), "ulx3s_25f", "--json"]
     bench_boards.main(words, standalone_mode=False)
     assert [command[2] for command in runs] == ["ulx3s_25f"]
     line = (
@@ -175,7 +175,7 @@ def test_cycles_are_counted_anew_where_the_machine_is_todays(
     )
     file, page = tmp_path / case.file, tmp_path / "page.md"
     page.write_text(PAGE)
-    words = ["--out", str(tmp_path), "--page", str(page), "--only", "icebreaker", "--kept"]
+    words = ["--out", str(tmp_path), "--page", str(page), "icebreaker", "--kept"]
     for own, same in (
         ({"design": case.design()}, True),
         ({"design": "older", "configuration": machine}, True),
@@ -233,7 +233,7 @@ def test_a_report_of_other_sources_is_of_the_commit_that_brought_it(tmp_path: Pa
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "add", case.file], check=True)
     subprocess.run([*git, "commit", "-qm", "a report"], check=True)
-    words = ["--out", str(tmp_path), "--page", str(page), "--only", "requantizer", "--kept"]
+    words = ["--out", str(tmp_path), "--page", str(page), "requantizer", "--kept"]
     bench_boards.main(words, standalone_mode=False)
     head = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], encoding="utf-8")
     assert json.loads(file.read_text())["sources"] == f"commit {head.strip()}"
@@ -249,7 +249,7 @@ def test_no_work_where_there_is_no_place(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         bench_boards.main(["--page", str(page)], standalone_mode=False)
     with pytest.raises(ValueError, match=r"^No build has 'ulx4' in its name$"):
-        bench_boards.main(["--only", "ulx4"], standalone_mode=False)
+        bench_boards.main(["ulx4"], standalone_mode=False)
 
 
 def test_the_pages_say_what_the_kept_reports_say() -> None:

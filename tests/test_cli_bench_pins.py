@@ -116,10 +116,13 @@ def test_what_cannot_be_is_refused(celosia) -> None:
         (("--layers", "7"), "Layers of stories15M must be from 0 to 6, not 7"),
         (("--position", "256", "--layers", "1"), "Position must be from 0 to 255, not 256"),
         (("--clock", "0"), "The clock must be above 0 and at most 1000 MHz, not 0"),
-        (("--model", "minilm"), "Options --model and --sentences need each other"),
         (
-            ("--model", "minilm", "--sentences", "a.txt", "--layers", "1"),
-            "Option --layers is not for --model",
+            ("minilm",),
+            "Model minilm must be one of stories260K, stories15M, or an encoder with --sen",
+        ),
+        (
+            ("minilm", "--sentences", "a.txt", "--layers", "1"),
+            "Option --layers is not for minilm, which is an encoder",
         ),
     ):
         options = ("--board", "ulx3s_25f", "--memory", "sdram", *words)
@@ -178,7 +181,7 @@ def test_the_same_decodes_out_of_ddr3(celosia) -> None:
 
 @pytest.mark.long
 def test_minilm_runs_out_of_the_sdram(celosia) -> None:
-    options = ("--model", "minilm", "--sentences", "examples/paragraphs.txt", "--json")
+    options = ("minilm", "--sentences", "examples/paragraphs.txt", "--json")
     code, output, errors = celosia(
         "bench", "pins", "--board", "ulx3s_85f", "--memory", "sdram", *options
     )

@@ -233,10 +233,10 @@ def test_a_language_model_is_for_another_command(celosia) -> None:
     assert (code, errors) == (
         2,
         f"celosia: File {file} is a llama2.c checkpoint, of a language model; run it with: "
-        f"celosia text {file} --tokenizer FILE\n",
+        f"celosia run {file} --tokenizer FILE\n",
     )
     code, _, errors = celosia("run", "tales")
     assert (code, errors) == (
         2,
-        "celosia: Model tales is a language model; run it with: celosia text tales\n",
+        "celosia: Model tales is a language model; run it with: celosia run tales\n",
     )

@@ -27,8 +27,8 @@ def compiled(celosia, folder: Path, model: str, *options: str) -> dict:
 
 
 def said(celosia, *words: str | Path) -> dict:
-    """Return what ``celosia text`` reports."""
-    code, output, errors = celosia("text", *words, "--sim", "golden")
+    """Return what ``celosia run`` reports."""
+    code, output, errors = celosia("run", *words, "--sim", "golden")
     assert code == 0, errors
     report = json.loads(output)
     assert report["mismatches"] == 0
@@ -129,7 +129,7 @@ def test_the_files_are_all_that_a_host_needs(
 
 def test_the_files_are_all_that_a_host_of_two_texts_needs(celosia, tmp_path: Path) -> None:
     both = ("--prompt", "one day", "--prompt", "a")
-    words = ("--config", "small", "--context", "9", "--sinks", "2")
+    words = ("--config", "small", "--context", "9:2")
     result = compiled(celosia, tmp_path / "out", "tales", *words, *both)
     host, source = Host(tmp_path / "out"), load_text("tales")
     assert result["predicted_cycles"] == host.known["cycles"] > 0
@@ -200,7 +200,7 @@ def test_an_encoder_decoder_answers_from_a_folder(celosia, tmp_path: Path) -> No
 def test_nested_weights_run_from_a_folder_on_the_circuit(celosia, tmp_path: Path) -> None:
     out = tmp_path / "out"
     compiled(celosia, out, "tales-nested", *SMALL, "--quantize", "weights=nested")
-    code, output, errors = celosia("text", out, "--quantize", "bits=8,4", *PROMPT)
+    code, output, errors = celosia("run", out, "--quantize", "bits=8,4", *PROMPT)
     assert code == 0, errors
     report = json.loads(output)
     assert (report["mismatches"], report["bits"]) == (0, [8, 4])
@@ -222,7 +222,7 @@ def test_a_folder_that_is_not_whole_is_refused(celosia, folder: Path, tmp_path: 
         (place / name).unlink()
         if content is not None:
             (place / name).write_bytes(content)
-        code, output, errors = celosia("text", place, "--sim", "golden", *PROMPT)
+        code, output, errors = celosia("run", place, "--sim", "golden", *PROMPT)
         assert (code, output) == (2, "")
         assert errors.startswith(f"celosia: {message}")
         assert errors.count("\n") == 1
@@ -242,7 +242,7 @@ def test_a_folder_that_is_not_whole_is_refused(celosia, folder: Path, tmp_path: 
 def test_what_a_folder_has_answered_is_refused(celosia, folder: Path, words, message) -> None:
     if not folder.exists():
         compiled(celosia, folder, "tales", *SMALL)
-    code, _, errors = celosia("text", folder, *words)
+    code, _, errors = celosia("run", folder, *words)
     assert code == 2
     assert message.format(folder=folder) in errors
 

@@ -49,7 +49,6 @@ def huge() -> bytes:
     ("words", "part"),
     [
         (("run", LONG), "is longer than a file's name can be"),
-        (("text", LONG), "is longer than a file's name can be"),
         (("run", "digits", "--inputs", LONG), "is longer than a file's name can be"),
         (("generate", "--out", LONG), "is longer than a file's name can be"),
         (("demo", "--out", "y/" * 3000), "is longer than a file's name can be"),
@@ -102,7 +101,7 @@ def test_nested_files_are_refused(celosia, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(f"a = {deep}")
     check_refusal(celosia("generate", "--config", tmp_path / "c.toml", "--out", "o"), "not TOML")
     (tmp_path / "config.json").write_text(deep)
-    check_refusal(celosia("text", tmp_path), "is not JSON")
+    check_refusal(celosia("run", tmp_path), "is not JSON")
     (tmp_path / "config.json").unlink()
     (tmp_path / "model.toml").write_text(f"a = {deep}")
     check_refusal(celosia("run", tmp_path, "--inputs", "x.npy"), "not TOML")
@@ -156,4 +155,4 @@ def test_settings_are_refused(celosia, tmp_path: Path, change) -> None:
     shape = (16, 8)
     save_file({"model.embed_tokens.weight": np.ones(shape)}, tmp_path / "model.safetensors")
     shutil.copy(ROOT / "generators" / "models" / "tales" / "vocab.json", tmp_path)
-    check_refusal(celosia("text", tmp_path, "--sim", "golden"), "config.json")
+    check_refusal(celosia("run", tmp_path, "--sim", "golden"), "config.json")

@@ -23,7 +23,7 @@ MODEL = ROOT / "generators" / "models" / "digits"
 FIGURES = {"cycles", "ideal_cycles", "utilization", "mismatches"}
 RUN = ("run", "digits", "--sim", "golden", "--count", "1")
 GEMM = ("bench", "gemm", "--sim", "golden", "3x4x5")
-SHAPES = ("bench", "shapes", "--sim", "golden", "--config", "small", "--only", "minilm scores")
+SHAPES = ("bench", "shapes", "--sim", "golden", "--config", "small", "minilm scores")
 SPARSE = ("bench", "sparse", "--sim", "golden", "--config", "tiny", "--set", "sparse_lanes=2")
 SPARSE_LAYER = (*SPARSE, "20x3")
 
@@ -100,7 +100,7 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
         ((*RUN, "--count", "0"), "Count of images"),
         ((*RUN, "--count", "501"), "Count of images"),
         ((*RUN, "--count", "two"), "not a valid integer"),
-        ((*RUN, "--tokens", "5"), "needs --inputs, --sentences or --random"),
+        ((*RUN, "--context", "5"), "needs --inputs or --sentences"),
         ((*RUN, "--sentences", "a", "--inputs", "b"), "exclude each other"),
         ((*RUN, "--inputs", "no such file"), "does not take texts; give its inputs as .npy"),
         ((*RUN, "--inputs", "none.npy"), "Cannot read inputs"),
@@ -116,11 +116,11 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
             "Option --quantize group=8 needs a form",
         ),
         (
-            ("text", "stories260k", "--quantize", "group=8"),
+            ("run", "stories260k", "--quantize", "group=8"),
             "Option --quantize group=8 needs a format of fewer bits",
         ),
         (
-            ("perplexity", "x", "no", "--quantize", "group=8"),
+            ("evaluate", "x", "--text", "no", "--quantize", "group=8"),
             "Option --quantize group=8 needs a format of fewer",
         ),
         (

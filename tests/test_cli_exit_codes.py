@@ -11,9 +11,9 @@ from celosia.tb.machine.toolchain import missing_tools
 
 GOLDEN = ("--sim", "golden")
 GEMM = ("bench", "gemm", "--config", "tiny", *GOLDEN, "3x4x5")
-SHAPES = ("bench", "shapes", *GOLDEN, "--config", "small", "--only", "minilm scores")
+SHAPES = ("bench", "shapes", *GOLDEN, "--config", "small", "minilm scores")
 RUN = ("run", "digits", *GOLDEN, "--count", "2")
-TEXT = ("text", "tales", "--prompt", "the fox", "--steps", "2", *GOLDEN)
+TEXT = ("run", "tales", "--prompt", "the fox", "--steps", "2", *GOLDEN)
 ICARUS = ("--config", "tiny", "--sim", "icarus")
 ATTENTION = ("bench", "attention", *ICARUS)
 DECODE = ("bench", "decode", *ICARUS, "--set", "lanes=2")

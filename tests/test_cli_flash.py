@@ -126,7 +126,7 @@ TEXT = ("--board", "ulx3s_85f", "--memory", "sdram", "--model", "tales", "--cont
 
 def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
     prompt, steps = ("--prompt", "one day a red fox"), ("--steps", "6")
-    code, output, errors = celosia("text", "tales", *prompt, *steps, "--sim", "golden", "--json")
+    code, output, errors = celosia("run", "tales", *prompt, *steps, "--sim", "golden", "--json")
     assert code == 0, errors
     report = json.loads(output)
     out = invoke(*TEXT, *prompt, *steps, "--image-only", str(tmp_path / "tales.img"), "--json")
@@ -146,7 +146,7 @@ def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
         ),
         (
             (*TEXT, "--prompt", "a", "--temperature", "1", "--image-only", "x"),
-            "A board takes the likeliest token: --temperature must be 0",
+            "Option --temperature is gone: a board that begins by itself takes the likeliest token",
         ),
         (
             (*IMAGE, "--image-only", "x", "--from", "y"),

@@ -25,7 +25,7 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
     assert (made["bytes"], made["address"]) == (len(image.read_bytes()), 2 << 20)
     main = [sys.executable, "-c", "from celosia.cli.main import main; main()"]
     process = subprocess.Popen(
-        [*main, "board", "--board", "icebreaker", "--flash", "spi", "--image", str(image)],
+        [*main, "board", "--board", "icebreaker", "--flash", f"spi:{image}"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         encoding="utf-8",
@@ -41,7 +41,7 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         report = json.loads(output)
         assert (report["mismatches"], report["config"]) == (0, "icebreaker")
         assert report["cycles"] < 900_000
-        words = ("run", "tales", "--prompt", "one day", "--tokens", "2", "--context", "64")
+        words = ("run", "tales", "--prompt", "one day", "--steps", "2", "--context", "64")
         code, output, errors = celosia("host", "--port", port, *words, "--json")
         assert code == 0, errors
         report = json.loads(output)
@@ -55,7 +55,7 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         report = json.loads(output)
         assert (report["mismatches"], report["tensors"]) == (0, 4)
         assert report["tokens_per_second"] * report["mean_cycles_per_token"] == pytest.approx(21e6)
-        wanted = celosia("text", *words, "--config", "small", "--sim", "golden")
+        wanted = celosia("run", *words, "--config", "small", "--sim", "golden")
         assert report["texts"] == json.loads(wanted[1])["texts"]
         words = ("selftest", "--programs", "1", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
@@ -83,7 +83,7 @@ def test_a_language_model_runs_out_of_the_psram_at_the_pins(
         code, output, errors = celosia("host", "--port", port, *words)
         assert code == 0, errors
         assert json.loads(output)["mismatches"] == 0
-        words = ("run", "tales", "--prompt", "o", "--tokens", "2", "--context", "64", "--json")
+        words = ("run", "tales", "--prompt", "o", "--steps", "2", "--context", "64", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
     assert code == 0, errors
     report = json.loads(output)

@@ -182,7 +182,7 @@ def test_tokens_that_the_model_lacks_are_refused(celosia, tmp_path: Path) -> Non
     decoder_folder(DECODERS[0], tmp_path / "other")
     words = ("--tokenizer", tmp_path / "other" / "tokenizer.json", "--prompt", "שלום")
     sized = json.loads((tmp_path / "model" / "config.json").read_text())["vocab_size"]
-    code, shown, errors = celosia("text", tmp_path / "model", *words, "--sim", "golden")
+    code, shown, errors = celosia("run", tmp_path / "model", *words, "--sim", "golden")
     assert (code, shown) == (2, ""), errors
     assert errors.startswith("celosia: A text has the token ")
     assert errors.endswith(

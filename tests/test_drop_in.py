@@ -34,8 +34,8 @@ needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus 
     ("config", "control", "bus"),
     [
         ("tiny", "native", ()),
-        ("odd", "axi4-lite", ("axi4", "--bus-base", "0x40000000")),
-        ("tiny", "wishbone", ("wishbone", "--bus-base", "0x8_0000_0000", "--bus-addr-width", "40")),
+        ("odd", "axi4-lite", ("axi4@0x40000000",)),
+        ("tiny", "wishbone", ("wishbone:40@0x8_0000_0000",)),
     ],
 )
 def test_the_testbench_needs_nothing_but_the_generated_files(

@@ -11,7 +11,7 @@ from celosia.tb.machine.fast_build import accelerator_verilog
 from celosia.tb.verify.faults.sites import MEMORIES, find_sites, unit_names
 from tests.test_cli_doors import check_refusal
 
-TEXT = ("text", "tales", "--sim", "golden", "--prompt", "the fox")
+TEXT = ("run", "tales", "--sim", "golden", "--prompt", "the fox")
 REPLAY = ("verify", "replay")
 LONG = " ".join(["the"] * 400)
 
@@ -24,8 +24,8 @@ LONG = " ".join(["the"] * 400)
         ((*TEXT, "--steps", "1000000000"), "steps need more than the"),
         ((*TEXT, "--context", "1000000000"), "that model tales was made for, not 1000000000"),
         ((*TEXT, "--context", "-1"), "Context must be 0 or more tokens, not -1"),
-        ((*TEXT, "--sinks", "-1"), "Sinks must not be negative, not -1"),
-        (("text", "tales", "--prompt", LONG), "steps need more than the"),
+        ((*TEXT, "--context", "0:-1"), "Sinks must not be negative, not -1"),
+        (("run", "tales", "--prompt", LONG), "steps need more than the"),
         ((*TEXT, "--temperature", "nan"), "Temperature must be finite, not nan"),
         ((*TEXT, "--temperature", "inf"), "Temperature must be finite, not inf"),
         ((*TEXT, "--temperature", "-1"), "Temperature must not be negative, not -1.0"),
@@ -56,7 +56,7 @@ LONG = " ".join(["the"] * 400)
             "Loss must be a number from 0 on, not nan",
         ),
         (
-            ("perplexity", "tales", "--text", "README.md", "--slots", "9", "--sinks", "-1"),
+            ("evaluate", "tales", "--text", "README.md", "--context", "9:-1"),
             "Sinks must be from 0 to 8, which is less than the context, not -1",
         ),
         ((*REPLAY, "model:1"), "A case is KIND:SEED:INDEX or"),
@@ -119,14 +119,14 @@ def test_units_of_faults_are_looked_at_first(celosia, monkeypatch) -> None:
 
 
 def test_a_unit_that_no_machine_has_needs_no_verilog(celosia, monkeypatch) -> None:
-    celosia("faults", "--help")
+    celosia("verify", "faults", "--help")
 
     def accelerator_verilog(_config):
         raise AssertionError("generated")
 
     module = sys.modules["celosia.cli.faults"]
     monkeypatch.setattr(module, "accelerator_verilog", accelerator_verilog)
-    outcome = celosia("faults", "tales", "--config", "tiny", "--unit", "nope")
+    outcome = celosia("verify", "faults", "tales", "--config", "tiny", "--unit", "nope")
     check_refusal(
         outcome,
         "Unit must be one of all registers, account, accumulators, dispatch, guard, load, matrix, "
@@ -144,5 +144,5 @@ def test_names_of_units_are_those_of_the_verilog() -> None:
 
 def test_a_prompt_that_is_no_utf_8(celosia) -> None:
     """Python reads such an argument with what stands for its bytes."""
-    outcome = celosia("text", "tales", "--prompt", "a\udcff")
+    outcome = celosia("run", "tales", "--prompt", "a\udcff")
     check_refusal(outcome, "Option --prompt must be UTF-8 text, not 'a\\udcff'")

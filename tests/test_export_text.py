@@ -35,7 +35,7 @@ class TestInC:
 
     @pytest.mark.parametrize("argmax", ["true", "false"])
     def test_a_text_goes_on_beyond_its_cache(self, exported, argmax: str) -> None:
-        words = ("--prompt", "1 5 9 2 2", "--steps", "8", "--context", "7", "--sinks", "2")
+        words = ("--prompt", "1 5 9 2 2", "--steps", "8", "--context", "7:2")
         folder = exported(TOY, "--c", *words, "--set", f"argmax={argmax}")
         if argmax == "true":
             check_languages(folder, "toy", "celosia_text")

@@ -24,7 +24,7 @@ needs_c = [
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 PROMPTS = ("1 5 9 2 2", "7 10 3")
 BOTH = ("--prompt", PROMPTS[0], "--prompt", PROMPTS[1])
-SHORT = ("--steps", "8", "--context", "7", "--sinks", "2")
+SHORT = ("--steps", "8", "--context", "7:2")
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def exported(celosia, tmp_path: Path):
 
 
 def said(celosia, *words: str | Path) -> dict:
-    """Return what ``celosia text`` reports, of which every tensor is the golden machine's."""
-    code, output, errors = celosia("text", *words, "--sim", "golden", "--json")
+    """Return what ``celosia run`` reports, of which every tensor is the golden machine's."""
+    code, output, errors = celosia("run", *words, "--sim", "golden", "--json")
     assert code == 0, errors
     report = json.loads(output)
     assert report["mismatches"] == 0
@@ -111,7 +111,7 @@ def test_the_testbench_goes_on_with_two_prompts(exported, plain_simulation) -> N
 def test_a_folder_is_for_as_many_texts_as_it_was_compiled_for(celosia, exported) -> None:
     folder = exported(TOY, *BOTH)
     words = ("--prompt", PROMPTS[0], "--sim", "golden")
-    assert celosia("text", folder, *words) == (
+    assert celosia("run", folder, *words) == (
         2,
         "",
         f"celosia: Folder {folder} is compiled for 2 texts at once, not 1\n",
@@ -125,6 +125,6 @@ def test_a_folder_is_for_as_many_texts_as_it_was_compiled_for(celosia, exported)
 def test_a_folder_of_one_text_takes_one(celosia, exported) -> None:
     folder = exported(TOY, "--prompt", PROMPTS[0])
     assert "texts" not in json.loads((folder / "model.json").read_text())
-    code, output, errors = celosia("text", folder, *BOTH, "--sim", "golden")
+    code, output, errors = celosia("run", folder, *BOTH, "--sim", "golden")
     assert (code, output) == (2, "")
     assert errors == f"celosia: Folder {folder} is compiled for 1 text, not 2\n"

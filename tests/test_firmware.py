@@ -87,7 +87,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     (folder / "page.c").write_text(go_on_with_two)
     shell(folder, f"gcc {' '.join(FLAGS)} -c page.c")
     # Tests of compiled language models run their folders.
-    assert running.startswith("celosia text build/tales ")
+    assert running.startswith("celosia run build/tales ")
     # The last block's commands are run by the test of the firmware.
     assert system.split()[1:] == ["examples/litex_firmware.py", "build/soc", "small"]
 

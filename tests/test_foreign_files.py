@@ -97,11 +97,11 @@ def test_pipes_and_devices_in_a_folder_are_refused(celosia, folder, name) -> Non
     "words",
     [
         ("run", "{pipe}.onnx"),
-        ("text", "{pipe}.bin"),
+        ("run", "{pipe}.bin"),
         ("run", "digits", "--inputs", "{pipe}.npy"),
         ("run", "digits", "--config", "{pipe}.toml"),
-        ("text", "/dev/zero"),
-        ("perplexity", "digits", "--text", "/dev/zero"),
+        ("run", "/dev/zero"),
+        ("evaluate", "digits", "--text", "/dev/zero"),
     ],
 )
 def test_pipes_and_devices_are_refused_wherever_a_file_is_read(celosia, tmp_path, words) -> None:
@@ -196,8 +196,16 @@ def test_a_name_that_ends_a_comment_is_exported_harmlessly(celosia, tmp_path: Pa
     text = described.replace('"digits-simplified"', json.dumps(name))
     (folder / "model.toml").write_text(text)
     (tmp_path / "c.toml").write_text(f'preset = "tiny"\nname = "{name}"\n')
-    words = ("--config", tmp_path / "c.toml", "--random", "1", "--c", "--out", tmp_path / "out")
-    code, _, errors = celosia("compile", folder, *words)
+    words = (
+        "--config",
+        tmp_path / "c.toml",
+        "--inputs",
+        "random:1",
+        "--c",
+        "--out",
+        tmp_path / "out",
+    )
+    code, _, errors = celosia("compile", folder, *words, "--out", tmp_path / "out")
     assert (code, errors.count("Traceback")) == (0, 0), errors
     for path in (tmp_path / "out").glob("*_model.[ch]"):
         for line in path.read_text().splitlines():

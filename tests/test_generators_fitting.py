@@ -76,7 +76,7 @@ FITS = re.compile(r"; it fits with (.*)\n$")
     ("command", "changes"),
     [
         (("compile", "digits", "--config", "small"), ["program_depth=300", "max_row=8"]),
-        (("text", "tales", "--sim", "golden", "--steps", "1"), ["program_depth=64"]),
+        (("run", "tales", "--sim", "golden", "--steps", "1"), ["program_depth=64"]),
     ],
 )
 def test_what_is_told_fits(celosia, tmp_path, command, changes) -> None:

@@ -299,7 +299,7 @@ def test_weights_in_several_files_and_in_halves(tmp_path) -> None:
     ("changes", "message"),
     [
         ({"model_type": "llama"}, "Model {0} is a language model of type llama; run it with: "
-                                  "celosia text {0}"),
+                                  "celosia run {0}"),
         ({"model_type": "resnet"}, "Model type 'resnet' in {0}/config.json is not one of "
          "bert, roberta, xlm-roberta, camembert, distilbert, electra, albert, vit, deit, dinov2, "
          f"clip_vision_model, audio-spectrogram-transformer, or of the language models {LANGUAGE}"),

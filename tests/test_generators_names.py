@@ -111,13 +111,13 @@ def test_a_part_never_has_the_name_of_the_top() -> None:
     assert "\nmodule a_Inner_2 (" in text
 
 
-@pytest.mark.parametrize("words", [("--bus-base", "0x40000000"), ("--bus-addr-width", "-3")])
+@pytest.mark.parametrize("bus", ["native@0x40000000", "native:-3"])
 @pytest.mark.parametrize(
     "command", [("generate",), ("generate", "--unit", "softmax"), ("compile", "digits")]
 )
-def test_a_place_on_a_bus_needs_a_bus(celosia, tmp_path: Path, words, command) -> None:
-    code, output, errors = celosia(*command, *words, "--out", tmp_path / "out")
-    message = f"Option {words[0]} is for a memory behind a bus: add --bus axi4, or wishbone"
+def test_a_place_on_a_bus_needs_a_bus(celosia, tmp_path: Path, bus, command) -> None:
+    code, output, errors = celosia(*command, "--bus", bus, "--out", tmp_path / "out")
+    message = f"Option --bus {bus} has an address, which is for axi4 or wishbone"
     assert (code, output, errors) == (2, "", f"celosia: {message}\n")
     assert not (tmp_path / "out").exists()
 

@@ -73,13 +73,13 @@ def test_a_text_goes_on_behind_the_serial_port(tmp_path, monkeypatch, celosia):
     try:
         port = process.stdout.readline().strip()
         words = ["host", "--port", port, "--config", str(toml), "run", "tales", "--json"]
-        words += ["--prompt", "one day", "--tokens", "4", "--context", "40"]
+        words += ["--prompt", "one day", "--steps", "4", "--context", "40"]
         code, output, errors = celosia(*words)
         made = ["compile", "tales", "--config", str(toml), "--context", "40"]
         folder = tmp_path / "folder"
         assert celosia(*made, "--memory", str(MEMORY), "--out", folder)[0] == 0
         words = ["host", "--port", port, "--config", str(toml), "run", str(folder), "--json"]
-        again = celosia(*words, "--prompt", "one day", "--tokens", "4")
+        again = celosia(*words, "--prompt", "one day", "--steps", "4")
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(20)

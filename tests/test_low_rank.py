@@ -89,6 +89,6 @@ def test_corrections_that_are_refused(changes, message) -> None:
 
 
 def test_command_refuses_a_rank_without_codes(celosia) -> None:
-    code, output, errors = celosia("text", "tales", "--sim", "golden", "--quantize", "low-rank=4")
+    code, output, errors = celosia("run", "tales", "--sim", "golden", "--quantize", "low-rank=4")
     assert (code, output, errors.count("\n")) == (2, "", 1)
     assert "needs weights of fewer bits, but they are in int8" in errors

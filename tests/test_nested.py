@@ -126,16 +126,16 @@ def test_weights_that_stay_are_refused() -> None:
     ("words", "message"),
     [
         (
-            ("text", "tales", "--quantize", "bits=4"),
+            ("run", "tales", "--quantize", "bits=4"),
             "Bits 4 need weights nested, but they are in int8",
         ),
         (
-            ("text", "tales", "--quantize", "weights=nested", "--quantize", "bits=3"),
+            ("run", "tales", "--quantize", "weights=nested", "--quantize", "bits=3"),
             "Bits must be 8, 4 or 2, not 3",
         ),
         (
             (
-                "text",
+                "evaluate",
                 "tales",
                 "--quantize",
                 "weights=nested",
@@ -147,7 +147,7 @@ def test_weights_that_stay_are_refused() -> None:
             "Option --quantize bits=8,2 is not for --answers, which computes with all",
         ),
         (
-            ("text", "tales", "--quantize", "bits=x"),
+            ("run", "tales", "--quantize", "bits=x"),
             "Option --quantize bits takes numbers with commas between",
         ),
         (

@@ -242,7 +242,7 @@ def language_model(path: Path, words: int, *, whole: bool = True) -> Path:
 @pytest.mark.parametrize("words", [5, 20])
 def test_a_bias_in_the_head_of_a_language_model(words, tmp_path) -> None:
     path = language_model(tmp_path / "model.onnx", words)
-    with pytest.raises(ValueError, match=f"run it with: celosia text {re.escape(str(path))}$"):
+    with pytest.raises(ValueError, match=f"run it with: celosia run {re.escape(str(path))}$"):
         load_onnx(path)
     model, weights = load_onnx_text(path)
     assert model.head_bias
@@ -267,7 +267,7 @@ def test_a_language_model_without_its_head(tmp_path) -> None:
     wrong = (
         "it has no score for each word behind each token; export a decoder like GPT-2, with all of "
         "its parts from token numbers to a score for each word, or use its Hugging Face folder if "
-        "celosia text knows its type"
+        "celosia run knows its type"
     )
     start = f"Model {path} is not run: its mask is causal, but as a language model "
     with pytest.raises(ValueError, match=f"^{re.escape(start + wrong)}$"):

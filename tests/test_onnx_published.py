@@ -88,7 +88,7 @@ def test_decoders_are_as_long_as_their_table_of_places(placement, final, tmp_pat
     model, _ = load_onnx_text(path)
     assert (model.positions, model.placement, model.final_norm) == (9, placement, final)
     runs(path)
-    with pytest.raises(ValueError, match=f"run it with: celosia text {re.escape(str(path))}$"):
+    with pytest.raises(ValueError, match=f"run it with: celosia run {re.escape(str(path))}$"):
         load_source(str(path))
 
 

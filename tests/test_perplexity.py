@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.frontend.text_sources import TextSource
+from celosia.generators.frontend.text_sources import TextSource, load_text
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
@@ -18,7 +18,7 @@ from celosia.tb.verify.random_models import random_text_weights
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 REAL = (
-    *("perplexity", STORIES / "stories260K.bin", "--tokenizer", STORIES / "tok512.bin"),
+    *("evaluate", STORIES / "stories260K.bin", "--tokenizer", STORIES / "tok512.bin"),
     *("--text", STORIES / "evaluation.txt", "--json"),
 )
 
@@ -99,7 +99,7 @@ def test_texts_beyond_the_last_position_are_counted() -> None:
 
 
 def test_the_command_on_one_real_story(celosia) -> None:
-    code, output, errors = celosia(*REAL, "--count", "1", "--samples", "1")
+    code, output, errors = celosia(*REAL, "--count", "1", "--calibration", "1")
     assert (code, errors) == (0, "")
     report = json.loads(output)
     assert (report["tokens"], report["texts"], report["kv_bits"]) == (371, 1, 8)
@@ -109,11 +109,10 @@ def test_the_command_on_one_real_story(celosia) -> None:
 
 
 def test_the_float_model_is_as_documented(celosia) -> None:
-    code, output, _ = celosia(*REAL, "--float")
-    report = json.loads(output)
-    assert code == 0
-    assert report["tokens"] == 1802
-    assert report["nll"] == pytest.approx(1.2641, abs=5e-5)
+    source = load_text(str(STORIES / "stories260K.bin"), STORIES / "tok512.bin")
+    found = measure(source, None, read_texts(STORIES / "evaluation.txt"))
+    assert found.tokens == 1802
+    assert found.nll == pytest.approx(1.2641, abs=5e-5)
 
 
 @pytest.mark.slow
@@ -146,7 +145,7 @@ def test_a_decoder_all_in_integers_loses_little(celosia, words, most) -> None:
 def test_refusals(celosia, tmp_path, words, part) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("a text")
-    code, output, errors = celosia("perplexity", "nothing", "--text", path, *words)
+    code, output, errors = celosia("evaluate", "nothing", "--text", path, *words)
     assert (code, output) == (2, "")
     assert errors.startswith("celosia: ")
     assert errors.count("\n") == 1

@@ -112,7 +112,7 @@ def test_an_image_goes_to_the_sdram(celosia, simulated_board, tmp_path: Path, li
     model = ("--model", "digits", "--count", "2", "--image-only", image)
     code, output, errors = celosia("flash", *board, *model, "--json")
     assert code == 0, errors
-    with simulated_board(*board, "--flash", "spi", "--image", str(image)) as port:
+    with simulated_board(*board, "--flash", f"spi:{image}") as port:
         assert line_of(port, 900) == json.loads(output)["line"]
         device = Device.open(port)
         assert device.read_register("CYCLES_LOW") > 0

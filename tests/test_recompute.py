@@ -163,7 +163,7 @@ def test_what_cannot_be_made_anew_is_refused(model, options, message) -> None:
 
 
 def test_command_says_the_same_with_half_of_the_slots(celosia) -> None:
-    words = ("text", "tales", "--prompt", "one day", "--steps", "4", "--sim", "golden", "--json")
+    words = ("run", "tales", "--prompt", "one day", "--steps", "4", "--sim", "golden", "--json")
     words += ("--context", "32")
     reports = [
         json.loads(celosia(*words, *more)[1]) for more in ((), ("--quantize", "kv=recompute"))

@@ -131,7 +131,7 @@ def test_what_does_not_fit(decoders, changes, message):
 @pytest.mark.slow
 def test_numerals_are_read_on_verilator(celosia):
     """The answers of a trained model, on the preset that its weights have room on."""
-    words = ("text", "numerals", "--answers", ANSWERS, "--count", "6", "--json")
+    words = ("evaluate", "numerals", "--answers", ANSWERS, "--count", "6", "--json")
     code, output, _ = celosia(*words)
     report = json.loads(output)
     assert (code, report["answers"], report["right"], report["mismatches"]) == (0, 6, 6, 0)
@@ -141,14 +141,15 @@ def test_numerals_are_read_on_verilator(celosia):
 
 
 def test_the_command_answers(celosia, tmp_path):
-    words = ("text", "numerals", "--sim", "golden")
+    words = ("run", "numerals", "--sim", "golden")
     code, output, _ = celosia(*words, "--prompt", "MCMXCIV", "--json")
     report = json.loads(output)
     assert (code, report["text"], report["mismatches"]) == (0, "1994", 0)
     assert (report["source_tokens"], report["source_cycles"]) == (8, None)
     path = tmp_path / "answers.tsv"
     path.write_text("III\t4\nMCMXCIV\t1994\nV\t5\n", encoding="utf-8")
-    code, output, _ = celosia(*words, "--answers", str(path), "--count", "2", "--json")
+    command = ("evaluate", *words[1:], "--answers", path, "--count", "2", "--json")
+    code, output, _ = celosia(*command)
     report = json.loads(output)
     assert (code, report["answers"], report["right"], report["accuracy"]) == (0, 2, 1, 0.5)
     assert (report["wrong"], report["float_accuracy"]) == ([["III", "3", "4"]], 0.5)
@@ -166,7 +167,7 @@ def test_the_command_scores_a_decoder(celosia, tmp_path):
     path.write_text("".join(f"{question}\t{answer}\n" for question, answer in lines))
     options = ("--config", "story", "--sim", "golden", "--json")
     calibration = ("--calibration", "tests/data/sorter/rows.npy")
-    words = ("text", "tests/data/sorter", *calibration, "--answers", path, *options)
+    words = ("evaluate", "tests/data/sorter", *calibration, "--answers", path, *options)
     code, output, errors = celosia(*words)
     assert code == 0, errors
     report = json.loads(output)
@@ -188,13 +189,13 @@ def test_the_command_scores_a_classifier(celosia, tmp_path):
     answers = tmp_path / "answers.txt"
     answers.write_text(f"{lines[0]}\t{'ABC'[first]}\n{lines[1]}\t{(second + 1) % 3}\n")
     code, output, errors = celosia(
-        "text", tmp_path / "pairs", "--answers", answers, *texts, *options
+        "evaluate", tmp_path / "pairs", "--answers", answers, *texts, *options
     )
     assert code == 0, errors
     report = json.loads(output)
     assert (report["accuracy"], report["float_accuracy"]) == (0.5, 0.5)
     answers.write_text("hello\n")
-    code, output, errors = celosia("run", tmp_path / "pairs", "--answers", answers, *options)
+    code, output, errors = celosia("evaluate", tmp_path / "pairs", "--answers", answers, *options)
     assert (code, errors) == (
         2,
         f"celosia: Answers {answers} must have a tab before the class, not 'hello'\n",
@@ -218,12 +219,29 @@ def test_integers_read_numerals_as_floats_do():
             ("numerals", "--quantize", "weights=auto", "--quantize", "loss=1"),
             "Weights auto is for decoders alone",
         ),
-        (("numerals", "--answers", ANSWERS, "--temperature", "1"), "Temperature must be 0 with"),
-        (("tales", "--answers", ANSWERS), "Character 'M' has no token"),
-        (("numerals", "--answers", "README.md"), "Answers README.md must have one tab in each"),
     ],
 )
 def test_the_command_refuses_in_one_sentence(celosia, words, part):
-    code, output, errors = celosia("text", *words, "--sim", "golden")
+    code, output, errors = celosia("run", *words, "--sim", "golden")
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert part in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (
+            ("numerals", "--answers", ANSWERS, "--temperature", "1"),
+            "No such option '--temperature'",
+        ),
+        (("tales", "--answers", ANSWERS), "Character 'M' has no token"),
+        (("numerals", "--answers", "README.md"), "Answers README.md must have one tab in each"),
+        (("tales", "--labels", ANSWERS), "Option --labels is not for tales, which is a language"),
+        (("tales", "--labels", ANSWERS, "--text", "x"), "--text and --labels exclude each other"),
+        (("tales", "--text", "x", "--quantize", "kv=keep"), "--quantize kv is not for --text"),
+    ],
+)
+def test_evaluate_refuses_in_one_sentence(celosia, words, part):
+    code, output, errors = celosia("evaluate", *words, "--sim", "golden")
     assert (code, output, errors.count("\n")) == (2, "", 1)
     assert part in errors

@@ -152,14 +152,14 @@ def test_characters(tmp_path):
 
 def test_the_command_prints_one_object_or_the_text(celosia):
     words = ("tales", "--prompt", "the fox", "--steps", "3", "--sim", "golden")
-    code, output, _ = celosia("text", *words, "--json")
+    code, output, _ = celosia("run", *words, "--json")
     report = json.loads(output)
     assert (code, output.count("\n"), report["mismatches"]) == (0, 1, 0)
     assert report["multipliers"] == PRESETS["story"].elements <= 156
-    code, output, _ = celosia("text", *words)
+    code, output, _ = celosia("run", *words)
     assert code == 0
     assert output.startswith(report["text"] + "\n")
-    code, output, _ = celosia("text", *words, "--quantize", "kv-bits=4", "--json")
+    code, output, _ = celosia("run", *words, "--quantize", "kv-bits=4", "--json")
     narrow = json.loads(output)
     assert (code, narrow["mismatches"]) == (0, 0)
     assert (report["kv_bits"], narrow["kv_bits"]) == (8, 4)
@@ -178,6 +178,6 @@ def test_the_command_prints_one_object_or_the_text(celosia):
     ],
 )
 def test_the_command_refuses_in_one_sentence(celosia, words, part):
-    code, output, errors = celosia("text", *words)
+    code, output, errors = celosia("run", *words)
     assert (code, output, errors.count("\n")) == (2, "", 1)
     assert part in errors

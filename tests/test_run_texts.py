@@ -71,7 +71,7 @@ def test_the_command_goes_on_with_two_prompts(celosia):
     ],
 )
 def test_the_command_refuses_in_one_sentence(celosia, words, part):
-    code, output, errors = celosia("text", *words, "--sim", "golden")
+    code, output, errors = celosia("run", *words, "--sim", "golden")
     assert (code, output, errors.count("\n")) == (2, "", 1)
     assert part in errors
 
@@ -90,9 +90,9 @@ def test_more_prompts_than_a_command_takes_are_refused(celosia, words, count, me
     assert errors == f"celosia: Option --prompt may be given {message}\n"
 
 
-def test_answers_take_one_prompt(celosia, tmp_path):
+def test_answers_take_no_prompt(celosia, tmp_path):
     file = tmp_path / "answers.txt"
     file.write_text("a\tb\n")
-    code, output, errors = celosia("text", "tales", *["--prompt", "a"] * 2, "--answers", file)
+    code, output, errors = celosia("evaluate", "tales", *["--prompt", "a"] * 2, "--answers", file)
     assert (code, output) == (2, "")
-    assert errors == "celosia: Option --answers takes one --prompt at most, not 2\n"
+    assert errors == "celosia: No such option '--prompt'.\n"

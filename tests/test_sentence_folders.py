@@ -74,7 +74,7 @@ def test_a_command_runs_pairs(celosia, tmp_path: Path) -> None:
     short = [PAIRS[0], PAIRS[2]]
     (tmp_path / "pairs.txt").write_text("".join("\t".join(pair) + "\n" for pair in short))
     options = (
-        "--tokens",
+        "--context",
         "40",
         "--config",
         "tiny",

@@ -29,12 +29,12 @@ def test_page_lists_every_property():
 
 @needs_tools
 def test_command_reports_proofs_and_broken_circuits(celosia):
-    code, out, _ = celosia("verify", "prove", "--property", "skid-order", "--json")
+    code, out, _ = celosia("verify", "prove", "skid-order", "--json")
     assert code == 0
     (row,) = json.loads(out)["properties"]
     assert row["holds"] == "for all"
     assert row["counterexample"] is None
-    code, out, _ = celosia("verify", "prove", "--property", "skid-order", "--broken", "--json")
+    code, out, _ = celosia("verify", "prove", "skid-order", "--broken", "--json")
     assert code == 0
     assert json.loads(out)["properties"][0]["counterexample"].startswith("harness.py:")
 
@@ -42,7 +42,7 @@ def test_command_reports_proofs_and_broken_circuits(celosia):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--property", "nothing"), "Unknown property 'nothing'; known are slice-order"),
+        (("nothing"), "Unknown property 'nothing'; known are slice-order"),
         (("--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
     ],
 )

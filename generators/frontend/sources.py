@@ -47,10 +47,10 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     if folder.suffix == LLAMA2C_SUFFIX and folder.is_file():
         raise InputError(
             f"File {folder} is a llama2.c checkpoint, of a language model; run it with: "
-            f"celosia text {folder} --tokenizer FILE"
+            f"celosia run {folder} --tokenizer FILE"
         )
     if is_text(source):
-        raise InputError(f"Model {source} is a language model; run it with: celosia text {source}")
+        raise InputError(f"Model {source} is a language model; run it with: celosia run {source}")
     refuse_other(folder)
     description, weights = load_model(source)
     _check_tokens(description.name, description.tokens, tokens)
@@ -67,7 +67,7 @@ def _load_folder(folder: Path, name: str, tokens: int) -> Source:
         return source
     if kind in {*TEXT_FAMILIES, *PAIR_FAMILIES}:
         raise InputError(
-            f"Model {folder} is a language model of type {kind}; run it with: celosia text {folder}"
+            f"Model {folder} is a language model of type {kind}; run it with: celosia run {folder}"
         )
     if kind in REFUSED:
         raise InputError(

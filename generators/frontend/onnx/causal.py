@@ -6,7 +6,7 @@ from celosia.generators.frontend.onnx.match import Encoder
 
 LIKE = (
     "export a decoder like GPT-2, with all of its parts from token numbers to a score for each "
-    "word, or use its Hugging Face folder if celosia text knows its type"
+    "word, or use its Hugging Face folder if celosia run knows its type"
 )
 """Remedy for the others."""
 

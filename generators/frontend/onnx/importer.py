@@ -105,7 +105,7 @@ def _refuse_causal(path: Path, encoder: Encoder) -> None:
             f"{wrong}; {LIKE}"
         )
     raise InputError(
-        f"Model {path} is a language model, as its mask is causal; run it with: celosia text {path}"
+        f"Model {path} is a language model, as its mask is causal; run it with: celosia run {path}"
     )
 
 

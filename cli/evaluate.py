@@ -1,0 +1,230 @@
+"""celosia evaluate: how good a model's integers are, beside its floats."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
+from celosia.cli.format_options import DECODER_KEYS, RANGE_KEYS, Formats, quantize_options
+from celosia.cli.input_options import InputOptions, context_option, report_model
+from celosia.cli.model_options import ModelOptions, searched
+from celosia.cli.options import (
+    config_choice,
+    given_options,
+    json_option,
+    memory_options,
+    seed_option,
+    simulator_option,
+)
+from celosia.cli.output import progress, report, say, warn
+from celosia.cli.paths import FILE, MODEL
+from celosia.cli.text_options import ContinuationOptions
+from celosia.cli.tree import Command
+from celosia.generators.export.compiled_folder import is_compiled_text
+from celosia.generators.frontend.sample_files import read_answers
+from celosia.generators.frontend.text_sources import is_text, load_text
+from celosia.generators.graph.fewer_planes import coarser, is_nested
+from celosia.generators.lower.equipment import equipped
+from celosia.generators.lower.residence import Cache
+from celosia.generators.lower.text_compiler import check_sparse
+from celosia.generators.lower.weights import coded_bytes
+from celosia.generators.quantize.multipliers import held_parameters
+from celosia.generators.quantize.options import Quantization
+from celosia.generators.studies.closeness import closeness
+from celosia.generators.studies.mixtures import search_formats
+from celosia.generators.studies.perplexity import measure, read_texts
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulators import check_simulator
+
+_COUNT = 16  # inputs that a model makes up or has
+
+
+@click.command(cls=Command, example="tales --text README.md --count 1")
+@click.argument("model", type=MODEL)
+@click.option("--text", type=FILE, help="Perplexity on texts, <|endoftext|> in between.")
+@click.option(
+    "--answers",
+    type=FILE,
+    help="The share that is right of questions with answers, or texts with classes: a line each, "
+    "with a tab between.",
+)
+@click.option("--labels", type=FILE, help="The right class of each input, .npy or lines.")
+@click.option("--inputs", type=FILE, help="Inputs of the labels: .npy, a folder, random:COUNT.")
+@click.option("--sentences", type=FILE, help="Texts of the labels, one a line.")
+@click.option(
+    "--calibration",
+    type=FILE,
+    help="Texts or inputs to calibrate on; with --text the number of texts that it makes up.",
+)
+@click.option("--count", type=click.IntRange(1), help="Inputs, answers or texts; all without it.")
+@click.option("--output", type=FILE, help="File for the outputs, .npy.")
+@context_option
+@click.option("--tokenizer", type=FILE, help="The tokenizer's file; its own without it.")
+@click.option("--verbatim", is_flag=True, help="Leave typographers' quotes and dashes of texts.")
+@config_choice("small; story for a language model's answers")
+@simulator_option
+@quantize_options(RANGE_KEYS, DECODER_KEYS)
+@seed_option
+@memory_options("far")
+@json_option
+def evaluate(
+    model: str,
+    text: Path | None,
+    verbatim: bool,
+    configured: Callable[[str], Config],
+    simulator: str,
+    timing: MemoryTiming,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Measure the integers of MODEL on data, and its floats on the same.
+
+    With --answers or --labels it runs on a machine, and every tensor is compared; with --text
+    the integers are the golden model's. Without data the distance of its outputs from floats is
+    measured, with activations as tables, in INT16, and with attention in INT16.
+    """
+    check_simulator(simulator)
+    data = [name for name in ("answers", "labels", "inputs", "sentences") if values[name]]
+    if text is not None and data:
+        raise InputError(f"Options --text and --{data[0]} exclude each other")
+    if text is not None:
+        _perplexity(model, text, configured("small"), values, verbatim=verbatim, as_json=as_json)
+    elif not data:
+        _closeness(model, values, as_json=as_json)
+    elif is_text(model) or is_compiled_text(model):
+        if not values["answers"]:
+            raise InputError(f"Option --{data[0]} is not for {model}, which is a language model")
+        config = configured("story").replace(trace=True)
+        options = ContinuationOptions.of(values | {"steps": 1, "temperature": 0.0, "top_p": 1.0})
+        given = read_answers(values["answers"])[: values["count"]]
+        result = options.answer(model, given, config, simulator, timing)
+        shown = {name: value for name, value in result.items() if name != "wrong"}
+        report(f"{result['model']} on {result['config']}", [shown], as_json, result)
+    else:
+        _classes(model, configured("small"), simulator, timing, values, as_json=as_json)
+
+
+def _classes(
+    model: str,
+    config: Config,
+    simulator: str,
+    timing: MemoryTiming,
+    values: Mapping[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Report the share of right classes of an encoder."""
+    formats: Formats = values["formats"]
+    ranges = ModelOptions(**{key.name: values[key.name] for key in RANGE_KEYS.values()}, batch=1)
+    asked = searched(model, config, formats, ranges)
+    config = equipped(config, asked)
+    with progress(f"{model} on {config.name}, {simulator}") as update:
+        result = InputOptions.of(values).run(
+            model, config, simulator, update, options=asked, timing=timing, bits=formats.bits
+        )
+    report_model(f"{model} on {config.name}", result, as_json)
+
+
+def _closeness(model: str, values: Mapping[str, Any], *, as_json: bool) -> None:
+    """Report how far a model's outputs are from its floats."""
+    with progress(f"{model}, calibration") as update:
+        count = values["count"] or _COUNT
+        measured = closeness(model, values["tokenizer"], PRESETS["small"], count, update)
+    compared = {name: close.figures() for name, close in measured.items()}
+    shown = ("inputs", "cosine", "square_error", "agreement", "score_error")
+    rows = [
+        {"activations": name, **{key: figures[key] for key in shown}}
+        for name, figures in compared.items()
+    ]
+    report(f"{model}, integers against floats", rows, as_json, compared)
+
+
+def _perplexity(
+    model: str,
+    path: Path,
+    config: Config,
+    values: Mapping[str, Any],
+    *,
+    verbatim: bool,
+    as_json: bool,
+) -> None:
+    """Report how well a language model predicts texts.
+
+    The configuration counts if it does not hold all bits of requantization parameters.
+    """
+    formats: Formats = values["formats"]
+    other = given_options(("kv", *(key.name for key in RANGE_KEYS.values())))
+    if other:
+        raise InputError(f"Option {other[0]} is not for --text")
+    options = Quantization(
+        kv_bits=values["kv_bits"],
+        whole=values["kv_whole"],
+        block=values["kv_blocks"],
+        folded=values["folded"],
+        deferred=values["deferred"],
+        texts=_samples(values["calibration"]),
+        seed=values["seed"],
+        **formats.quantization,
+    )
+    bits = formats.one_bits("Perplexity is measured")
+    slots, sinks = values["context"], values["sinks"]
+    if slots:
+        Cache(slots, sinks)
+    if formats.sparse:
+        check_sparse(config)
+    texts = read_texts(path, verbatim=verbatim)
+    count = values["count"]
+    if count is not None and count > len(texts):
+        raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
+    source = load_text(model, values["tokenizer"])
+    asked = source.description.name, source, config, options, formats.loss, progress
+    options, summary = search_formats(*asked)
+    if summary:
+        say(f"celosia: {summary}", err=True)
+    with progress("Calibration") as update:
+        decoder = source.quantize(options, update)
+    decoder = coarser(decoder, bits) if is_nested(decoder) else decoder
+    decoder = held_parameters(decoder, config)
+    name = source.description.name
+    with progress(name) as update:
+        measured = measure(
+            source,
+            decoder,
+            texts[:count],
+            slots=slots,
+            sinks=sinks if slots else 0,
+            progress=update,
+        )
+    result = {
+        **asdict(measured),
+        "perplexity": measured.perplexity,
+        "kv_bits": options.kv_bits,
+        "kv_blocks": options.block,
+        **formats.figures,
+        "bits": bits,
+        "chosen": dict(options.chosen) or None,
+        "weight_bytes": coded_bytes(decoder, config) if formats.sparse else decoder.weight_bytes,
+        "texts": len(texts[:count]),
+    }
+    report(f"{name} on {path.name}", [result], as_json, result)
+    if measured.cut:
+        warn(
+            f"{measured.cut} of {result['texts']} texts have more tokens than model {name} has "
+            f"positions, {source.description.positions}; the rest of each is left out"
+        )
+
+
+def _samples(calibration: Path | None) -> int:
+    """Return the number of texts that the model makes up."""
+    if calibration is None:
+        return Quantization.texts
+    if not str(calibration).isdecimal():
+        raise InputError(
+            f"Option --calibration takes a number of texts with --text, not {str(calibration)!r}"
+        )
+    return int(str(calibration))
