@@ -44,7 +44,7 @@ from celosia.tb.machine.simulators import check_simulator
 _COUNT = 16  # inputs that a model makes up or has
 
 
-@click.command(cls=Command, example="tales --text README.md --count 1")
+@click.command(cls=Command, example="digits --count 100")
 @click.argument("model", type=MODEL)
 @click.option("--text", type=FILE, help="Perplexity on texts, <|endoftext|> in between.")
 @click.option(
