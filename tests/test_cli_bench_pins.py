@@ -118,7 +118,7 @@ def test_what_cannot_be_is_refused(celosia) -> None:
         (("--clock", "0"), "The clock must be above 0 and at most 1000 MHz, not 0"),
         (
             ("minilm",),
-            "Model minilm must be one of stories260K, stories15M, or an encoder with --sen",
+            f"Model minilm must be one of {', '.join(SHAPES)}, or an encoder with --sentences",
         ),
         (
             ("minilm", "--sentences", "a.txt", "--layers", "1"),

@@ -145,10 +145,6 @@ def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
             "that goes on with a text",
         ),
         (
-            (*TEXT, "--prompt", "a", "--temperature", "1", "--image-only", "x"),
-            "Option --temperature is gone: a board that begins by itself takes the likeliest token",
-        ),
-        (
             (*IMAGE, "--image-only", "x", "--from", "y"),
             "Options --image-only and --from exclude each other",
         ),

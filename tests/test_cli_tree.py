@@ -125,6 +125,12 @@ def test_an_old_line_is_answered_with_the_line_of_today(celosia, old: str, new: 
     assert errors == f"celosia: This is written in another way today: celosia {new}\n"
 
 
+def test_an_option_that_is_gone_is_answered_with_the_reason(celosia) -> None:
+    code, output, errors = celosia("flash", "--board", "x", "--model", "m", "--temperature", "1")
+    message = "gone: a board that begins by itself takes the likeliest token"
+    assert (code, output, errors) == (2, "", f"celosia: Option --temperature is {message}\n")
+
+
 @pytest.mark.parametrize("line", ["run digits --config small", "test --unit softmax", "--help", ""])
 def test_a_line_of_today_has_no_other(line: str) -> None:
     assert today(celosia, line.split()) is None

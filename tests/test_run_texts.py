@@ -49,7 +49,7 @@ def test_each_text_is_as_alone_until_it_is_over(sampling):
 
 
 def test_the_command_goes_on_with_two_prompts(celosia):
-    words = "text", "tales", "--steps", "9", "--sim", "golden"
+    words = "run", "tales", "--steps", "9", "--sim", "golden"
     both = "--prompt", "one day a red fox", "--prompt", "the"
     code, output, _ = celosia(*words, *both, "--json")
     report = json.loads(output)
