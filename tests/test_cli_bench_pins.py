@@ -14,7 +14,7 @@ from celosia.fpga.boards import Board, get_board, with_sdram
 from celosia.fpga.device import Device
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.frontend.text_shapes import SHAPES, untrained
 from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.quantize.options import Quantization
 from celosia.tb.machine.memory_timing import ONCHIP
