@@ -1,9 +1,26 @@
-"""The fields of a configuration, and the sizes that follow from them."""
+"""A configuration as its records, and the sizes that follow from them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from celosia.arch.formats import EXPONENT_BITS, FORMATS, OPERAND_BITS, SCALE_BITS, WeightFormat
 from celosia.arch.protection import protection
+from celosia.arch.records import (
+    Accumulators,
+    Activation,
+    Array,
+    Control,
+    Factors,
+    Fused,
+    Memory,
+    Micro,
+    PackedCache,
+    Scratchpad,
+    Softmax,
+    Sparse,
+    Throttle,
+    Vector,
+    Weights,
+)
 
 
 def next_power_of_two(value: int) -> int:
@@ -13,136 +30,85 @@ def next_power_of_two(value: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """Fields of :class:`celosia.arch.config.Config`, not checked yet."""
+    """Records of :class:`celosia.arch.config.Config`, not checked yet; None for an absent unit."""
 
     name: str = "custom"
     """Name of the configuration; part of no circuit."""
-    clock_mhz: int = 50
-    """Clock that figures in seconds are given for (MHz); part of no circuit."""
+    array: Array = field(default_factory=Array)
+    packed_cache: PackedCache | None = None
+    weights: Weights | None = None
+    sparse: Sparse | None = None
+    accumulators: Accumulators = field(default_factory=Accumulators)
+    vector: Vector = field(default_factory=Vector)
+    softmax: Softmax | None = field(default_factory=Softmax)
+    activation: Activation | None = field(default_factory=Activation)
+    fused: Fused | None = field(default_factory=Fused)
+    factors: Factors | None = None
+    scratchpad: Scratchpad = field(default_factory=Scratchpad)
+    memory: Memory = field(default_factory=Memory)
+    control: Control = field(default_factory=Control)
+    throttle: Throttle | None = None
+    micro: Micro | None = None
 
-    rows: int = 8
-    """Rows of the systolic array: products summed per column and cycle (elements)."""
-    cols: int = 8
-    """Columns of the systolic array: sums produced per cycle (elements)."""
-    array: str = "systolic"
-    """Addition within a column: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
-    packed: bool = False
-    """Two columns share each multiplier: two products in one; adders part those that overlap."""
-    pass_width: int = 8
-    """Bits of a weight that elements multiply in a cycle, 8, 4, or 1 by adders alone (bits); wider
-    weights take several passes."""
-    packed_slots: bool = False
-    """Resident weights in formats of at most 4 bits lie in pairs in a slot's bytes."""
-    packed_cache: bool = False
-    """Appended keys and values, of which four bits are kept, lie in pairs in a slot's bytes."""
-    low_rows: int = 0
-    """Last rows of such keys' slots, which hold the other four bits of as many of a key's first
-    elements (rows)."""
-    block_exponents: bool = False
-    """Rows of such values may have an exponent, shared by both tiles in their bytes."""
-    weight_depth: int = 2
-    """Weights held by each processing element (weights); 2 is double buffering."""
-    operand_width: int = 8
-    """Width of both operands of a product (bits); an operand is stored in one byte."""
-    acc_width: int = 32
-    """Width of an accumulator (bits)."""
-    max_k: int = 2048
-    """Longest sum of products that an accumulator must hold (products)."""
-    lanes: int = 4
-    """Elements that the vector engine takes per cycle (elements)."""
-    softmax_lanes: int = 0
-    """Elements that SOFTMAX takes per cycle, a multiple of lanes (elements); 0: as many as
-    others."""
-    scratchpad_bytes: int = 65536
-    """Size of the scratchpad over all banks (bytes)."""
-    scratchpad_banks: int = 2
-    """Banks of the scratchpad, each one read and one write per cycle (banks)."""
-    scratchpad_align: int = 1
-    """Rows of the scratchpad begin at multiples of so many bytes, which share a block of memory
-    (bytes)."""
-    registered: bool = False
-    """Registers stand between units that are far from each other, for a higher clock."""
-    acc_depth: int = 1024
-    """Rows of the accumulator memory, each of ``cols`` accumulators (rows)."""
-    mem_width: int = 64
-    """Width of the external memory port (bits)."""
-    mem_addr_width: int = 28
-    """Width of an external memory byte address (bits)."""
-    program_depth: int = 2048
-    """Size of the program memory (32-bit words)."""
-    param_depth: int = 256
-    """Words of requantization parameters held in the vector engine (words of ``lanes``)."""
-    pre_depth: int = 0
-    """Words of these, from the first on, with which SOFTMAX and NORM can requantize accumulators
-    (words of ``lanes``); 0: all."""
-    multiplier_width: int = 32
-    """Upper bits of a requantization multiplier that are held, 32 or 16 (bits); those below are
-    0."""
-    bias_width: int = 32
-    """Width of a requantization bias that is held (bits)."""
-    table_slots: int = 2
-    """Activation tables held in the vector engine (256-entry tables)."""
-    row_factors: int = 0
-    """Rows of RMS norms and softmaxes that leave their factors to the drains of the products behind
-    them (rows); 0: there are no such rows, else no others."""
-    max_row: int = 512
-    """Longest row of a softmax or a normalization (elements)."""
-    queue_depth: int = 2
-    """Commands that wait in front of each engine (commands)."""
-    watchdog: int = 65536
-    """Time without an answer or any progress in which a run is given up (cycles); 0: never."""
+    @property
+    def low_rows(self) -> int:
+        """Rows of keys' slots that hold lower bits (rows); 0 without a packed cache."""
+        return self.packed_cache.low_rows if self.packed_cache else 0
 
-    zero_points: bool = True
-    """Operands of a matrix product may have zero points other than zero."""
-    b_transpose: bool = True
-    """The array can read its weights transposed."""
-    operand_gating: bool = True
-    """Elements hold their registers at zero operands, so that these do not toggle."""
-    sleep: bool = False
-    """Columns of the array that a product does not have, and lanes that a beat does not, hold their
-    registers."""
-    activation: bool = True
-    """The vector engine has activation tables."""
-    wide_operands: bool = False
-    """Rows of products may be INT16, in two passes over their bytes, and so may weights that are
-    other tensors, a byte in each product."""
-    wide_functions: bool = False
-    """Activation tables can hold polynomials, which take 16-bit operands."""
-    softmax: bool = True
-    """The vector engine has a softmax unit."""
-    norm: bool = True
-    """The vector engine has an add-normalize unit."""
-    rotary: bool = False
-    """The vector engine can rotate pairs of columns, or multiply them by a second input."""
-    argmax: bool = False
-    """The vector engine finds the largest element of a row that it writes."""
-    fused: bool = True
-    """Softmax and normalization can read accumulators, requantized as they are read."""
+    @property
+    def block_exponents(self) -> bool:
+        """Rows of values may have an exponent."""
+        return self.packed_cache is not None and self.packed_cache.exponents
 
-    weight_formats: str = ""
-    """Formats of fewer bits that weights may be stored in, names with commas between
-    (``celosia.arch.formats``)."""
-    weight_group: int = 0
-    """Inputs of a column that may have a scale together, a multiple of rows (weights); 0: only
-    output channels have scales."""
-    sparse_lanes: int = 0
-    """Products a cycle of the unit that skips zero weights (products); 0 for no such unit."""
-    sparse_depth: int = 1024
-    """Longest row of activations that it takes, a power of two (elements)."""
+    @property
+    def packed_slots(self) -> bool:
+        """Resident weights may lie in pairs."""
+        return self.weights is not None and self.weights.pairs
 
-    throttle: int = 0
-    """Cycles of which a hot machine moves data in one, 2 or more (cycles); 0: it has no input for
-    its temperature."""
-    protect: str = "none"
-    """Check bits in memories and copies of registers: ``none``, ``detect``, ``correct``, or
-    ``UNIT=LEVEL`` of some, parted by commas; the units are those of ``celosia.arch.protection``."""
+    @property
+    def weight_group(self) -> int:
+        """Inputs of a column that may have a scale together (weights); 0 for none."""
+        return self.weights.group if self.weights else 0
 
-    counters: bool = True
-    """Products, words moved, and what engines and array do in each cycle are counted; without it
-    only a run's cycles, and with ``protect`` the words that were corrected."""
-    trace: bool = False
-    """The accelerator has ports that report every write of the vector engine and when
-    each engine begins and ends a command."""
+    @property
+    def sparse_lanes(self) -> int:
+        """Products a cycle of the unit that skips zero weights (products); 0 without it."""
+        return self.sparse.lanes if self.sparse else 0
+
+    @property
+    def sparse_depth(self) -> int:
+        """Longest row of activations of that unit (elements), of one made alone the default."""
+        return self.sparse.longest_row if self.sparse else Sparse.longest_row
+
+    @property
+    def weight_formats(self) -> str:
+        """Names of the formats that weights may be stored in, with commas between."""
+        return self.weights.formats if self.weights else ""
+
+    @property
+    def table_slots(self) -> int:
+        """Activation tables (256-entry tables); without a unit for them as many as by default."""
+        return (self.activation or Activation()).slots
+
+    @property
+    def wide_functions(self) -> bool:
+        """Activation tables can hold polynomials."""
+        return self.activation is not None and self.activation.polynomials
+
+    @property
+    def pre_depth(self) -> int:
+        """Words of parameters for accumulators that are read early (words); 0: all."""
+        return self.fused.words if self.fused else 0
+
+    @property
+    def row_factors(self) -> int:
+        """Rows whose factors are kept (rows); 0 without a memory for them."""
+        return self.factors.rows if self.factors else 0
+
+    @property
+    def requantizer(self) -> bool:
+        """A microcoded machine has a unit that requantizes values."""
+        return self.micro is not None and self.micro.requantizer
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
@@ -151,27 +117,27 @@ class Fields:
 
     def protected(self, unit: str) -> str:
         """Return the level of protection of a unit."""
-        return protection(self.protect)[unit]
+        return protection(self.control.protect)[unit]
 
     @property
     def protects(self) -> bool:
         """Anything is protected."""
-        return any(level != "none" for level in protection(self.protect).values())
+        return any(level != "none" for level in protection(self.control.protect).values())
 
     @property
     def element_width(self) -> int:
         """Width of a signed operand inside the array, after its zero point (bits)."""
-        return self.operand_width + self.zero_points
+        return self.array.operand_width + self.array.zero_points
 
     @property
     def passes(self) -> int:
         """Cycles in which a vector meets weights of INT8 part by part."""
-        return OPERAND_BITS // self.pass_width
+        return OPERAND_BITS // self.array.pass_width
 
     @property
     def vector_passes(self) -> int:
         """Cycles that a vector may take: for parts of weights, or its own bytes."""
-        return 2 if self.wide_operands else self.passes
+        return 2 if self.array.wide else self.passes
 
     @property
     def parted(self) -> bool:
@@ -181,106 +147,108 @@ class Fields:
     @property
     def paired(self) -> bool:
         """Slots may hold two tiles in their bytes."""
-        return self.packed_slots or self.packed_cache
+        return self.packed_slots or self.packed_cache is not None
 
     @property
     def high_rows(self) -> int:
         """Rows of a slot above those that may be ``low_rows``, a power of two, at least one."""
-        return max(1, next_power_of_two(self.rows) // 2)
+        return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
     def slot_scales(self) -> int:
         """Bits of a slot's scale that lie behind each of its bytes; 0 where slots have none."""
-        return -(-SCALE_BITS // self.rows) if self.packed_slots and self.weight_group else 0
+        return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def slot_exponents(self) -> int:
         """Bits of a row's exponent above the bytes of each of its first columns; 0 without."""
-        return -(-EXPONENT_BITS // self.cols) if self.block_exponents else 0
+        return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
     @property
     def operand_min(self) -> int:
         """Smallest operand."""
-        return -(1 << (self.operand_width - 1))
+        return -(1 << (self.array.operand_width - 1))
 
     @property
     def operand_max(self) -> int:
         """Largest operand."""
-        return (1 << (self.operand_width - 1)) - 1
+        return (1 << (self.array.operand_width - 1)) - 1
 
     @property
     def sum_width(self) -> int:
         """Width that no sum of ``max_k`` products overflows (bits)."""
-        largest = (1 << self.operand_width) - 1 if self.zero_points else -self.operand_min
-        return (self.max_k * largest * largest).bit_length() + 1
+        largest = (
+            (1 << self.array.operand_width) - 1 if self.array.zero_points else -self.operand_min
+        )
+        return (self.accumulators.longest_sum * largest * largest).bit_length() + 1
 
     @property
     def mem_bytes(self) -> int:
         """Bytes of one external memory word."""
-        return self.mem_width // 8
+        return self.memory.width // 8
 
     @property
     def line_bytes(self) -> int:
         """Bytes that one scratchpad access can move, a power of two."""
-        elements = max(self.rows, self.cols) << self.wide_operands
+        elements = max(self.array.rows, self.array.cols) << self.array.wide
         return next_power_of_two(max(elements, 2 * self.beat_lanes, self.mem_bytes))
 
     @property
     def bank_bytes(self) -> int:
         """Bytes of one scratchpad bank."""
-        return self.scratchpad_bytes // self.scratchpad_banks
+        return self.scratchpad.bytes // self.scratchpad.banks
 
     @property
     def sram_latency(self) -> int:
         """Cycles from a granted scratchpad read to its data."""
-        return 2 + self.registered
+        return 2 + self.control.registered
 
     @property
     def weight_latency(self) -> int:
         """Cycles from a line of weights that was asked for to its data."""
-        return self.sram_latency + self.registered
+        return self.sram_latency + self.control.registered
 
     @property
     def acc_latency(self) -> int:
         """Cycles from a taken drain request to its row."""
-        return 2 + self.registered
+        return 2 + self.control.registered
 
     @property
     def acc_corrected(self) -> bool:
         """Accumulators are corrected from registers, not from what a block RAM brings."""
-        return self.registered and self.protected("accumulators") == "correct"
+        return self.control.registered and self.protected("accumulators") == "correct"
 
     @property
     def acc_settle(self) -> int:
         """Cycles from a row that is accumulated to the first drain request that sees it."""
-        return 3 + self.registered + self.acc_corrected
+        return 3 + self.control.registered + self.acc_corrected
 
     @property
     def sp_addr_width(self) -> int:
         """Width of a scratchpad byte address (bits)."""
-        return (self.scratchpad_bytes - 1).bit_length()
+        return (self.scratchpad.bytes - 1).bit_length()
 
     @property
     def acc_addr_width(self) -> int:
         """Width of an accumulator row address (bits)."""
-        return max(1, (self.acc_depth - 1).bit_length())
+        return max(1, (self.accumulators.depth - 1).bit_length())
 
     @property
     def beat_lanes(self) -> int:
         """Elements that SOFTMAX takes per cycle: none takes more."""
-        return self.softmax_lanes or self.lanes
+        return (self.softmax.lanes if self.softmax else 0) or self.vector.lanes
 
     @property
     def lane_groups(self) -> int:
         """Vector engine steps for one accumulator row."""
-        return -(-self.cols // self.lanes)
+        return -(-self.array.cols // self.vector.lanes)
 
     @property
     def param_lines(self) -> int:
         """Scratchpad lines that hold one word of requantization parameters."""
-        return -(-9 * self.lanes // self.line_bytes)
+        return -(-9 * self.vector.lanes // self.line_bytes)
 
     @property
     def elements(self) -> int:
         """Processing elements of the array."""
-        return self.rows * self.cols
+        return self.array.rows * self.array.cols

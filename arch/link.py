@@ -2,9 +2,11 @@
 
 import enum
 import hashlib
+import json
 from dataclasses import dataclass
 
 from celosia.arch.config import Config
+from celosia.arch.micro.config import CONSTANTS
 
 VERSION = 1
 """Version of the protocol, the first thing that HELLO tells."""
@@ -93,19 +95,31 @@ class Identity:
         return [getattr(self, name) for name in HELLO_FIELDS]
 
 
-_LATER = ("scratchpad_align = 1", "softmax_lanes = 0", "row_factors = 0")
+_LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 """Fields that came later, at the value that leaves a machine as it was before."""
 
 
 def fingerprint(config: Config) -> int:
     """Return 32 bits that differ between configurations, whatever their names.
 
-    They are the first of the SHA-256 of the configuration as TOML, without the lines
-    of ``_LATER``.
+    They are the first of the SHA-256 of the fields by short names, a line each, as the
+    configuration files of the first machines had them: with a clock, without the fields
+    of ``_LATER``, and without the constants of a microcoded machine.
     """
-    lines = config.replace(name="").to_toml().splitlines(keepends=True)
-    text = "".join(line for line in lines if line.strip() not in _LATER)
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+    values = {"name": "", "clock_mhz": 50} | {
+        name: value
+        for name, value in config.replace(name="").flat().items()
+        if name != "micro" and _LATER.get(name) != value
+    }
+    if config.micro is None:
+        del values["requantizer"]
+    else:
+        values = {name: value for name, value in values.items() if name not in CONSTANTS}
+        values["preset"] = "micro"
+    lines = (
+        f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items()
+    )
+    return int.from_bytes(hashlib.sha256("".join(lines).encode()).digest()[:4], "big")
 
 
 def crc16(data: bytes) -> int:

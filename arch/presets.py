@@ -1,33 +1,32 @@
 """Configurations by name or from a file."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, close
 from celosia.arch.files import read_toml
-from celosia.arch.micro.config import MicroConfig
+from celosia.arch.short_names import PATHS, RECORDS, by_short_names
 from celosia.arch.tables import own_table
 
-
-def _preset(name: str, microcoded: bool = False, **values: Any) -> Config:
-    return (MicroConfig if microcoded else Config)(name=name, **values)
-
-
-PRESETS = {name: _preset(name, **values) for name, values in own_table("presets").items()}
+PRESETS = {name: Config.of(name=name, **values) for name, values in own_table("presets").items()}
 """Named configurations: from the smallest to the largest array, and for one model on the chip."""
 
-WITH_ENGINES = tuple(
-    name for name, config in PRESETS.items() if not isinstance(config, MicroConfig)
-)
+WITH_ENGINES = tuple(name for name, config in PRESETS.items() if config.micro is None)
 """The presets of machines with engines: all but the microcoded one."""
+
+_GONE = ("clock_mhz",)
+"""Names of fields that a file may still have, without an effect on any circuit."""
 
 
 def load(source: str, overrides: list[str] | None = None) -> Config:
     """Return the configuration named by a preset's name or a TOML file's path.
 
-    A TOML file gives any fields by name and may start from a preset with ``preset = "NAME"``.
+    A TOML file has a table for each record that it says something of, and may start from a preset
+    with ``preset = "NAME"``; a unit's record as ``false`` leaves the unit out. Fields that stand
+    outside of tables, as in files of earlier versions, are taken with a line on standard error.
     Raises :class:`InputError` where the source is neither, or its content cannot work.
     """
     if source in PRESETS:
@@ -43,16 +42,36 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
 
 
 def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
-    """Return the names of the fields to which a TOML file or overrides give a value themselves."""
-    names = {assignment.partition("=")[0] for assignment in overrides}
+    """Return the short names of the fields to which a TOML file or overrides give a value."""
+    values: dict[str, Any] = {each.partition("=")[0]: True for each in overrides}
+    names = set(values)
     if source is not None and Path(source).suffix == ".toml":
-        names |= read_toml(Path(source), "configuration").keys()
-    return names
+        values |= read_toml(Path(source), "configuration")
+        values = {name: value for name, value in values.items() if name not in ("preset", *_GONE)}
+    return names | by_short_names(values).keys()
 
 
 def _load_toml(path: Path) -> Config:
     values = read_toml(path, "configuration")
-    preset = values.pop("preset", "small")
+    preset = values.pop("preset", "micro" if "micro" in values else "small")
     if not isinstance(preset, str) or preset not in PRESETS:
         raise InputError(f"Unknown preset {preset!r} in {path}; known are {', '.join(PRESETS)}")
-    return PRESETS[preset].replace(**{"name": path.stem, **values})
+    gone = [name for name in _GONE if values.pop(name, None) is not None]
+    config = PRESETS[preset].replace(**{"name": path.stem, **values})
+    _advise(path, values, gone)
+    return config
+
+
+def _advise(path: Path, values: Mapping[str, Any], gone: Sequence[str]) -> None:
+    """Print in one line what to write in place of a file's fields outside of tables."""
+    outside = [name for name in values if name in PATHS and "." in PATHS[name]]
+    outside = [name for name in outside if name not in RECORDS or not _is_record(values[name])]
+    parts = [f"{PATHS[name]} for {name}" for name in outside]
+    parts += [f"nothing for {name}, which has no effect" for name in gone]
+    if parts:
+        print(f"{path}: write {', '.join(parts)}", file=sys.stderr)
+
+
+def _is_record(value: Any) -> bool:
+    """Return whether a file's value is a record, or says that there is none."""
+    return value is False or isinstance(value, Mapping)

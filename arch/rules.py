@@ -1,12 +1,14 @@
 """The values that a configuration's fields admit, each alone and together."""
 
-from dataclasses import fields
+from collections.abc import Mapping
+from typing import Any
 
 from celosia.arch.errors import InputError, InputTypeError
 from celosia.arch.fields import Fields
 from celosia.arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
 from celosia.arch.names import check_name
 from celosia.arch.protection import protection
+from celosia.arch.short_names import TYPES, shown
 from celosia.arch.sparse import ENTRY_WIDTH, MOST_LOADED, beat_bytes
 from celosia.arch.tables import own_table
 
@@ -31,72 +33,69 @@ RANGES: dict[str, tuple[int, int]] = {
 """Smallest and largest value of each integer field."""
 
 
-def check_types(config: Fields) -> None:
-    """Raise :class:`InputTypeError` where a field has the wrong type."""
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-            raise InputTypeError(f"Field {field.name} must be an integer, not {value!r}")
-        if field.type is bool and not isinstance(value, bool):
-            raise InputTypeError(f"Field {field.name} must be true or false, not {value!r}")
-        if field.type is str and not isinstance(value, str):
-            raise InputTypeError(f"Field {field.name} must be a string, not {value!r}")
-    check_name("Field name", config.name)
+def check_types(values: Mapping[str, Any]) -> None:
+    """Raise :class:`InputTypeError` where a field, by its short name, has the wrong type."""
+    for name, kind in TYPES.items():
+        value = values[name]
+        if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InputTypeError(f"Field {name} must be an integer, not {value!r}")
+        if kind is bool and not isinstance(value, bool):
+            raise InputTypeError(f"Field {name} must be true or false, not {value!r}")
+        if kind is str and not isinstance(value, str):
+            raise InputTypeError(f"Field {name} must be a string, not {value!r}")
+    check_name("Field name", values["name"])
 
 
-def check_ranges(config: Fields) -> None:
+def check_ranges(values: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` where a field alone has a value that cannot work."""
     for name, (low, high) in RANGES.items():
-        value = getattr(config, name)
-        if not low <= value <= high:
-            raise InputError(f"Field {name} must be from {low} to {high}, not {value}")
+        if not low <= values[name] <= high:
+            raise InputError(f"Field {name} must be from {low} to {high}, not {values[name]}")
     powers = ("scratchpad_bytes", "scratchpad_banks", "scratchpad_align", "mem_width")
     for name in (*powers, "sparse_depth"):
-        value = getattr(config, name)
+        value = values[name]
         if value & (value - 1):
             raise InputError(f"Field {name} must be a power of two, not {value}")
 
 
 def check_rules(config: Fields) -> None:
     """Raise :class:`InputError` where a field cannot work together with another."""
-    if config.array not in ARRAYS:
+    if config.array.kind not in ARRAYS:
         raise InputError(
-            f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {config.array!r}"
+            f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {config.array.kind!r}"
         )
-    protection(config.protect)
-    if config.sleep and (config.array != "systolic" or config.pass_width != OPERAND_BITS):
+    protection(config.control.protect)
+    if config.array.sleep and (
+        config.array.kind != "systolic" or config.array.pass_width != OPERAND_BITS
+    ):
         raise InputError(
             f"Field sleep needs array 'systolic' and pass_width {OPERAND_BITS}, but array is "
-            f"{config.array!r} and pass_width {config.pass_width}"
+            f"{config.array.kind!r} and pass_width {config.array.pass_width}"
         )
-    if config.throttle == 1:
+    if config.throttle is not None and config.throttle.cycles < 2:
         raise InputError("Field throttle must be 0 or at least 2, not 1")
-    if config.lanes > config.cols:
+    if config.vector.lanes > config.array.cols:
         raise InputError(
-            f"Field lanes must be at most cols, but lanes is {config.lanes} "
-            f"and cols is {config.cols}"
+            f"Field lanes must be at most cols, but lanes is {config.vector.lanes} "
+            f"and cols is {config.array.cols}"
         )
     _check_parameters(config)
     _check_passes(config)
     _check_formats(config)
     _check_wide_operands(config)
-    if config.wide_functions and not config.activation:
+    if config.vector.rotary and (config.vector.lanes % 2 or config.array.cols % 2):
         raise InputError(
-            "Field wide_functions needs activation, but wide_functions is true and activation false"
+            f"Field rotary needs even lanes and cols, but lanes is {config.vector.lanes} "
+            f"and cols is {config.array.cols}"
         )
-    if config.rotary and (config.lanes % 2 or config.cols % 2):
-        raise InputError(
-            f"Field rotary needs even lanes and cols, but lanes is {config.lanes} "
-            f"and cols is {config.cols}"
-        )
-    if config.fused and not (config.softmax or config.norm):
+    if config.fused and not (config.softmax or config.vector.norm):
         raise InputError(
             "Field fused needs softmax or norm, but fused is true and softmax and norm false"
         )
-    if config.fused and config.cols % config.lanes:
+    if config.fused and config.array.cols % config.vector.lanes:
         raise InputError(
-            f"Field fused needs lanes to divide cols, but lanes is {config.lanes} "
-            f"and cols is {config.cols}"
+            f"Field fused needs lanes to divide cols, but lanes is {config.vector.lanes} "
+            f"and cols is {config.array.cols}"
         )
     _check_softmax(config)
     _check_factors(config)
@@ -109,130 +108,133 @@ def check_rules(config: Fields) -> None:
     if config.bank_bytes < 2 * config.line_bytes:
         raise InputError(
             f"Field scratchpad_bytes must give each bank at least two lines of "
-            f"{config.line_bytes} bytes, but scratchpad_bytes is {config.scratchpad_bytes} "
-            f"and scratchpad_banks is {config.scratchpad_banks}"
+            f"{config.line_bytes} bytes, but scratchpad_bytes is {config.scratchpad.bytes} "
+            f"and scratchpad_banks is {config.scratchpad.banks}"
         )
     _check_align(config)
-    if config.acc_width < config.sum_width:
+    if config.accumulators.width < config.sum_width:
         raise InputError(
             f"Field acc_width must be at least {config.sum_width} so that a sum of max_k = "
-            f"{config.max_k} products of {config.element_width}-bit operands cannot overflow, "
-            f"but acc_width is {config.acc_width}"
+            f"{config.accumulators.longest_sum} products of {config.element_width}-bit operands "
+            f"cannot overflow, but acc_width is {config.accumulators.width}"
         )
 
 
 def _check_softmax(config: Fields) -> None:
-    lanes = config.softmax_lanes
-    if lanes and (not config.softmax or lanes % config.lanes or config.cols % lanes):
+    beat, lanes, cols = config.beat_lanes, config.vector.lanes, config.array.cols
+    if beat != lanes and (beat % lanes or cols % beat):
         raise InputError(
-            f"Field softmax_lanes needs softmax and must be a multiple of lanes that divides cols, "
-            f"but softmax_lanes is {lanes}, softmax {str(config.softmax).lower()}, lanes "
-            f"{config.lanes} and cols {config.cols}"
+            f"Field softmax_lanes must be a multiple of lanes that divides cols, but softmax_lanes "
+            f"is {beat}, lanes {lanes} and cols {cols}"
         )
 
 
 def _check_factors(config: Fields) -> None:
-    factors, width, protect = config.row_factors, config.multiplier_width, config.protect
-    units = config.norm or config.softmax
+    factors, width = config.row_factors, config.vector.multiplier_width
+    protect, norm, softmax = config.control.protect, config.vector.norm, config.softmax is not None
+    units = norm or softmax
     if factors and (not units or width != MULTIPLIER_WIDTHS[0] or protect != "none"):
         raise InputError(
             f"Field row_factors needs norm or softmax, multiplier_width {MULTIPLIER_WIDTHS[0]} and "
-            f"protect 'none', but row_factors is {factors}, norm {str(config.norm).lower()}, "
-            "softmax "
-            f"{str(config.softmax).lower()}, multiplier_width {width} and protect {protect!r}"
+            f"protect 'none', but row_factors is {factors}, norm {shown(norm)}, softmax "
+            f"{shown(softmax)}, multiplier_width {width} and protect {protect!r}"
         )
 
 
 def _check_align(config: Fields) -> None:
     """Refuse an alignment that what is read or written at once in a row does not keep."""
-    steps = [(name, getattr(config, name)) for name in ("rows", "cols", "lanes")]
+    steps = [("rows", config.array.rows), ("cols", config.array.cols)]
+    steps += [("lanes", config.vector.lanes)]
     steps += [("the bytes of mem_width", config.mem_bytes)]
     if config.sparse_lanes:
         reads = (MOST_LOADED, beat_bytes(config.sparse_lanes))
         steps += [("the bytes that sparse_lanes read at once", size) for size in reads]
     for name, value in steps:
-        if value % config.scratchpad_align:
+        if value % config.scratchpad.align:
             raise InputError(
                 f"Field scratchpad_align must divide {name}, but scratchpad_align is "
-                f"{config.scratchpad_align} and {name} {value}"
+                f"{config.scratchpad.align} and {name} {value}"
             )
 
 
 def _check_parameters(config: Fields) -> None:
-    if config.multiplier_width not in MULTIPLIER_WIDTHS:
-        raise InputError(f"Field multiplier_width must be 16 or 32, not {config.multiplier_width}")
-    if config.pre_depth > config.param_depth or (config.pre_depth and not config.fused):
+    if config.vector.multiplier_width not in MULTIPLIER_WIDTHS:
         raise InputError(
-            f"Field pre_depth needs fused and must be at most param_depth, but pre_depth is "
-            f"{config.pre_depth}, fused {str(config.fused).lower()} and param_depth "
-            f"{config.param_depth}"
+            f"Field multiplier_width must be 16 or 32, not {config.vector.multiplier_width}"
+        )
+    if config.pre_depth > config.vector.words:
+        raise InputError(
+            f"Field pre_depth must be at most param_depth, but pre_depth is {config.pre_depth} "
+            f"and param_depth {config.vector.words}"
         )
 
 
 def _check_passes(config: Fields) -> None:
-    if config.pass_width not in PASS_WIDTHS:
-        raise InputError(f"Field pass_width must be 1, 4 or 8, not {config.pass_width}")
+    if config.array.pass_width not in PASS_WIDTHS:
+        raise InputError(f"Field pass_width must be 1, 4 or 8, not {config.array.pass_width}")
     if config.passes > 1 and (
-        config.operand_width != OPERAND_BITS or config.zero_points or config.operand_gating
+        config.array.operand_width != OPERAND_BITS
+        or config.array.zero_points
+        or config.array.operand_gating
     ):
         raise InputError(
             f"Field pass_width below {OPERAND_BITS} needs operand_width {OPERAND_BITS}, and "
-            f"zero_points and operand_gating false, but pass_width is {config.pass_width}, "
-            f"operand_width {config.operand_width}, zero_points {str(config.zero_points).lower()} "
-            f"and operand_gating {str(config.operand_gating).lower()}"
+            f"zero_points and operand_gating false, but pass_width is {config.array.pass_width}, "
+            f"operand_width {config.array.operand_width}, "
+            f"zero_points {shown(config.array.zero_points)} and "
+            f"operand_gating {shown(config.array.operand_gating)}"
         )
-    if config.packed and config.pass_width == 1:
+    if config.array.packed and config.array.pass_width == 1:
         raise InputError("Field packed needs multipliers, which pass_width 1 has not")
 
 
 def _check_wide_operands(config: Fields) -> None:
     """Refuse elements that have no place for an unsigned byte, and accumulators too narrow."""
-    sums = config.operand_width, config.zero_points, config.acc_width
-    if config.wide_operands and sums != (OPERAND_BITS, True, WIDE_SUMS):
+    sums = config.array.operand_width, config.array.zero_points, config.accumulators.width
+    if config.array.wide and sums != (OPERAND_BITS, True, WIDE_SUMS):
         raise InputError(
             f"Field wide_operands needs operand_width {OPERAND_BITS}, zero_points true and "
-            f"acc_width {WIDE_SUMS}, but operand_width is {config.operand_width}, zero_points "
-            f"{str(config.zero_points).lower()} and acc_width {config.acc_width}"
+            f"acc_width {WIDE_SUMS}, but operand_width is {config.array.operand_width}, "
+            f"zero_points {shown(config.array.zero_points)} and "
+            f"acc_width {config.accumulators.width}"
         )
 
 
 def _check_cache(config: Fields) -> None:
     if config.packed_cache and (
-        config.array != "tree"
-        or config.zero_points
-        or config.operand_gating
-        or config.operand_width != OPERAND_BITS
-        or config.pass_width == 1
-        or not config.b_transpose
+        config.array.kind != "tree"
+        or config.array.zero_points
+        or config.array.operand_gating
+        or config.array.operand_width != OPERAND_BITS
+        or config.array.pass_width == 1
+        or not config.array.b_transpose
     ):
         raise InputError(
             f"Field packed_cache needs array 'tree', operand_width {OPERAND_BITS}, pass_width 4 or "
             f"8, b_transpose true, and zero_points and operand_gating false, but array is "
-            f"{config.array!r}, operand_width {config.operand_width}, pass_width "
-            f"{config.pass_width}, b_transpose {str(config.b_transpose).lower()}, zero_points "
-            f"{str(config.zero_points).lower()} and operand_gating "
-            f"{str(config.operand_gating).lower()}"
+            f"{config.array.kind!r}, operand_width {config.array.operand_width}, pass_width "
+            f"{config.array.pass_width}, b_transpose {shown(config.array.b_transpose)}, "
+            f"zero_points {shown(config.array.zero_points)} and operand_gating "
+            f"{shown(config.array.operand_gating)}"
         )
-    most = config.rows - config.high_rows
-    if config.low_rows and (not config.packed_cache or config.passes > 1):
+    most = config.array.rows - config.high_rows
+    if config.low_rows and config.passes > 1:
         raise InputError(
-            f"Field low_rows needs packed_cache and pass_width {OPERAND_BITS}, but low_rows is "
-            f"{config.low_rows}, packed_cache {str(config.packed_cache).lower()} and pass_width "
-            f"{config.pass_width}"
+            f"Field low_rows needs pass_width {OPERAND_BITS}, but low_rows is {config.low_rows} "
+            f"and pass_width {config.array.pass_width}"
         )
     if not 0 <= config.low_rows <= most:
         raise InputError(
-            f"Field low_rows must be at most {most}, the rows of {config.rows} behind the first "
-            f"{config.high_rows}, not {config.low_rows}"
+            f"Field low_rows must be at most {most}, the rows of {config.array.rows} behind the "
+            f"first {config.high_rows}, not {config.low_rows}"
         )
 
 
 def _check_blocks(config: Fields) -> None:
-    if config.block_exponents and (not config.packed_cache or config.passes > 1):
+    if config.block_exponents and config.passes > 1:
         raise InputError(
-            f"Field block_exponents needs packed_cache and pass_width {OPERAND_BITS}, but "
-            f"block_exponents is true, packed_cache {str(config.packed_cache).lower()} and "
-            f"pass_width {config.pass_width}"
+            f"Field block_exponents needs pass_width {OPERAND_BITS}, but block_exponents is true "
+            f"and pass_width {config.array.pass_width}"
         )
 
 
@@ -248,38 +250,37 @@ def _check_formats(config: Fields) -> None:
             f"Field weight_formats must name at most {MOST_FORMATS} formats, each once, not "
             f"{config.weight_formats!r}"
         )
-    if names and config.operand_width != OPERAND_BITS:
+    if names and config.array.operand_width != OPERAND_BITS:
         raise InputError(
             f"Field weight_formats needs operands of {OPERAND_BITS} bits, but weight_formats "
-            f"is {config.weight_formats!r} and operand_width is {config.operand_width}"
+            f"is {config.weight_formats!r} and operand_width is {config.array.operand_width}"
         )
     _check_cache(config)
     _check_blocks(config)
     if config.packed_slots and (
-        config.array != "tree"
-        or config.zero_points
-        or config.operand_gating
-        or config.pass_width == 1
+        config.array.kind != "tree"
+        or config.array.zero_points
+        or config.array.operand_gating
+        or config.array.pass_width == 1
     ):
         raise InputError(
             f"Field packed_slots needs array 'tree', zero_points and operand_gating false and "
-            f"pass_width 4 or 8, but array is {config.array!r}, zero_points "
-            f"{str(config.zero_points).lower()}, operand_gating "
-            f"{str(config.operand_gating).lower()} and pass_width {config.pass_width}"
+            f"pass_width 4 or 8, but array is {config.array.kind!r}, zero_points "
+            f"{shown(config.array.zero_points)}, operand_gating "
+            f"{shown(config.array.operand_gating)} and pass_width {config.array.pass_width}"
         )
     if config.packed_slots and not any(form.paired for form in config.formats):
         raise InputError(
             f"Field packed_slots needs integers of at most {PAIRED_BITS} bits or ternary among "
             f"weight_formats, not {config.weight_formats!r}"
         )
-    if config.slot_scales and config.weight_group % (2 * config.rows):
+    if config.slot_scales and config.weight_group % (2 * config.array.rows):
         raise InputError(
             f"Field weight_group must be a multiple of twice rows where packed_slots is true, "
-            f"but weight_group is {config.weight_group} and rows {config.rows}"
+            f"but weight_group is {config.weight_group} and rows {config.array.rows}"
         )
-    if config.weight_group % config.rows or (config.weight_group and not names):
+    if config.weight_group % config.array.rows:
         raise InputError(
-            f"Field weight_group needs weight_formats and must be a multiple of rows, but "
-            f"weight_group is {config.weight_group}, weight_formats {config.weight_formats!r} and "
-            f"rows {config.rows}"
+            f"Field weight_group must be a multiple of rows, but weight_group is "
+            f"{config.weight_group} and rows {config.array.rows}"
         )

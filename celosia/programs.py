@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError, check_known
 from celosia.arch.formats import OPERAND_BITS
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.support.writing import write_files
 from celosia.exporting import files
 from celosia.generators.export.folder import outdated
@@ -128,7 +127,7 @@ class Program(Shown):
 
     def predicted(self, timing: MemoryTiming) -> int | None:
         """Return the predicted cycles with a memory of some timing, without its refreshes."""
-        if isinstance(self.config, MicroConfig):
+        if self.config.micro is not None:
             return None
         return self.code.predict_whole(timing.latency, timing.interval, bits=self.bits)
 
@@ -186,7 +185,7 @@ class Program(Shown):
 
     def _traced(self, on: str) -> EncoderHost | TextHost:
         """Return the programs for a machine; of a simulated one every tensor can be compared."""
-        if on not in MACHINES or isinstance(self.config, MicroConfig):
+        if on not in MACHINES or self.config.micro is not None:
             return self.code
         return replace(self.code, config=self.config.replace(trace=True))
 

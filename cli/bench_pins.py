@@ -164,9 +164,9 @@ def _shares(
     """Return what a run loaded, and parts of the chip's peak: by its counters, and at the pins."""
     loaded = counters["loaded"] * config.mem_bytes
     return {
-        "loaded_bytes": loaded if config.counters else None,
+        "loaded_bytes": loaded if config.control.counters else None,
         "reached_share": loaded / board.peak_bytes / counters["busy_load"]
-        if config.counters
+        if config.control.counters
         else None,
         "reading_cycles": moved.get("reading_cycles"),
         "reading_share": moved["reading_columns"] / moved["reading_cycles"] if moved else None,
@@ -207,7 +207,7 @@ def decode_at_pins(
         turn = session.step(TOKEN)
         moved = running.traffic()
         cycles = turn.cycles
-        if config.argmax:
+        if config.vector.argmax:
             session.choose()
         session.logits()
     return {

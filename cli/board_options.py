@@ -7,7 +7,6 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.presets import PRESETS, load, stated
 from celosia.arch.rules import PACKED_WIDTH
 from celosia.cli.options import grouped, override_option
@@ -54,11 +53,11 @@ def resolve_board(
     changes = list(overrides)
     config = board.config.override(changes) if source is None else load(source, changes)
     if board.peak_bytes and source is not None:
-        config = config.replace(mem_addr_width=board.config.mem_addr_width)
-    if not isinstance(config, MicroConfig) and "registered" not in stated(source, changes):
-        config = config.replace(registered=board.config.registered)
-    narrow = config.element_width <= PACKED_WIDTH or 1 < config.pass_width < OPERAND_BITS
-    narrow = narrow and not isinstance(config, MicroConfig)
+        config = config.replace(mem_addr_width=board.config.memory.addr_width)
+    if config.micro is None and "registered" not in stated(source, changes):
+        config = config.replace(registered=board.config.control.registered)
+    narrow = config.element_width <= PACKED_WIDTH or 1 < config.array.pass_width < OPERAND_BITS
+    narrow = narrow and config.micro is None
     free = narrow and "packed" not in stated(source, changes)
     if free and board.device.family.multiplier_width >= HARDWARE_WIDTH:
         config = config.replace(packed=True)

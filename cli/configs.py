@@ -28,7 +28,7 @@ def configs(name: str | None, memory: str | None, as_json: bool) -> None:
     if memory is not None:
         raise InputError("Option --memory needs --board")
     rows = [
-        {"name": name, **{field: getattr(preset, field) for field in _SHOWN}}
+        {"name": name, **{field: preset.read(field) for field in _SHOWN}}
         for name, preset in PRESETS.items()
     ]
     report("Configurations", rows, as_json, {name: asdict(p) for name, p in PRESETS.items()})

@@ -68,8 +68,8 @@ def faults(
     result = {
         "model": model,
         "config": config.name,
-        "protect": config.protect,
-        "watchdog": config.watchdog,
+        "protect": config.control.protect,
+        "watchdog": config.control.watchdog,
         "seed": seed,
         "injected": len(results),
         **{name: rows[-1][name] for name in CLASSES},

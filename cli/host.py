@@ -73,8 +73,8 @@ def info(connect, as_json: bool) -> None:
         "config": device.config.name,
         **asdict(device.identity),
         "configuration": f"{device.identity.configuration:08x}",
-        "rows": device.config.rows,
-        "cols": device.config.cols,
+        "rows": device.config.array.rows,
+        "cols": device.config.array.cols,
         "status": device.read_register("STATUS"),
     }
     device.close()

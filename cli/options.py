@@ -212,7 +212,7 @@ def check_unit(unit: str, config: Config) -> None:
     """
     field, given = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(given["source"], list(given["overrides"]))
-    if field in asked and not getattr(config, str(field)):
+    if field in asked and not config.read(str(field)):
         raise InputError(f"Unit {unit} is left out: {field} is false")
 
 

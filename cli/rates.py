@@ -103,12 +103,12 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
 
     Raises :class:`RunError` where a token's scores are not the golden model's.
     """
-    if config.weight_depth == RING_SLOTS:
+    if config.array.weight_depth == RING_SLOTS:
         return {}
     decoder = untrained(
         TEXT_MODEL, Quantization(texts=1, length=16, folded=True, deferred=config.row_factors > 0)
     )
-    context = min(TEXT_MODEL.positions, config.max_row)
+    context = min(TEXT_MODEL.positions, config.vector.longest_row)
     found: dict[str, Any] = {}
     for texts, names in enumerate((TOKEN_RATES, PAIR_RATES), 1):
         try:

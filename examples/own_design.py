@@ -19,7 +19,7 @@ class StreamProcessor(wiring.Component):
 
     def __init__(self, config: celosia.Config):
         self.config = config
-        words = stream.Signature(config.mem_width)
+        words = stream.Signature(config.memory.width)
         super().__init__({"host": In(HostPort()), "samples": In(words), "results": Out(words)})
 
     def elaborate(self, _platform: object) -> Module:

@@ -16,6 +16,7 @@ from celosia.arch.flash import CHIPS as FLASH_CHIPS
 from celosia.arch.flash import FlashBoot
 from celosia.arch.presets import PRESETS
 from celosia.arch.psram import PsramChip, side_by_side
+from celosia.arch.records import Memory
 from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
 from celosia.arch.sdram import SdramChip
 from celosia.arch.tables import read_table
@@ -233,7 +234,7 @@ def with_sdram(board: Board) -> Board:
 def _offchip(board: Board, entry: _Entry, size: int) -> dict[str, Any]:
     """Return what a board with so many bytes of external memory has otherwise."""
     # A board's own width is that of its memory on the chip.
-    width = min(Config.mem_addr_width, exact_log2(size))
+    width = min(Memory.addr_width, exact_log2(size))
     return {
         "config": board.config.replace(mem_addr_width=width, **entry.freed),
         "memory_bytes": 1 << width,

@@ -171,9 +171,10 @@ class Device:
 
         Raises :class:`InputError` where they do not fit the program memory.
         """
-        if len(words) > self.config.program_depth:
+        if len(words) > self.config.control.program_depth:
             raise InputError(
-                f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
+                f"Program has {len(words)} words, but program_depth is "
+                f"{self.config.control.program_depth}"
             )
         step = self.identity.payload // WORD_BYTES
         for place in range(0, len(words), step):

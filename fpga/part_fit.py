@@ -161,7 +161,7 @@ def _smaller(
     tried = 0
     for field in fields:
         for halving in range(1, _HALVINGS + 1):
-            value = getattr(config, field) >> halving
+            value = config.read(field) >> halving
             try:
                 design = Hierarchy(make(config.replace(**{field: value})))
             except InputError:

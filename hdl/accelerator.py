@@ -9,7 +9,6 @@ from amaranth.lib.wiring import connect, flipped
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.isa import Engine
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.registers import ARRAY_CAUSES, Cause
 from celosia.hdl.component import Component, InDomain
 from celosia.hdl.control.account import ArrayAccount
@@ -42,7 +41,7 @@ class Accelerator(Component):
     """
 
     def __init__(self, config: Config):
-        if isinstance(config, MicroConfig):
+        if config.micro is not None:
             raise InputError(f"An accelerator has engines, which {config.name}, microcoded, lacks")
         self.config = config
         super().__init__(MachinePorts(config))
@@ -59,10 +58,10 @@ class Accelerator(Component):
         matrix = self._core(m, cores, "matrix", engine(config))
         vector = self._core(m, cores, "vector", VectorEngine(config))
         accumulators = self._core(m, cores, "accumulators", AccumulatorMemory(config))
-        writers = ("o", "s", "load") if config.norm else ("o", "load")
+        writers = ("o", "s", "load") if config.vector.norm else ("o", "load")
         scratchpad = self._core(m, cores, "scratchpad", Scratchpad(config, writers=writers))
         m.submodules.guard = guard = MemoryGuard(config)
-        m.submodules.recovery = recovery = Recovery(config.acc_depth)
+        m.submodules.recovery = recovery = Recovery(config.accumulators.depth)
 
         # Memories.
         connect(m, load.memory, guard.core_read)
@@ -79,11 +78,11 @@ class Accelerator(Component):
             connect(m, port, getattr(scratchpad, f"read_{name}"))
         connect(m, vector.o, scratchpad.write_o)
         connect(m, load.write, scratchpad.write_load)
-        if config.norm:
+        if config.vector.norm:
             connect(m, vector.s, scratchpad.write_s)
         connect(m, matrix.accumulate, accumulators.accumulate)
         connect(m, vector.drain, accumulators.drain)
-        if config.trace:
+        if config.control.trace:
             connect(m, vector.trace, flipped(self.trace))
 
         # Commands and tokens.
@@ -105,14 +104,14 @@ class Accelerator(Component):
             ]
 
         if config.throttle:
-            m.submodules.throttle = throttle = Throttle(config.throttle)
+            m.submodules.throttle = throttle = Throttle(config.throttle.cycles)
             connect(m, flipped(self.thermal), throttle.thermal)
             m.d.comb += [
                 scratchpad.hold.eq(throttle.hold),
                 accumulators.hold.eq(throttle.hold),
             ]
         account = self._account(m, sequencer, dispatch, matrix)
-        if config.trace:
+        if config.control.trace:
             self._events(m, dispatch, engines, account)
         memory_errors = self._errors(m, cores)
         registers = self._host(m, sequencer, dispatch, matrix, vector, engines, account)
@@ -121,7 +120,9 @@ class Accelerator(Component):
             m.d.comb += registers.count_corrected.eq(memory_errors[0])
         self._recover(m, recovery, guard, registers, sequencer, dispatch, engines)
         m.d.comb += [
-            accumulators.scrub.eq(recovery.scrub & (recovery.scrub_addr < config.acc_depth)),
+            accumulators.scrub.eq(
+                recovery.scrub & (recovery.scrub_addr < config.accumulators.depth)
+            ),
             accumulators.scrub_addr.eq(recovery.scrub_addr),
         ]
         return m
@@ -143,7 +144,7 @@ class Accelerator(Component):
 
     def _register(self, m, cores, name, words):
         """Return a stream of words behind registers where these are asked for."""
-        if not self.config.registered:
+        if not self.config.control.registered:
             return words
         stage = self._core(m, cores, name, RegisterSlice(WORD))
         connect(m, words, stage.i)
@@ -183,7 +184,7 @@ class Accelerator(Component):
 
     def _accesses(self, vector):
         """Return how many lines the vector engine reads and writes in a cycle."""
-        written = [vector.o, vector.s] if self.config.norm else [vector.o]
+        written = [vector.o, vector.s] if self.config.vector.norm else [vector.o]
         return {
             name: sum(port.request.valid & port.request.ready for port in ports)
             for name, ports in (("VECTOR_READ", [vector.v, vector.r]), ("VECTOR_WRITTEN", written))
@@ -192,7 +193,7 @@ class Accelerator(Component):
     def _host(self, m, sequencer, dispatch, matrix, vector, engines, account):
         """Let the host start runs, and count."""
         counted = {"MACS": matrix.macs}
-        if self.config.operand_gating:
+        if self.config.array.operand_gating:
             counted["GATED"] = matrix.gated
         if self.config.sparse_lanes:
             counted["SKIPPED"] = matrix.skipped
@@ -225,7 +226,7 @@ class Accelerator(Component):
                 for name, grows in counted.items()
                 if name in registers.widths
             ),
-            *([registers.largest.eq(vector.largest)] if self.config.argmax else []),
+            *([registers.largest.eq(vector.largest)] if self.config.vector.argmax else []),
             registers.busy.eq(sequencer.busy),
             dispatch.clear.eq(registers.start),
             sequencer.start.eq(registers.start),
@@ -242,7 +243,7 @@ class Accelerator(Component):
     def _recover(self, m, recovery, guard, registers, sequencer, dispatch, engines):
         """Stop runs that go wrong, and reset what an abort resets."""
         m.domains.core = core = ClockDomain("core", local=True)
-        m.submodules.watchdog = watchdog = Watchdog(3, self.config.watchdog)
+        m.submodules.watchdog = watchdog = Watchdog(3, self.config.control.watchdog)
         busy = Cat(unit.status.busy for unit in engines.values()).any()
         moves = sequencer.advance | busy | (dispatch.i.valid & dispatch.i.ready)
         faults = {
@@ -256,7 +257,7 @@ class Accelerator(Component):
         # Of the cycle before, as what moves is everywhere.
         m.d.sync += watchdog.watched.eq(Cat(guard.waits, sequencer.busy & ~moves))
         # So are faults where units are far from each other.
-        domain = m.d.sync if self.config.registered else m.d.comb
+        domain = m.d.sync if self.config.control.registered else m.d.comb
         domain += [registers.faults[cause].eq(found) for cause, found in faults.items()]
         m.d.comb += [
             core.clk.eq(ClockSignal()),

@@ -1,11 +1,10 @@
 """The machine of a configuration, whichever it is."""
 
 from celosia.arch.config import Config
-from celosia.arch.micro.config import MicroConfig
 from celosia.hdl.accelerator import Accelerator
 from celosia.hdl.micro.machine import MicroMachine
 
 
 def machine_component(config: Config) -> Accelerator | MicroMachine:
     """Return the component that runs a configuration's programs; its ports are ``MachinePorts``."""
-    return MicroMachine(config) if isinstance(config, MicroConfig) else Accelerator(config)
+    return MicroMachine(config) if config.micro is not None else Accelerator(config)

@@ -64,7 +64,7 @@ class MemoryReadPort(wiring.Signature):
         super().__init__(
             {
                 "request": Out(stream.Signature(burst_layout(config))),
-                "data": In(stream.Signature(unsigned(config.mem_width))),
+                "data": In(stream.Signature(unsigned(config.memory.width))),
             }
         )
 
@@ -77,7 +77,7 @@ class MemoryWritePort(wiring.Signature):
     """
 
     def __init__(self, config: Config):
-        word = {"data": unsigned(config.mem_width), "mask": unsigned(config.mem_bytes)}
+        word = {"data": unsigned(config.memory.width), "mask": unsigned(config.mem_bytes)}
         super().__init__(
             {
                 "request": Out(stream.Signature(burst_layout(config))),
@@ -89,12 +89,12 @@ class MemoryWritePort(wiring.Signature):
 
 def burst_layout(config: Config) -> data.StructLayout:
     """Return the payload of a request to external memory; a burst has at most 256 words."""
-    return data.StructLayout({"addr": unsigned(config.mem_addr_width), "last": unsigned(8)})
+    return data.StructLayout({"addr": unsigned(config.memory.addr_width), "last": unsigned(8)})
 
 
 def scale_members(config: Config) -> dict[str, Any]:
     """Return what goes with sums that may still have to be multiplied by their columns' scales."""
-    return {"scaled": Out(1), "scales": Out(data.ArrayLayout(SCALE_BITS, config.cols))}
+    return {"scaled": Out(1), "scales": Out(data.ArrayLayout(SCALE_BITS, config.array.cols))}
 
 
 class AccumulatePort(wiring.Signature):
@@ -109,7 +109,7 @@ class AccumulatePort(wiring.Signature):
             {
                 "valid": Out(1),
                 "addr": Out(config.acc_addr_width),
-                "data": Out(data.ArrayLayout(signed(config.acc_width), config.cols)),
+                "data": Out(data.ArrayLayout(signed(config.accumulators.width), config.array.cols)),
                 **(scale_members(config) if config.slot_scales else {}),
             }
         )
@@ -127,7 +127,7 @@ class DrainPort(wiring.Signature):
             {
                 "request": Out(stream.Signature(unsigned(config.acc_addr_width))),
                 "valid": In(1),
-                "data": In(data.ArrayLayout(signed(config.acc_width), config.cols)),
+                "data": In(data.ArrayLayout(signed(config.accumulators.width), config.array.cols)),
             }
         )
 
@@ -249,6 +249,6 @@ class MachinePorts(wiring.Signature):
         }
         if config.throttle:
             members["thermal"] = In(ThermalPort())
-        if config.trace:
+        if config.control.trace:
             members |= {"trace": Out(TracePort(config)), "events": Out(EventPort())}
         super().__init__(members)

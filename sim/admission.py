@@ -19,7 +19,7 @@ def check_step(step: Step, config: Config) -> None:
     are taken twice, or flags exclude each other.
     """
     unit = step.definition_unit
-    if unit is not None and not getattr(config, unit):
+    if unit is not None and not config.read(unit):
         raise ProgramError(f"{step} needs the unit {unit}, which the configuration leaves out")
     for name in ("m", "k", "n", "row_bytes", "beats"):
         if name in step.operands and not 1 <= step[name] < 1 << COUNT_WIDTH:
@@ -66,7 +66,7 @@ _FLAG_UNITS = {
 def _check_flags(step: Step, config: Config) -> None:
     for flag in step.flags:
         unit = _FLAG_UNITS.get(flag)
-        if unit is not None and not getattr(config, unit):
+        if unit is not None and not config.read(unit):
             raise ProgramError(f"{step} needs the unit {unit}, which the configuration leaves out")
     if {"wide_out", "table"} <= step.flags:
         raise ProgramError(f"{step} cannot look up a table with a 16-bit output")
@@ -80,9 +80,9 @@ def _check_flags(step: Step, config: Config) -> None:
         _check_weights(step, config)
     if "by_tile" in step.flags and "factors" not in step.flags:
         raise ProgramError(f"{step} has by_tile, which needs factors")
-    if "spaced" in step.flags and (step["m"] != 1 or step["n"] % config.cols):
+    if "spaced" in step.flags and (step["m"] != 1 or step["n"] % config.array.cols):
         raise ProgramError(
-            f"{step} is spaced, so m must be 1 and n a multiple of {config.cols}, not "
+            f"{step} is spaced, so m must be 1 and n a multiple of {config.array.cols}, not "
             f"{step['m']} and {step['n']}"
         )
     if "followed" in step.flags:
@@ -103,7 +103,7 @@ def _check_flags(step: Step, config: Config) -> None:
             raise ProgramError(
                 f"{step} needs {name} from {config.operand_min} to {config.operand_max}, not {zero}"
             )
-        if zero and not config.zero_points:
+        if zero and not config.array.zero_points:
             raise ProgramError(f"{step} has {name} {step[name]}, but zero_points is false")
     for name in ("i_zero", "o_zero"):
         if not -128 <= step.operands.get(name, 0) <= 127:
@@ -119,10 +119,14 @@ def _check_flags(step: Step, config: Config) -> None:
     _check_format(step, config)
     _check_wide(step)
     _check_pair(step, config)
-    if step.operands.get("k", 0) > config.max_k:
-        raise ProgramError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
-    if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
-        raise ProgramError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
+    if step.operands.get("k", 0) > config.accumulators.longest_sum:
+        raise ProgramError(
+            f"{step} sums k = {step['k']} products, but max_k is {config.accumulators.longest_sum}"
+        )
+    if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.vector.longest_row:
+        raise ProgramError(
+            f"{step} has rows of n = {step['n']}, but max_row is {config.vector.longest_row}"
+        )
 
 
 def _check_weights(step: Step, config: Config) -> None:
@@ -136,7 +140,7 @@ def _check_weights(step: Step, config: Config) -> None:
 def _check_pre(step: Step, config: Config) -> None:
     first, words = step["params"], 1
     if step.opcode == Opcode.NORM:
-        first, words = step["pre"], -(-step["n"] // config.lanes)
+        first, words = step["pre"], -(-step["n"] // config.vector.lanes)
     if first + words > config.pre_depth:
         raise ProgramError(
             f"{step} requantizes accumulators with words {first} to {first + words - 1}, but "
@@ -188,10 +192,10 @@ def _check_pair(step: Step, config: Config) -> None:
             if flag in step.flags:
                 raise ProgramError(f"{step} has block, which excludes {flag}")
     name = "k" if "b_transpose" in step.flags else "n"
-    if step.opcode == Opcode.PRELOAD and step[name] % config.scratchpad_align:
+    if step.opcode == Opcode.PRELOAD and step[name] % config.scratchpad.align:
         raise ProgramError(
             f"{step} has pair, so {name} must be a multiple of scratchpad_align = "
-            f"{config.scratchpad_align}, not {step[name]}"
+            f"{config.scratchpad.align}, not {step[name]}"
         )
     if "lower" in step.flags and not config.low_rows <= step["k"] <= config.high_rows:
         raise ProgramError(
@@ -227,30 +231,31 @@ def _check_wide(step: Step) -> None:
 def _check_append(step: Step, config: Config) -> None:
     """Refuse lines that begin outside their tile, and rows that are longer than one."""
     transpose = "b_transpose" in step.flags
-    lines, side = (config.cols, "cols") if transpose else (config.rows, "rows")
+    lines, side = (config.array.cols, "cols") if transpose else (config.array.rows, "rows")
     if not 0 <= step["line"] < lines:
         raise ProgramError(
             f"{step} needs line from 0 to {side} - 1 = {lines - 1}, not {step['line']}"
         )
-    if not transpose and step["n"] > config.cols:
+    if not transpose and step["n"] > config.array.cols:
         raise ProgramError(
-            f"{step} appends rows of n = {step['n']}, but a tile has cols = {config.cols}"
+            f"{step} appends rows of n = {step['n']}, but a tile has cols = {config.array.cols}"
         )
 
 
 def _check_beat(step: Step, config: Config) -> None:
-    if "per_tensor" not in step.flags and config.beat_lanes > config.lanes:
+    if "per_tensor" not in step.flags and config.beat_lanes > config.vector.lanes:
         raise ProgramError(
             f"{step} needs per_tensor, as it has one parameter word for softmax_lanes = "
-            f"{config.softmax_lanes} columns of a beat, and a word is of lanes = {config.lanes}"
+            f"{config.beat_lanes} columns of a beat, and a word is of lanes = "
+            f"{config.vector.lanes}"
         )
 
 
 def _check_per_row(step: Step, config: Config) -> None:
-    if "per_tensor" not in step.flags and step["n"] > config.lanes:
+    if "per_tensor" not in step.flags and step["n"] > config.vector.lanes:
         raise ProgramError(
             f"{step} takes one parameter word for each row, so it needs per_tensor or n of at most "
-            f"lanes = {config.lanes}, not {step['n']}"
+            f"lanes = {config.vector.lanes}, not {step['n']}"
         )
 
 
@@ -273,10 +278,10 @@ def _check_rotate(step: Step, config: Config) -> None:
             f"{step} rotates the columns of heads, so table must be even and from 2 to {longest}, "
             f"not {period}"
         )
-    if 2 * period % config.scratchpad_align:
+    if 2 * period % config.scratchpad.align:
         raise ProgramError(
             f"{step} rotates the columns of heads, so table must be a multiple of half of "
-            f"scratchpad_align = {config.scratchpad_align}, not {period}"
+            f"scratchpad_align = {config.scratchpad.align}, not {period}"
         )
     if step["o_zero"]:
         raise ProgramError(f"{step} rotates about 0, so o_zero must be 0, not {step['o_zero']}")
@@ -384,7 +389,7 @@ def _check_region(step: Step, kind: str, region: Region, config: Config) -> None
             raise ProgramError(
                 f"{step} {kind} a scratchpad row that crosses a bank of {config.bank_bytes} bytes"
             )
-        _check_starts(step, kind, "scratchpad", region, config.scratchpad_align)
+        _check_starts(step, kind, "scratchpad", region, config.scratchpad.align)
     if region.memory == "dram":
         _check_starts(step, kind, "external", region, config.mem_bytes)
 

@@ -42,9 +42,10 @@ class Interpreter(MatrixSteps, VectorSteps):
 
         Raises :class:`ProgramError` where they do not fit the program memory.
         """
-        if len(words) > self.config.program_depth:
+        if len(words) > self.config.control.program_depth:
             raise ProgramError(
-                f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
+                f"Program has {len(words)} words, but program_depth is "
+                f"{self.config.control.program_depth}"
             )
         self.words = list(words)
 

@@ -16,10 +16,10 @@ class LinkedMachine:
 
     def __init__(self, config: Config, identity: Identity):
         self._machine = Interpreter(config)
-        self._words = [0] * config.program_depth
+        self._words = [0] * config.control.program_depth
         self._last = -1  # the largest address of the program that was written
         self._place = self._pc = 0
-        self._link = LinkModel(identity, config.program_depth, lambda _addr: 0, self._write)
+        self._link = LinkModel(identity, config.control.program_depth, lambda _addr: 0, self._write)
 
     def ask(self, frame: bytes) -> bytes:
         """Return the answer to a request."""

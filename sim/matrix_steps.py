@@ -18,7 +18,10 @@ class MatrixSteps(Memories):
 
     def _operands(self, step: Step, name: str, m: int, n: int) -> Ints:
         """Return m rows of n operands, of which the array sees the low bits, less the zero."""
-        return wrap(self._read(step, name, m, n), self.config.operand_width) - step[f"{name}_zero"]
+        return (
+            wrap(self._read(step, name, m, n), self.config.array.operand_width)
+            - step[f"{name}_zero"]
+        )
 
     def _rows(self, step: Step) -> Ints:
         """Return A minus its zero point, [m, k], of INT16 by equation (19)."""
@@ -44,12 +47,12 @@ class MatrixSteps(Memories):
             return unpack(stored.astype(np.uint8), k, self.config.formats[index - 1], group)
         if "grouped" in step.flags:
             stored = self._operands(step, "b", stored_rows(step, self.config), n)
-            return marked(stored, self.config.rows, self.config.slot_scales)
+            return marked(stored, self.config.array.rows, self.config.slot_scales)
         return self._operands(step, "b", k, n)
 
     def _tiled(self, step: Step, b: Ints) -> Ints:
         """Return B [k, n] padded with zeros and cut into tiles, [nt, kt, rows, cols]."""
-        rows, cols = self.config.rows, self.config.cols
+        rows, cols = self.config.array.rows, self.config.array.cols
         kt, nt = ceil_div(step["k"], rows), ceil_div(step["n"], cols)
         padded = np.zeros((kt * rows, nt * cols), np.int64)
         padded[: step["k"], : step["n"]] = b
@@ -72,7 +75,7 @@ class MatrixSteps(Memories):
         config, b, low = self.config, pairs.both(first, second), None
         if "block" in step.flags:
             above = config.slot_exponents
-            b = blocks.both(first, second, config.cols, above, config.slot_scales)
+            b = blocks.both(first, second, config.array.cols, above, config.slot_scales)
         if "lower" in step.flags:
             low = pairs.both_lower(first, second)[:, : config.low_rows].T
         append(
@@ -85,7 +88,7 @@ class MatrixSteps(Memories):
         )
 
     def _matmul(self, step: Step) -> None:
-        rows, cols = self.config.rows, self.config.cols
+        rows, cols = self.config.array.rows, self.config.array.cols
         m, k, n = step["m"], step["k"], step["n"]
         kt, nt = ceil_div(k, rows), ceil_div(n, cols)
         a = self._rows(step)
@@ -118,15 +121,15 @@ class MatrixSteps(Memories):
     def _sparse(self, step: Step) -> None:
         config, m, k, n = self.config, step["m"], step["k"], step["n"]
         count = code_bytes(config.sparse_lanes, step["beats"])
-        code = decode(self.sp[step["b_addr"] :][:count], config.sparse_lanes, config.cols, k)
+        code = decode(self.sp[step["b_addr"] :][:count], config.sparse_lanes, config.array.cols, k)
         self._macs += m * code.value.size
         self._accumulate(step, multiply(self._operands(step, "a", m, k), code, n))
 
     def _accumulate(self, step: Step, sums: Ints) -> None:
         """Add sums [m, n or more] to the accumulators, tile column by tile column."""
-        m, n, cols = step["m"], step["n"], self.config.cols
+        m, n, cols = step["m"], step["n"], self.config.array.cols
         for tile in range(ceil_div(n, cols)):
             first, width = step["acc_addr"] + tile * step["acc_stride"], min(cols, n - tile * cols)
             part = sums[:, tile * cols : tile * cols + width]
             rows = self.acc[first : first + m, :width]
-            self.acc[first : first + m, :width] = wrap(rows + part, self.config.acc_width)
+            self.acc[first : first + m, :width] = wrap(rows + part, self.config.accumulators.width)

@@ -21,16 +21,18 @@ class Memories:
 
     def __init__(self, config: Config):
         self.config = config
-        self.dram: NDArray[np.uint8] = np.zeros(1 << config.mem_addr_width, np.uint8)
-        self.sp: NDArray[np.uint8] = np.zeros(config.scratchpad_bytes, np.uint8)
-        self.acc: Ints = np.zeros((config.acc_depth, config.cols), np.int64)
-        self.bias: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
-        self.multiplier: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
-        self.shift: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
+        self.dram: NDArray[np.uint8] = np.zeros(1 << config.memory.addr_width, np.uint8)
+        self.sp: NDArray[np.uint8] = np.zeros(config.scratchpad.bytes, np.uint8)
+        self.acc: Ints = np.zeros((config.accumulators.depth, config.array.cols), np.int64)
+        self.bias: Ints = np.zeros((config.vector.words, config.vector.lanes), np.int64)
+        self.multiplier: Ints = np.zeros((config.vector.words, config.vector.lanes), np.int64)
+        self.shift: Ints = np.zeros((config.vector.words, config.vector.lanes), np.int64)
         self.factors: Ints = np.zeros((2, config.row_factors), np.int64)
         """Mantissas and shifts of the rows' factors that are kept."""
         self.tables: Ints = np.zeros((config.table_slots, 256), np.int64)
-        self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
+        self.slots: Ints = np.zeros(
+            (config.array.weight_depth, config.array.rows, config.array.cols), np.int64
+        )
         self.argmax = 0
         self.argmax_value = 0
         self._signatures: list[int] = []

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from celosia.arch.config import Config
 from celosia.arch.errors import ProgramError, RunError
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.micro.isa import (
     IMMEDIATE_WIDTH,
     MULTIPLY_CYCLES,
@@ -68,14 +68,14 @@ class MicroCore:
     :class:`celosia.arch.micro.isa.Signal`.
     """
 
-    def __init__(self, config: MicroConfig, microcode: Sequence[int]):
+    def __init__(self, config: Config, microcode: Sequence[int]):
         self.config = config
         self.microcode = list(microcode)
         self._decoded: dict[int, Micro] = {}
         self.registers = [0] * REGISTERS
-        self.sp = bytearray(config.scratchpad_bytes)
+        self.sp = bytearray(config.scratchpad.bytes)
         self.data = [0] * memory_map(config).end
-        self.dram: NDArray[np.uint8] = np.zeros(1 << config.mem_addr_width, np.uint8)
+        self.dram: NDArray[np.uint8] = np.zeros(1 << config.memory.addr_width, np.uint8)
         self.address = 0
         self.cycles = 0
         self.running = False
@@ -90,11 +90,11 @@ class MicroCore:
         """SCALE goes on to the next parameters."""
         self._waiting: list[tuple[int, int]] = []
         """Requantized values that have not been taken, and the cycles from which they can be."""
-        self.acc = [[0] * config.cols for _ in range(config.acc_depth)]
+        self.acc = [[0] * config.array.cols for _ in range(config.accumulators.depth)]
         """The array's accumulators, signed."""
-        self._columns = config.cols + config.cols % 2
-        self._held = [[0] * self._columns for _ in range(config.rows)]
-        self._activations = [0] * config.rows
+        self._columns = config.array.cols + config.array.cols % 2
+        self._held = [[0] * self._columns for _ in range(config.array.rows)]
+        self._activations = [0] * config.array.rows
         self._weight_at = self._activation_at = self._row_at = 0
         self._times = 1
         self._taken: list[int] = []
@@ -163,7 +163,7 @@ class MicroCore:
     def _load(self, micro: Micro, address: int) -> None:
         kind = micro.name.removesuffix("P")
         if kind == "LD":
-            if address == self.config.program_depth:
+            if address == self.config.control.program_depth:
                 raise RunError("The program counter left the program memory")
             value = self.data[address]
         elif kind == "LB":
@@ -297,10 +297,10 @@ class MicroCore:
     def _next_weight(self, value: int) -> None:
         row, column = divmod(self._weight_at, self._columns)
         self._held[row][column] = value
-        self._weight_at = (self._weight_at + 1) % (self._columns * self.config.rows)
+        self._weight_at = (self._weight_at + 1) % (self._columns * self.config.array.rows)
 
     def _operand(self, address: int) -> int:
-        return signed(self._byte(signed(address)), self.config.operand_width)
+        return signed(self._byte(signed(address)), self.config.array.operand_width)
 
     def _weight(self, micro: Micro, a: int, b: int) -> None:
         self._next_weight(self._operand(a))
@@ -321,17 +321,17 @@ class MicroCore:
 
     def _next_activation(self, value: int) -> None:
         self._activations[self._activation_at] = value
-        self._activation_at = (self._activation_at + 1) % self.config.rows
+        self._activation_at = (self._activation_at + 1) % self.config.array.rows
         self._entered_at = self.cycles
         if self._activation_at:
             return
         assert not self._weight_at, "weights are not complete"
         acc = self.acc[self._row_at % len(self.acc)]
         self._row_at += 1
-        for column in range(self.config.cols):
+        for column in range(self.config.array.cols):
             for row, x in zip(self._held, self._activations, strict=True):
                 acc[column] += row[column] * x
-            acc[column] = signed(acc[column], self.config.acc_width)
+            acc[column] = signed(acc[column], self.config.accumulators.width)
 
     def _repeat(self, _micro: Micro, a: int, b: int) -> None:
         self._times, self._row_at = b, a
@@ -353,7 +353,7 @@ class MicroCore:
         assert self.cycles - self._entered_at > SUM_CYCLES, "a sum was taken too early"
         assert not self._activation_at, "activations are not complete"
         row = a % len(self.acc)
-        self._taken, self.acc[row] = self.acc[row], [0] * self.config.cols
+        self._taken, self.acc[row] = self.acc[row], [0] * self.config.array.cols
         self._set(micro.ra, a + b)
 
     def _sum(self, micro: Micro, _a: int, _b: int) -> None:

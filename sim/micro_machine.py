@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from celosia.arch.config import Config
 from celosia.arch.errors import RunError
 from celosia.arch.instruction import wrap
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.micro.isa import Signal
 from celosia.arch.micro.memory import memory_map
 from celosia.arch.micro.microcode import assemble
@@ -20,7 +20,7 @@ from celosia.sim.report import Report, signature
 class MicroMachine:
     """A core with the microcode of a configuration."""
 
-    def __init__(self, config: MicroConfig):
+    def __init__(self, config: Config):
         self.config = config
         microcode = assemble(config)
         self.labels = microcode.labels

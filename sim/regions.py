@@ -52,7 +52,7 @@ def _rows(step: Step, name: str, m: int, count: int) -> Region:
 
 
 def _acc(step: Step, config: Config, name: str = "acc") -> Region:
-    tiles = ceil_div(step["n"], config.cols)
+    tiles = ceil_div(step["n"], config.array.cols)
     return Region("acc", step[f"{name}_addr"], step[f"{name}_stride"], tiles, step["m"])
 
 
@@ -62,17 +62,17 @@ def _tiles(step: Step, config: Config) -> int:
         n += step["line"]
     elif "append" in step.flags:
         k += step["line"]
-    tiles = ceil_div(k, config.rows)
+    tiles = ceil_div(k, config.array.rows)
     if "resident" in step.flags and index_of(step.flags):
         tiles = ceil_div(tiles, 2)
-    return tiles * ceil_div(n, config.cols)
+    return tiles * ceil_div(n, config.array.cols)
 
 
 def stored_rows(step: Step, config: Config) -> int:
     """Return the rows of bytes that B of a step without b_transpose has."""
     index = index_of(step.flags)
     if not index:
-        return step["k"] + ("grouped" in step.flags) * ceil_div(step["k"], config.rows)
+        return step["k"] + ("grouped" in step.flags) * ceil_div(step["k"], config.array.rows)
     group = config.weight_group if "grouped" in step.flags else 0
     return config.formats[index - 1].stored_rows(step["k"], group)
 
@@ -125,21 +125,21 @@ def param_words(step: Step, config: Config) -> int:
     if "per_tensor" in step.flags:
         return 1
     if step.opcode == Opcode.DRAIN:
-        tiles, rest = divmod(step["n"], config.cols)
-        return tiles * config.lane_groups + ceil_div(rest, config.lanes)
-    return ceil_div(step["n"], config.lanes)
+        tiles, rest = divmod(step["n"], config.array.cols)
+        return tiles * config.lane_groups + ceil_div(rest, config.vector.lanes)
+    return ceil_div(step["n"], config.vector.lanes)
 
 
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
     """Return which element of its row of pairs each column of a step with rotate takes, [n]."""
-    return rotary_places(step["n"], step["table"], config.lanes, config.cols)
+    return rotary_places(step["n"], step["table"], config.vector.lanes, config.array.cols)
 
 
 def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     m, n, flags = step["m"], step["n"], step.flags
     size, out = 2 if "wide_out" in flags else 1, (m, n)
     if "spaced" in flags:
-        out = n // config.cols, config.cols
+        out = n // config.array.cols, config.array.cols
     reads, writes = [], [_rows(step, "o", out[0], size * out[1])]
     if step.opcode == Opcode.DRAIN:
         reads.append(_acc(step, config))
@@ -162,7 +162,7 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     if "table" in flags:
         reads.append(Region("table", step["table"], 0, 1, 1))
     if "factors" in flags:
-        count = ceil_div(n, config.cols) if "by_tile" in flags else m
+        count = ceil_div(n, config.array.cols) if "by_tile" in flags else m
         kept = Region("factors", step["factor"], 0, 1, count)
         (reads if step.opcode == Opcode.DRAIN else writes).append(kept)
     words = param_words(step, config)
@@ -171,7 +171,7 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     elif step.opcode == Opcode.SOFTMAX and "drain" in flags:
         words += 1
     elif step.opcode == Opcode.NORM and "drain" in flags:
-        reads.append(Region("params", step["pre"], 0, 1, ceil_div(n, config.lanes)))
+        reads.append(Region("params", step["pre"], 0, 1, ceil_div(n, config.vector.lanes)))
     reads.append(Region("params", step["params"], 0, 1, words))
     return reads, writes
 
@@ -192,11 +192,11 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 def sizes(config: Config) -> dict[Memory, int]:
     """Return the number of cells of each memory: bytes, rows, words, tables, slots."""
     return {
-        "dram": 1 << config.mem_addr_width,
-        "sp": config.scratchpad_bytes,
-        "acc": config.acc_depth,
-        "params": config.param_depth,
+        "dram": 1 << config.memory.addr_width,
+        "sp": config.scratchpad.bytes,
+        "acc": config.accumulators.depth,
+        "params": config.vector.words,
         "table": config.table_slots,
         "factors": config.row_factors,
-        "slots": config.weight_depth,
+        "slots": config.array.weight_depth,
     }

@@ -24,9 +24,9 @@ class Sums:
     """
 
     def __init__(self, config: Config):
-        self._cols = config.cols
-        self._whole: NDArray[np.int64] = np.full(config.acc_depth, config.cols)
-        self._by: NDArray[np.int64] = np.zeros(config.acc_depth, np.int64)
+        self._cols = config.array.cols
+        self._whole: NDArray[np.int64] = np.full(config.accumulators.depth, config.array.cols)
+        self._by: NDArray[np.int64] = np.zeros(config.accumulators.depth, np.int64)
         self._products: dict[int, str] = {}
 
     def follow(self, step: Step) -> None:

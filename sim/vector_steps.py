@@ -29,11 +29,11 @@ class VectorSteps(Memories):
         config, n = self.config, step["n"]
         column = np.arange(n)
         if step.opcode == Opcode.DRAIN:
-            inside = column % config.cols
-            group = column // config.cols * config.lane_groups + inside // config.lanes
-            lane = inside % config.lanes
+            inside = column % config.array.cols
+            group = column // config.array.cols * config.lane_groups + inside // config.vector.lanes
+            lane = inside % config.vector.lanes
         else:
-            group, lane = np.divmod(column, config.lanes)
+            group, lane = np.divmod(column, config.vector.lanes)
         words = word + (np.zeros(n, np.int64) if per_tensor else group)
         if "per_row" in step.flags:
             words = words + np.arange(step["m"])[:, None]
@@ -43,7 +43,7 @@ class VectorSteps(Memories):
         if step.opcode == Opcode.DRAIN and "factors" in step.flags:
             numbers = np.arange(step["m"])[:, None]
             if "by_tile" in step.flags:
-                numbers = column // config.cols
+                numbers = column // config.array.cols
             factors = self.factors[:, step["factor"] + numbers]
             multiplier, shift = times_factor(multiplier, shift, *factors)
         return bias, multiplier, shift
@@ -86,7 +86,7 @@ class VectorSteps(Memories):
         if "argmax" in flags:
             self._find_largest(step, out[0])
         if "spaced" in flags:
-            out = out.reshape(-1, config.cols)
+            out = out.reshape(-1, config.array.cols)
         self._written.append(self._write(step, "o", out, wide))
 
     def _find_largest(self, step: Step, out: Ints) -> None:
@@ -98,7 +98,7 @@ class VectorSteps(Memories):
 
     def _take(self, step: Step, name: str) -> Ints:
         """Return the m rows of n accumulators at an address of a step, [m, n], and clear them."""
-        m, n, cols = step["m"], step["n"], self.config.cols
+        m, n, cols = step["m"], step["n"], self.config.array.cols
         tiles = ceil_div(n, cols)
         cells = Region("acc", step[f"{name}_addr"], step[f"{name}_stride"], tiles, m).cells()
         sums = self.acc[cells]  # [tiles, m, cols]
@@ -165,13 +165,16 @@ class VectorSteps(Memories):
         self.factors[:, rows] = mantissa[:, 0], right[:, 0]
 
     def _load_params(self, step: Step) -> None:
-        lanes, stride = self.config.lanes, self.config.param_lines * self.config.line_bytes
+        lanes, stride = self.config.vector.lanes, self.config.param_lines * self.config.line_bytes
         for index in range(step["n"]):
             addr = step["i_addr"] + index * stride
             data = self.sp[addr : addr + PARAM_BYTES * lanes].reshape(lanes, PARAM_BYTES)
             word = step["params"] + index
             # Of a bias the lower bits are held, of a multiplier the upper ones.
-            above, below = 32 - self.config.bias_width, 32 - self.config.multiplier_width
+            above, below = (
+                32 - self.config.vector.bias_width,
+                32 - self.config.vector.multiplier_width,
+            )
             bias = np.ascontiguousarray(data[:, 0:4]).view("<i4")[:, 0]
             multiplier = np.ascontiguousarray(data[:, 4:8]).view("<i4")[:, 0]
             self.bias[word] = bias << above >> above

@@ -140,7 +140,9 @@ def test_a_machine_that_is_no_preset_has_a_file_for_its_host(celosia, monkeypatc
     )
     words = ("board", "--board", "icebreaker", "--config", "tiny", "--memory", "16384")
     assert celosia(*words, "--set", "rows=3")[:2] == (0, "PORT\n")
-    other = PRESETS["tiny"].replace(rows=3, registered=get_board("icebreaker").config.registered)
+    other = PRESETS["tiny"].replace(
+        rows=3, registered=get_board("icebreaker").config.control.registered
+    )
     assert seen[-1] == fingerprint(other)
 
 

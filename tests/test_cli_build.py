@@ -67,7 +67,12 @@ def test_a_board_has_its_machine(built: list[dict[str, object]], tmp_path: Path)
         "--board", "ulx3s_85f", "--set", "lanes=4", "--clock", "70", "--out", str(tmp_path)
     )
     config = built[0]["what"][0]
-    assert (config.rows, config.cols, config.lanes, built[0]["mhz"]) == (12, 8, 4, 70.0)
+    assert (config.array.rows, config.array.cols, config.vector.lanes, built[0]["mhz"]) == (
+        12,
+        8,
+        4,
+        70.0,
+    )
     assert "131.1" in out
     assert "8,765" in out
     assert json.loads((tmp_path / "report.json").read_text()) == FOUND | RATE

@@ -5,15 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from celosia.arch.config import Config
 from celosia.arch.errors import RunError
-from celosia.arch.presets import PRESETS
+from celosia.arch.presets import PRESETS, load
 from celosia.arch.support.cache import ROOT
 from celosia.generators.verilog.units import UNITS
 from celosia.tb.machine.toolchain import environment, missing_tools
@@ -275,8 +275,8 @@ def test_every_unit_is_generated_and_free_of_warnings(celosia, tmp_path: Path, u
     described = json.loads((tmp_path / f"{name}.json").read_text("utf-8"))
     assert described["module"] == name
     assert described["ports"]
-    stored = tomllib.loads((tmp_path / "config.toml").read_text("utf-8"))
-    assert stored == described["configuration"] == PRESETS["tiny"].fields()
+    stored = load(str(tmp_path / "config.toml"))
+    assert stored == Config.of(**described["configuration"]) == PRESETS["tiny"]
     source = tmp_path / f"{name}.v"
     lints = {
         "icarus": ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-o", os.devnull, source],

@@ -130,7 +130,7 @@ def test_a_program_that_is_too_long_is_refused_by_its_first_layers(monkeypatch) 
     fits = compile_model(ENCODER, weights, inputs, config, Options(search=False))
     assert seen == [(2, 1), (5, 6)]
     words = len(fits.words)
-    assert words <= config.program_depth
+    assert words <= config.control.program_depth
     seen.clear()
     with pytest.raises(
         InputError,

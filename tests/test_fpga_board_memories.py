@@ -9,8 +9,8 @@ import apycula
 import pytest
 from apycula.chipdb import load_chipdb
 
-from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.records import Memory
 from celosia.fpga.boards import get_board, with_sdram
 from celosia.fpga.build import board_verilog
 from celosia.fpga.pins import TOP, constraints, top_verilog
@@ -27,7 +27,7 @@ def test_an_sdram_has_all_of_its_pins(name: str) -> None:
     board = with_sdram(get_board(name))
     chip = board.sdram
     assert chip is not None
-    assert board.memory_bytes == chip.size == 1 << board.config.mem_addr_width
+    assert board.memory_bytes == chip.size == 1 << board.config.memory.addr_width
     buses = {"a": chip.row_bits, "ba": chip.bank_bits, "dq": chip.data_width, "dqm": 2}
     lines = {f"sdram_{line}" for line in ("clk", "cke", "cs_n", "ras_n", "cas_n", "we_n")}
     lines |= {f"sdram_{bus}[{bit}]" for bus, width in buses.items() for bit in range(width)}
@@ -47,7 +47,7 @@ def test_a_ddr3_has_all_of_its_pins(name: str) -> None:
     plain, board = get_board(name), with_sdram(get_board(name))
     assert board.ddr3 is not None
     chip = board.ddr3.chip
-    assert board.memory_bytes == min(chip.size, 1 << Config.mem_addr_width)
+    assert board.memory_bytes == min(chip.size, 1 << Memory.addr_width)
     assert board.peak_bytes == 8
     assert len({pin.name for pin in board.pins.values()}) == len(board.pins)
     crab = name.startswith("orangecrab")
@@ -111,7 +111,7 @@ def test_psram_is_at_the_pads_of_the_package(tmp_path: Path) -> None:
     board = with_sdram(get_board("tang_nano_9k"))
     assert board.psram is not None
     assert board.peak_bytes == board.psram.dies == 2
-    assert board.memory_bytes == board.psram.size == 1 << board.config.mem_addr_width == 1 << 23
+    assert board.memory_bytes == board.psram.size == 1 << board.config.memory.addr_width == 1 << 23
     pll = find_pll(board.device.family.name, board.device.name, board.clock_mhz, board.target_mhz)
     synthesize(top_verilog(board, pll) + STUB, TOP, board.device, tmp_path)
     text, ending = constraints(board)

@@ -147,7 +147,7 @@ def test_whether_narrow_weights_share_can_be_said(tmp_path: Path) -> None:
     def packed(board: str, changes: tuple[str, ...], text: str | None = None) -> bool:
         source = None if text is None else str(file)
         file.write_text(text or "", encoding="utf-8")
-        return resolve_board(board, source, changes, "uart", None)[1].packed
+        return resolve_board(board, source, changes, "uart", None)[1].array.packed
 
     assert packed("ulx3s_25f", NARROW)
     assert not packed("icebreaker", NARROW)
@@ -163,7 +163,7 @@ def test_another_machine_keeps_the_boards_registers(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
 
     def registered(board: str, source: str, *changes: str) -> bool:
-        return resolve_board(board, source, changes, "uart", None)[1].registered
+        return resolve_board(board, source, changes, "uart", None)[1].control.registered
 
     assert registered("ulx3s_85f", "small")
     assert not registered("ulx3s_85f", "small", "registered=false")

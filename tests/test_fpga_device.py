@@ -41,10 +41,10 @@ class GoldenBoard:
         self.values = {"ID": IDENTITY, "STATUS": 0, "PC": 0, "CYCLES_LOW": 0}
         self.polls = 0
         self.runs = 0
-        self._program = [0] * config.program_depth
+        self._program = [0] * config.control.program_depth
         self._place = 0
         self._names = {register.addr: name for name, register in REGISTER_MAP.items()}
-        self.link = LinkModel(identity, config.program_depth, self._read, self._write)
+        self.link = LinkModel(identity, config.control.program_depth, self._read, self._write)
 
     def _read(self, addr: int) -> int:
         return self.values.get(self._names.get(addr, ""), 0)

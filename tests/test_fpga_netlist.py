@@ -195,7 +195,7 @@ def test_the_netlist_of_a_whole_accelerator_does_the_same(
     family: str, config: Config, tmp_path: Path
 ) -> None:
     netlist = netlist_of(machine_component(config), DEVICE_OF[family], tmp_path)
-    memory = 1 << config.mem_addr_width
+    memory = 1 << config.memory.addr_width
     machine = VerilatorMachine(config, memory_bytes=memory, latency=4, verilog=netlist)
     report = selftest(machine, config, memory, programs=3, seed=6)
     machine.close()

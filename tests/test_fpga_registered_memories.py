@@ -236,7 +236,7 @@ def test_an_exported_accelerator_does_the_same() -> None:
     made = exported(to_verilog(machine_component(config), "top"), "ecp5")
     assert "MULT18X18D #(" in made
     assert {"lane_0", "low", "table_0"} <= set(re.findall(r"_registered (\w+) \(", made))
-    memory = 1 << config.mem_addr_width
+    memory = 1 << config.memory.addr_width
     machine = VerilatorMachine(config, memory_bytes=memory, latency=4, verilog=made + MODELS)
     report = selftest(machine, config, memory, programs=3, seed=6)
     machine.close()

@@ -15,7 +15,7 @@ from celosia.tb.machine.toolchain import missing_tools
 
 CONFIG = PRESETS["odd"].replace(name="fused", cols=6, fused=True, mem_addr_width=16, trace=True)
 M, K, N = 4, 8, 7
-BEATS = M * -(-N // CONFIG.lanes)
+BEATS = M * -(-N // CONFIG.vector.lanes)
 X, R, SUM, OUT, A, B, PARAMS = (CONFIG.line_bytes * 16 * place for place in range(7))
 RESULT = 4096
 
@@ -38,7 +38,7 @@ def setup(rng: np.random.Generator) -> tuple[bytes, list[Instruction]]:
     word 4 on each column has its own, from word 8 on the one of a norm.
     """
     image = bytearray()
-    lanes = CONFIG.lanes
+    lanes = CONFIG.vector.lanes
     alike = [quantize_multiplier(factor) for factor in (1.0, 2.0**-11, 0.02, 255 * 2.0**-24)]
     words = [
         param_words(np.zeros(lanes, np.int64), *pair, CONFIG, by_tile=False)

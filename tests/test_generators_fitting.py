@@ -10,7 +10,7 @@ from celosia.arch.errors import InputError
 from celosia.generators.lower import fitting
 from celosia.generators.lower.fitting import FitError, again, doubled, remedy
 
-BASE = Config(name="base", program_depth=512, scratchpad_bytes=8192, param_depth=16)
+BASE = Config.of(name="base", program_depth=512, scratchpad_bytes=8192, param_depth=16)
 
 
 def needing(**least):
@@ -18,7 +18,7 @@ def needing(**least):
 
     def compile(config: Config) -> None:
         for field, value in least.items():
-            if getattr(config, field) < value:
+            if config.read(field) < value:
                 other = doubled(config, "queue_depth")
                 raise FitError(f"{field} is too small", doubled(config, field), other)
 
@@ -39,7 +39,7 @@ def test_the_changes_that_help_are_told() -> None:
 
 def test_either_of_two_changes_may_help() -> None:
     def compile(config: Config) -> None:
-        if config.program_depth < 1024 and config.scratchpad_bytes < 32768:
+        if config.control.program_depth < 1024 and config.scratchpad.bytes < 32768:
             remedies = doubled(config, "program_depth"), doubled(config, "scratchpad_bytes", 32768)
             raise FitError("too small", *remedies)
 
@@ -50,7 +50,7 @@ def test_sums_get_wider_accumulators() -> None:
     narrow = BASE.replace(max_k=64, acc_width=23)
 
     def compile(config: Config) -> None:
-        if config.max_k < 4000:
+        if config.accumulators.longest_sum < 4000:
             raise FitError("too small", {"max_k": 4000})
 
     with pytest.raises(FitError) as caught, again(narrow, compile):

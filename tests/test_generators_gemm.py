@@ -53,9 +53,9 @@ def test_the_table_of_shapes_fits_medium_and_fills_its_array():
     config = PRESETS["medium"]
     assert len(SHAPES) == len({shape.name for shape in SHAPES}) >= 20
     for shape in SHAPES:
-        tiles = -(-shape.k // config.rows) * -(-shape.n // config.cols)
+        tiles = -(-shape.k // config.array.rows) * -(-shape.n // config.array.cols)
         assert shape.k * shape.n / (tiles * config.elements) > 0.85
-        assert shape.k <= config.max_k
+        assert shape.k <= config.accumulators.longest_sum
 
 
 def test_shapes_are_benched_by_name():

@@ -57,7 +57,7 @@ def test_what_fits_stays(model, config, options, home):
     assert compiled.plan.home == home
     assert compiled.keeps == (home != WeightHome.STREAM)
     if compiled.keeps:
-        assert len(compiled.words) <= config.program_depth
+        assert len(compiled.words) <= config.control.program_depth
         whole = [0] * 16
         for number, value in compiled.registers(model.sequence).items():
             whole[number] = value

@@ -178,7 +178,7 @@ def test_buffers_that_live_together_lie_apart() -> None:
         config = SMALL.replace(scratchpad_bytes=8192)
         placed = allocate(lifetimes, sizes, config)
         if placed is None:
-            assert live_bytes(lifetimes, sizes) > config.scratchpad_bytes // 4
+            assert live_bytes(lifetimes, sizes) > config.scratchpad.bytes // 4
             continue
         for buffer, addr in placed.items():
             assert addr % config.line_bytes == 0

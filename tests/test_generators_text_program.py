@@ -34,7 +34,7 @@ from tests.support.decoders import (
 def test_steps_and_chunks_are_the_golden_models(name, config):
     decoder = DECODERS[name]
     program = compile_text(decoder, config, context=40)
-    assert program.resident == (config.weight_depth > 2)
+    assert program.resident == (config.array.weight_depth > 2)
     session = TextSession(program, "golden")
     tokens, cache = tokens_of(decoder, 40), KvCache()
     for position, token in enumerate(tokens):

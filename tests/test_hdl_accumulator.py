@@ -46,9 +46,9 @@ def run_case(
     """
     rng = np.random.default_rng(seed)
     dut = AccumulatorMemory(config)
-    checks = check_bits(code_columns(config.acc_width, "correct"))
-    half = 1 << (config.acc_width - 1)
-    acc = np.zeros((config.acc_depth, config.cols), dtype=np.int64)  # [rows, cols]
+    checks = check_bits(code_columns(config.accumulators.width, "correct"))
+    half = 1 << (config.accumulators.width - 1)
+    acc = np.zeros((config.accumulators.depth, config.array.cols), dtype=np.int64)  # [rows, cols]
     expected: list[np.ndarray] = []
     received: list[np.ndarray] = []
     waited = told = 0
@@ -75,10 +75,10 @@ def run_case(
                 drain = None
             if drain is not None and drain == row:
                 row = None
-            values = rng.integers(-half, half, config.cols)
+            values = rng.integers(-half, half, config.array.cols)
             if flips:
-                size = config.acc_width + checks
-                wrong = [rng.permutation(size)[:flips] + n * size for n in range(config.cols)]
+                size = config.accumulators.width + checks
+                wrong = [rng.permutation(size)[:flips] + n * size for n in range(config.array.cols)]
                 ctx.set(FlippedRam.flip, sum(1 << int(bit) for bit in np.concatenate(wrong)))
                 told |= ctx.get(dut.errors)
             ctx.set(dut.accumulate.valid, row is not None)

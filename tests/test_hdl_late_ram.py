@@ -76,7 +76,7 @@ def test_programs_mean_the_same_with_a_wrong_bit_in_many_words(
     bits = width + check_bits(code_columns(width, "correct"))
     random = np.random.default_rng(seed)
     program, expected = [], [[]]
-    while not 100 < len(expected[0]) < 250 or len(program) > config.program_depth:
+    while not 100 < len(expected[0]) < 250 or len(program) > config.control.program_depth:
         program = pack([*random_block(config, random, 0), Instruction(Opcode.HALT)])
         registers = [0] * REGISTERS  # which hold from run to run
         expected = [expected_words(program, 0, registers) for _ in range(2)]

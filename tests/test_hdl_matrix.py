@@ -78,7 +78,7 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         for shape in ((1, 1, 1), (17, 23, 5))
         for flags in ([], ["b_transpose"])
     ]
-    run_case({size: getattr(preset, size) for size in sizes}, products=products)
+    run_case({size: preset.read(size) for size in sizes}, products=products)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_random_commands(simulator: str, changes, stall: float, seed: int) -> No
 )
 def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
     config = make(changes)
-    rows, cols = config.rows, config.cols
+    rows, cols = config.array.rows, config.array.cols
     products = [
         ["MATMUL", *shape, flags]
         for flags, shape in (
@@ -182,7 +182,7 @@ def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
             (["b_transpose"], (1, 4 * rows, 3 * cols)),
         )
     ]
-    if config.weight_depth > 2:
+    if config.array.weight_depth > 2:
         products += [["MATMUL", m, 2 * rows, 2 * cols - 1, ["resident"]] for m in (1, 2, 7)]
     measured = measure(tmp_path, changes, products, alone=True)
     expected = [window(config, m, k, n, *flags) for _, m, k, n, flags in products]
@@ -282,7 +282,7 @@ def test_appended_lines_take_a_cycle_each(tmp_path: Path) -> None:
     assert spans[:3] == [2] * 3
     assert spans[4:] == [6] * 3
     alone = measure(tmp_path, SQUARE, [keys, keys], alone=True)["cycles"]
-    assert alone == [1 + make(SQUARE).rows + make(SQUARE).cols + 10] * 2
+    assert alone == [1 + make(SQUARE).array.rows + make(SQUARE).array.cols + 10] * 2
 
 
 @pytest.mark.parametrize("kind", ["systolic", "tree"])

@@ -74,7 +74,7 @@ def test_cycles_are_those_of_the_simulator_but_for_external_memory() -> None:
         each.load_program(program.words)
         cycles.append(each.start().cycles)
     first, before, again, expected = cycles
-    clearing = 4 * MICRO.acc_depth
+    clearing = 4 * MICRO.accumulators.depth
     # The second run finds what the first one left, in the model, too.
     assert clearing <= (first - again) - (before - expected) < clearing + 100
     assert expected < again < 1.02 * expected
@@ -109,7 +109,7 @@ def test_a_program_that_runs_off_its_end_is_told() -> None:
     whole = pack([Instruction(Opcode.SET, {"register": 1, "value": 1})] * 4)
     machine, model = IcarusMachine(MICRO, memory_bytes=MEMORY), MicroMachine(MICRO)
     for words in (whole, whole[:-1]):
-        pc = MICRO.program_depth - len(words)
+        pc = MICRO.control.program_depth - len(words)
         for each in (machine, model):
             each.load_program([0] * pc + words)
             with pytest.raises(RunError, match="program counter left the program memory"):

@@ -150,7 +150,7 @@ def test_without_protection_it_is_a_plain_memory() -> None:
 
 
 def test_the_field_is_a_level_or_one_for_some_units() -> None:
-    config = Config(protect="scratchpad=correct,program=detect")
+    config = Config.of(protect="scratchpad=correct,program=detect")
     levels = [config.protected(unit) for unit in protection("none")]
     assert levels == ["correct", "none", "detect", "none", "none", "none"]
     assert config.protects
@@ -166,5 +166,5 @@ def test_other_texts_are_refused(text: str) -> None:
         f"of scratchpad, accumulators, program, parameters, queues, control, not {text!r}"
     )
     with pytest.raises(InputError) as refused:
-        Config(protect=text)
+        Config.of(protect=text)
     assert str(refused.value) == message

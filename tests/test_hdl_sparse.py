@@ -65,7 +65,7 @@ def test_cycles_are_those_of_the_formula(tmp_path) -> None:
     for (m, k, n, sparsity), cycles in zip(
         problems, json.loads(report.read_text())["cycles"], strict=True
     ):
-        beats = encode(random_weight(rng, k, n, sparsity), 2, CONFIG.cols).size // 3 - 3
+        beats = encode(random_weight(rng, k, n, sparsity), 2, CONFIG.array.cols).size // 3 - 3
         # Lanes differ in how the last weights are dealt out, by a beat.
         assert abs(cycles - sparse_cycles(CONFIG, 2, m, k, n, beats)) <= 2 * m
 

@@ -158,7 +158,7 @@ def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall, registered
     rng = np.random.default_rng(5)
     unit = DrainReader(config)
     half = 1 << (acc_width - 1)
-    memory = rng.integers(-half, half, (config.acc_depth, cols))
+    memory = rng.integers(-half, half, (config.accumulators.depth, cols))
 
     async def accumulators(ctx):
         due = [None] * config.acc_latency

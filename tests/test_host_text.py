@@ -45,7 +45,7 @@ def test_the_chip_fills_in_parts():
     assert program.memory_bytes <= MEMORY
     size = sum(len(fill.image) for fill in program.setup)
     assert len(program.setup) >= size / MEMORY > 4
-    assert all(len(fill.words) <= CONFIG.program_depth for fill in program.setup)
+    assert all(len(fill.words) <= CONFIG.control.program_depth for fill in program.setup)
     tokens = source.tokenizer.encode("one day")
     wanted = evaluate(decoder, tokens)["logits"][-1]
     for variant in (whole, program):

@@ -67,7 +67,7 @@ def pressed(case, **compile_options):
 
 def heads_of_slot(program):
     model = program.decoder.description
-    return min(model.kv_heads, program.config.rows // program.decoder.key_dim)
+    return min(model.kv_heads, program.config.array.rows // program.decoder.key_dim)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -77,7 +77,7 @@ def test_steps_and_chunks_are_the_golden_models(case):
     assert together > 1
     saved = model.kv_heads - -(-model.kv_heads // together)
     layers = 1 if program.cache.recompute else model.layers
-    assert apart.slots - program.slots == layers * saved * -(-11 // program.config.cols)
+    assert apart.slots - program.slots == layers * saved * -(-11 // program.config.array.cols)
     session = TextSession(program, "golden")
     tokens = tokens_of(program.decoder, min(17, program.places))
     cache = KvCache(slots=11, sinks=2)

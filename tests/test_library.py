@@ -201,7 +201,7 @@ def test_random_inputs_to_calibrate_on_are_warned_about() -> None:
 
 def test_parts_are_made_of_keywords() -> None:
     array = celosia.hdl.SystolicArray(rows=8, cols=4)
-    assert (array.config.rows, array.config.cols, array.latency > 8) == (8, 4, True)
+    assert (array.config.array.rows, array.config.array.cols, array.latency > 8) == (8, 4, True)
     assert celosia.hdl.Softmax(lanes=4, max_row=64).signature.members["i"]
     assert celosia.hdl.AddNorm(lanes=4, max_row=64).max_row == 64
     assert type(celosia.hdl.Accelerator(celosia.config("tiny"))).__name__ == "Accelerator"

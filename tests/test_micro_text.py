@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from celosia.arch.errors import InputError
-from celosia.arch.micro.config import MicroConfig
 from celosia.fpga.boards import get_board
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.lower.text_compiler import compile_text
@@ -31,7 +30,7 @@ def test_rows_stay_where_external_memory_has_no_room_for_them() -> None:
     assert [len(variant.setup) for variant in (roomy, program)] == [1, 2]
     model = DECODER.description
     rows = 2 * model.dim * model.positions + model.dim * model.vocabulary
-    assert program.scratchpad_bytes - rows < roomy.scratchpad_bytes
+    assert program.scratchpad_bytes - rows < roomy.scratchpad.bytes
     assert len(program.setup[-1].image) < roomy.memory_bytes - rows
     with pytest.raises(InputError, match=r"^Model tales needs \d+ bytes of external memory, but "):
         compiled(memory_bytes=1 << 14)
@@ -39,7 +38,7 @@ def test_rows_stay_where_external_memory_has_no_room_for_them() -> None:
 
 def test_the_machine_writes_what_the_golden_machine_writes() -> None:
     program = compiled()
-    assert isinstance(program.config, MicroConfig)
+    assert program.config.micro is not None
     session = TextSession(program, MicroMachine(program.config))
     for token in TOKENS[:6]:
         session.step(token)

@@ -42,7 +42,7 @@ def fill(machine: Interpreter, rng: np.random.Generator) -> None:
     """Put random content into every memory."""
     config, shape = machine.config, machine.bias.shape
     machine.sp[:] = skewed(rng, machine.sp.shape, 8) & 0xFF
-    machine.acc[:] = skewed(rng, machine.acc.shape, config.acc_width)
+    machine.acc[:] = skewed(rng, machine.acc.shape, config.accumulators.width)
     machine.bias[:] = skewed(rng, shape) * (rng.random(shape) < 0.6)
     machine.multiplier[:] = skewed(rng, shape)
     near = rng.random(shape) < 0.2
@@ -107,7 +107,9 @@ class Case:
     def instruction(self) -> Instruction:
         config, flags, opcode = self.machine.config, self.flags(), self.opcode
         n = 1 + self.below(self.longest if self.below(8) else 3)
-        m = 1 + self.below(min(6, config.acc_depth * config.cols // (n + config.cols)))
+        m = 1 + self.below(
+            min(6, config.accumulators.depth * config.array.cols // (n + config.array.cols))
+        )
         wide_in = opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
         sizes = {"i": 1 + wide_in, "r": 2, "s": 2}
         sizes["o"] = 1 + ("wide_out" in flags)
@@ -121,13 +123,13 @@ class Case:
             operands |= {f"o_{part}": operands[f"i_{part}"] for part in ("addr", "stride")}
         if self.below(3) == 0:
             operands |= {f"s_{part}": operands[f"r_{part}"] for part in ("addr", "stride")}
-        tiles = -(-n // config.cols)
-        room = config.acc_depth - m * tiles
+        tiles = -(-n // config.array.cols)
+        room = config.accumulators.depth - m * tiles
         operands |= {
             "acc_stride": m + (self.below(room // tiles + 1) if tiles > 1 else 0),
             "i_zero": int(skewed(self.rng, (), 8)),
             "o_zero": int(skewed(self.rng, (), 8)),
-            "params": self.below(config.param_depth - max(n, m) - 1),
+            "params": self.below(config.vector.words - max(n, m) - 1),
             "table": self.below(config.table_slots),
             "start": self.below(2 * n + 2) - n,
             "limit": self.below(2 * n + 2),
@@ -139,7 +141,7 @@ class Case:
             "eps_high": int(skewed(self.rng, (), 28)) * (self.below(3) == 0),
         }
         operands["acc_addr"] = self.below(
-            config.acc_depth - operands["acc_stride"] * (tiles - 1) - m + 1
+            config.accumulators.depth - operands["acc_stride"] * (tiles - 1) - m + 1
         )
         known = DEFINITIONS[opcode].operands
         operands = {name: value for name, value in operands.items() if name in known}
@@ -206,7 +208,7 @@ def test_corners_of_requantization() -> None:
     machine = Interpreter(CONFIG)
     machine.multiplier[: len(factors), 0], machine.shift[: len(factors), 0] = np.transpose(factors)
     rows = len(corners)
-    machine.acc[:] = np.resize(corners, CONFIG.acc_depth)[:, None]
+    machine.acc[:] = np.resize(corners, CONFIG.accumulators.depth)[:, None]
     sizes = {"m": rows, "n": len(factors), "acc_stride": rows, "o_stride": 2 * len(factors)}
     compare(machine, Instruction(Opcode.DRAIN, sizes, frozenset({"wide_out"})))
 
@@ -232,4 +234,4 @@ def test_instructions(opcode: Opcode) -> None:
 def test_instructions_of_other_machines(changes: dict[str, int], opcode: Opcode) -> None:
     config = CONFIG.replace(**changes)
     for seed in range(1000, 1012):
-        run_case(config, opcode, seed, longest=min(150, config.max_row))
+        run_case(config, opcode, seed, longest=min(150, config.vector.longest_row))

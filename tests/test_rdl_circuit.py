@@ -27,7 +27,7 @@ class Model:
         self.state: dict[str, int] = {}
         self.drawn: dict[int, int] = dict.fromkeys(range(256), 0)
         """Bits that the circuit changes at any time, by register."""
-        for register in compiled(folder, CONFIG.program_depth).top.registers():
+        for register in compiled(folder, CONFIG.control.program_depth).top.registers():
             addr = register.absolute_address // 4
             for field in register.fields():
                 self.fields[addr].append(field)
@@ -108,7 +108,7 @@ def test_the_description_is_the_circuit_bit_by_bit(tmp_path: Path) -> None:
         for addr in range(256):
             await compare(addr, "behind writes to no register")
         # A pulse is one cycle, and what was written is not read back.
-        pc = int(rng.integers(CONFIG.program_depth))
+        pc = int(rng.integers(CONFIG.control.program_depth))
         await write(REGISTER_MAP["PC"].addr, pc)
         ctx.set(unit.busy, 1)
         for name in unit.widths:

@@ -77,7 +77,7 @@ def decoders():
 def test_sources_and_steps_are_the_references(decoders, name, config):
     decoder, rng = decoders[name], np.random.default_rng(3)
     program = compile_text(decoder, CONFIGS[config], context=12)
-    assert program.resident == (CONFIGS[config].weight_depth > 2)
+    assert program.resident == (CONFIGS[config].array.weight_depth > 2)
     assert set(program.entries) == {"step", "logits", "lookup", "encode"}
     session = TextSession(program, "golden")
     # A longer source first, so that a shorter one finds its rows behind its own.

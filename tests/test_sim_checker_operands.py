@@ -197,7 +197,7 @@ def test_a_softmax_of_more_columns_than_a_word_has_needs_the_same_for_all():
         ),
         ("DRAIN m=1 n=1 by_tile", "DRAIN at word 0 has by_tile, which needs factors"),
         (
-            f"DRAIN m=1 n={2 * CONFIG.cols + 1} by_tile factors",
+            f"DRAIN m=1 n={2 * CONFIG.array.cols + 1} by_tile factors",
             "DRAIN at word 0 reads factors from 0 to 2, but it has 2",
         ),
         (
@@ -215,7 +215,7 @@ def test_factors_of_rows_are_kept_where_a_machine_has_them(text, message):
 
 
 def test_spaced_tile_columns_are_whole_ones_of_one_row():
-    config, cols = CONFIG.replace(fused=True), CONFIG.cols
+    config, cols = CONFIG.replace(fused=True), CONFIG.array.cols
     for m, n in ((2, cols), (1, cols + 1)):
         assert errors(f"DRAIN m={m} n={n} o_stride={cols} spaced", config) == (
             f"DRAIN at word 0 is spaced, so m must be 1 and n a multiple of {cols}, not {m} and {n}"

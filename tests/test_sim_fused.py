@@ -61,7 +61,7 @@ def test_taking_accumulators_is_draining_first(case, seed):
     apart, fused = (run(text, seed) for text in CASES[case])
     for memory, expected in ((fused.sp[R:], apart.sp[R:]), (fused.acc, apart.acc)):
         np.testing.assert_array_equal(memory, expected)
-    drained = np.zeros(CONFIG.acc_depth, np.bool_)
+    drained = np.zeros(CONFIG.accumulators.depth, np.bool_)
     for tile in range(4):
         drained[3 + 7 * tile : 3 + 7 * tile + M] = True
     assert not fused.acc[drained].any()

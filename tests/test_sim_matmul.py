@@ -36,8 +36,8 @@ def test_appended_lines_are_those_placed_at_once(transpose: bool, cuts: list[int
     cache = rng.integers(-128, 128, (N, length))
     golden, whole = (machine(np.random.default_rng(4), cache) for _ in range(2))
     flags = ["b_transpose"] if transpose else []
-    side = CONFIG.cols if transpose else CONFIG.rows
-    stack = -(-K // CONFIG.rows) if transpose else 1
+    side = CONFIG.array.cols if transpose else CONFIG.array.rows
+    stack = -(-K // CONFIG.array.rows) if transpose else 1
     place = {"b_stride": length, "b_zero": 3}
     shape = {"k": K, "n": N} if transpose else {"k": N, "n": length}
     run(whole, {**place, **shape, "slot": 2}, *flags)

@@ -36,7 +36,7 @@ def test_a_ring_is_a_delay(cycles: int) -> None:
 def test_other_arrays_cannot_sleep(changes: dict) -> None:
     fields = {"operand_gating": False, "lanes": 8, **changes}
     with pytest.raises(InputError, match=r"^Field sleep needs array 'systolic' and pass_width 8"):
-        Config(sleep=True, **fields)
+        Config.of(sleep=True, **fields)
 
 
 @pytest.mark.slow

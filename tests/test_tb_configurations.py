@@ -1,13 +1,12 @@
 """Random configurations: every field has every kind of value."""
 
 from collections import defaultdict
-from dataclasses import fields
 
 import numpy as np
 
-from celosia.arch.config import Config
 from celosia.arch.protection import UNITS as PROTECTED
 from celosia.arch.rules import ARRAYS, MULTIPLIER_WIDTHS, PASS_WIDTHS
+from celosia.arch.short_names import PATHS
 from celosia.tb.verify.configurations import UNITS, random_config
 
 DRAWN = 700
@@ -16,14 +15,10 @@ DRAWN = 700
 def test_every_field_is_drawn() -> None:
     values_by_field = defaultdict(set)
     for seed in range(DRAWN):
-        for name, value in random_config(np.random.default_rng(seed)).fields().items():
+        for name, value in random_config(np.random.default_rng(seed)).flat().items():
             values_by_field[name].add(value)
-    same = {
-        field.name
-        for field in fields(Config)
-        if field.init and len(values_by_field[field.name]) < 2
-    }
-    assert same == {"name"}
+    same = {name for name in PATHS if len(values_by_field[name]) < 2}
+    assert same == {"name", "micro", "requantizer"}
     flags = {name for name, values in values_by_field.items() if values <= {False, True}}
     assert {*UNITS, "sleep", "counters", "packed_slots", "packed_cache", "block_exponents"} <= flags
     for name, values in (

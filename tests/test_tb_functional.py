@@ -44,10 +44,10 @@ def test_points_follow_the_instruction_set(name) -> None:
         assert asked >= {*left, (Opcode.DRAIN, "factors"), (Opcode.DRAIN, "by_tile")}
     absent = {opcode for opcode, flag in wanted - asked}
     assert all(
-        (unit := DEFINITIONS[opcode].unit) is not None and not getattr(config, unit)
+        (unit := DEFINITIONS[opcode].unit) is not None and not config.read(unit)
         for opcode in absent - {Opcode.PRELOAD}
     )
-    assert (Opcode.PRELOAD in absent) == (config.weight_depth == 2)
+    assert (Opcode.PRELOAD in absent) == (config.array.weight_depth == 2)
     if name == "full":
         flags = {(opcode, flag) for opcode, d in DEFINITIONS.items() for flag in d.flags}
         # Slots with pairs exclude zero points, and so INT16; factors exclude other norms.

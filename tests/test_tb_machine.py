@@ -187,7 +187,7 @@ def test_what_goes_wrong_is_told() -> None:
 def test_bit_positions_are_those_of_the_ports() -> None:
     ports = interface(PRESETS["odd"])
     assert ports["BURST_ADDR_LSB"] == 0
-    assert ports["BURST_LAST_LSB"] == PRESETS["odd"].mem_addr_width
+    assert ports["BURST_LAST_LSB"] == PRESETS["odd"].memory.addr_width
     assert ports["WRITE_WIDTH"] == 32 + 4
     assert ports["TRACE_WIDTH"] == ports["TRACE_DATA_LSB"] + ports["TRACE_DATA_WIDTH"]
     assert REGISTER_MAP["STATUS"].addr < 256

@@ -7,7 +7,6 @@ import pytest
 from celosia.arch.config import Config
 from celosia.arch.instruction import Instruction, pack
 from celosia.arch.isa import DEFINITIONS, Engine, Opcode
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.presets import PRESETS
 from celosia.arch.registers import CAUSE_MEANINGS, Cause, cause_of
 from celosia.arch.support.cache import ROOT
@@ -60,12 +59,12 @@ def test_the_next_run_is_exact(campaign: Campaign) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("config", [PRESETS["tiny"], PRESETS["small"], TREE, PRESETS["micro"]])
 def test_many_next_runs_are_exact(config: Config) -> None:
-    check_trials(Campaign(config, seed=2), 400 if not isinstance(config, MicroConfig) else 100)
+    check_trials(Campaign(config, seed=2), 400 if config.micro is None else 100)
 
 
 def stopped(machine: VerilatorMachine, words: list[int], pc: int = 0) -> Cause:
     """Run a program that is to be stopped, then one that is not, and return the cause."""
-    machine.write_register("PROGRAM_ADDR", pc % machine.config.program_depth)
+    machine.write_register("PROGRAM_ADDR", pc % machine.config.control.program_depth)
     for word in words:
         machine.write_register("PROGRAM_DATA", word)
     machine.write_register("INTERRUPT", 3)
@@ -80,7 +79,7 @@ def stopped(machine: VerilatorMachine, words: list[int], pc: int = 0) -> Cause:
     assert not machine.interrupted()
     machine.load_program(pack([Instruction(Opcode.LOAD, LINE), Instruction(Opcode.HALT)]))
     machine.write_register("INTERRUPT_ENABLE", 1)
-    loaded = LINE["row_bytes"] // machine.config.mem_bytes * machine.config.counters
+    loaded = LINE["row_bytes"] // machine.config.mem_bytes * machine.config.control.counters
     assert machine.start().counters["loaded"] == loaded
     assert machine.read_register("STATUS") == 0
     assert machine.interrupted()
@@ -96,7 +95,7 @@ def load(**tokens: frozenset[Engine]) -> Instruction:
 
 @pytest.mark.slow
 def test_every_cause_is_told(campaign: Campaign) -> None:
-    machine, depth = campaign.machine, campaign.machine.config.program_depth
+    machine, depth = campaign.machine, campaign.machine.config.control.program_depth
     vector, halt = frozenset({Engine.VECTOR}), Instruction(Opcode.HALT)
     loop, end = Instruction(Opcode.LOOP, {"count": 1}), Instruction(Opcode.ENDLOOP)
     assert stopped(machine, [31]) == Cause.INSTRUCTION

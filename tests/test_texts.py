@@ -94,7 +94,7 @@ def go_on(program, machine, counts, late, bits=None):
 )
 def test_each_text_is_as_alone(name, config, counts, late, sinks):
     program = compile_text(DECODERS[name], config, context=11, sinks=sinks, texts=2)
-    assert program.resident == (config.weight_depth > 2)
+    assert program.resident == (config.array.weight_depth > 2)
     session = go_on(program, "golden", counts, late)
     assert sum(turn.mismatches for turn in session.turns) == 0
 

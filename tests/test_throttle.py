@@ -55,7 +55,7 @@ def test_without_the_field_there_is_no_port() -> None:
     assert "thermal" not in Accelerator(PRESETS["tiny"]).signature.members
     assert "thermal" in Accelerator(PRESETS["tiny"].replace(throttle=2)).signature.members
     with pytest.raises(InputError, match=r"^Field throttle must be 0 or at least 2, not 1$"):
-        Config(throttle=1)
+        Config.of(throttle=1)
 
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"

@@ -50,12 +50,12 @@ def stories() -> Decoder:
 
 def programs(config: Config) -> Iterator[list[int]]:
     """Yield the words of the programs of a machine's models."""
-    if config.weight_depth <= RING_SLOTS:
+    if config.array.weight_depth <= RING_SLOTS:
         train, _ = digits.load()
         model, weights = load_model("digits")
         inputs = digits.patches(train.images[:16])
         yield list(compile_model(model, weights, inputs, config, Options(search=False)).words)
-    if config.rotary:
+    if config.vector.rotary:
         program = compile_text(stories(), config, context=40)
         yield from (list(program_words.words) for program_words in (program, *program.setup))
 
@@ -77,7 +77,7 @@ def used(config: Config) -> set[str]:
 
 def present(config: Config) -> set[str]:
     """Return the units that a machine has."""
-    return {unit for unit in EVIDENCE if getattr(config, unit)}
+    return {unit for unit in EVIDENCE if config.read(unit)}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -87,7 +87,7 @@ def test_a_preset_has_the_units_that_its_models_use(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "config", tuple(board_configs()), ids=lambda config: f"{config.name}-{config.mem_addr_width}"
+    "config", tuple(board_configs()), ids=lambda config: f"{config.name}-{config.memory.addr_width}"
 )
 def test_a_board_has_the_units_that_its_models_use(config: Config) -> None:
     assert present(config) <= used(config)

@@ -1,7 +1,6 @@
 """The tables of the documents that are made from the definitions: `python -m tools.tables`."""
 
 import ast
-import dataclasses
 import inspect
 import itertools
 from collections.abc import Iterable
@@ -9,54 +8,58 @@ from pathlib import Path
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.fields import Fields
 from celosia.arch.presets import PRESETS
 from celosia.arch.registers import COUNTERS, REGISTER_MAP
 from celosia.arch.rules import RANGES
+from celosia.arch.short_names import OPTIONAL, RECORDS, SHORT
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 
 def meanings() -> dict[str, str]:
-    """Return the text that stands under each field of the configuration, by the field's name."""
-    (body,) = (
-        node.body
-        for node in ast.parse(inspect.getsource(Fields)).body
-        if isinstance(node, ast.ClassDef)
-    )
-    texts = {}
-    for field, below in itertools.pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            assert isinstance(below, ast.Expr), f"field {field.target.id} has no text"
-            texts[field.target.id] = ast.literal_eval(below.value)
+    """Return the text that stands under each field of the configuration, by the field's path."""
+    texts = {"name": "Name of the configuration; part of no circuit"}
+    for name, kind in RECORDS.items():
+        (body,) = (
+            node.body
+            for node in ast.parse(inspect.getsource(kind)).body
+            if isinstance(node, ast.ClassDef)
+        )
+        if name in OPTIONAL:
+            texts[name] = _text(inspect.getdoc(kind) or "")
+        for field, below in itertools.pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                assert isinstance(below, ast.Expr), f"field {field.target.id} has no text"
+                texts[f"{name}.{field.target.id}"] = _text(ast.literal_eval(below.value))
     return texts
 
 
+def _text(docstring: str) -> str:
+    return " ".join(docstring.split()).replace("``", "`").rstrip(".")
+
+
 def parameters() -> str:
-    """Return the table of every field: its default, the values it admits, its meaning."""
-    defaults = Config().fields()
-    lines = ["| field | default | from, to | meaning |", "|---|---|---|---|"]
-    for name, meaning in meanings().items():
-        low, high = RANGES.get(name, (None, None))
+    """Return the table of every field: its short name, default, the values it admits, meaning."""
+    defaults = Config().flat()
+    lines = ["| field | short name | default | from, to | meaning |", "|---|---|---|---|---|"]
+    for path, meaning in meanings().items():
+        short = SHORT.get(path)
+        low, high = RANGES.get(short or "", (None, None))
         admitted = "" if low is None else f"{low}, {high}"
-        text = " ".join(meaning.split()).replace("``", "`").rstrip(".")
-        lines.append(f"| `{name}` | {_value(defaults[name])} | {admitted} | {text} |")
+        name, default = (f"`{short}`", _value(defaults[short])) if short else ("", "false")
+        lines.append(f"| `{path}` | {name} | {default} | {admitted} | {meaning} |")
     return "\n".join(lines)
 
 
 def presets() -> str:
     """Return the table of the presets: every field in which two of them differ."""
-    names = [
-        field.name
-        for field in dataclasses.fields(Config)
-        if len({getattr(preset, field.name) for preset in PRESETS.values()}) > 1
-        and field.name != "name"
-    ]
+    values = {name: preset.flat() for name, preset in PRESETS.items()}
     lines = [f"| field | {' | '.join(f'`{name}`' for name in PRESETS)} |"]
     lines.append("|---" * (len(PRESETS) + 1) + "|")
-    for name in names:
-        values = (_value(getattr(preset, name)) for preset in PRESETS.values())
-        lines.append(f"| `{name}` | {' | '.join(values)} |")
+    for path in meanings():
+        column = [each[SHORT[path]] for each in values.values() if path in SHORT]
+        if len(set(column)) > 1 and path != "name":
+            lines.append(f"| `{path}` | {' | '.join(map(_value, column))} |")
     return "\n".join(lines)
 
 

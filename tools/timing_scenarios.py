@@ -133,7 +133,7 @@ _UNITS: dict[str, Callable[[], Component]] = {
     "softmax": lambda: SoftmaxUnit(2, 8),
     "addnorm": lambda: AddNormUnit(lanes=2, max_row=8),
     "systolic_array": lambda: SystolicArray(
-        Config(rows=2, cols=2, lanes=1, zero_points=False, operand_gating=False)
+        Config.of(rows=2, cols=2, lanes=1, zero_points=False, operand_gating=False)
     ),
     "sparse_lane": lambda: SparseLane(TINY),
     "scratchpad": lambda: Scratchpad(TINY, readers=("a", "v"), writers=("load",)),

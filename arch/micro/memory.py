@@ -17,9 +17,9 @@ parameters  words of requantization parameters, 3 words for each: bias, multipli
 
 from dataclasses import dataclass
 
+from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, LOOP_LEVELS, Engine, Opcode
 from celosia.arch.isa import REGISTERS as ISA_REGISTERS
-from celosia.arch.micro.config import MicroConfig
 
 LOOP_WORDS = 2
 """Words of an open loop: address of the body, rounds left."""
@@ -46,15 +46,15 @@ class Map:
     """Words in all."""
 
 
-def memory_map(config: MicroConfig) -> Map:
+def memory_map(config: Config) -> Map:
     """Return the map of a configuration's data memory."""
-    registers = (config.program_depth // ISA_REGISTERS + 1) * ISA_REGISTERS
+    registers = (config.control.program_depth // ISA_REGISTERS + 1) * ISA_REGISTERS
     loops = registers + ISA_REGISTERS
     scratch = loops + LOOP_WORDS * LOOP_LEVELS
     row = scratch + SCRATCH_WORDS
-    tables = row + (config.max_row if config.softmax or config.norm else 0)
+    tables = row + (config.vector.longest_row if config.softmax or config.vector.norm else 0)
     params = tables + (TABLE_WORDS * config.table_slots if config.activation else 0)
-    end = params + PARAM_WORDS * config.param_depth
+    end = params + PARAM_WORDS * config.vector.words
     return Map(0, registers, loops, scratch, row, tables, params, end)
 
 

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from celosia.arch import functions, isa, norm, polynomial
+from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, WORD_WIDTH, Opcode
 from celosia.arch.micro import memory
 from celosia.arch.micro.assembler import Microcode
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.micro.isa import Signal
 from celosia.arch.micro.memory import OPERANDS, REGISTERS, memory_map
+from celosia.arch.short_names import PATHS
 from celosia.arch.templates import rendered
 
 _FILES = ("common", "control", "move", "matmul", "fill", "drain", "softmax", "norm")
@@ -21,9 +22,9 @@ WEIGHT_SHIFT = functions.WEIGHT_FRACTION - functions.OCTAVE_MANTISSA
 _NUMBERS_A_WORD = 4
 
 
-def assemble(config: MicroConfig) -> Microcode:
+def assemble(config: Config) -> Microcode:
     """Return the microcode of a configuration, with its labels."""
-    names = [name for name in _FILES if getattr(config, name, True)]
+    names = [name for name in _FILES if _needed(name, config)]
     files = [Path(__file__).parent / "code" / f"{name}.s" for name in (*names, *_ENDS)]
     modules = (vars(module) for module in (functions, isa, norm, polynomial, memory))
     shapes, lists = _shapes(config)
@@ -55,13 +56,18 @@ def assemble(config: MicroConfig) -> Microcode:
     return Microcode(made, REGISTERS | OPERANDS)
 
 
-def _handled(opcode: Opcode, config: MicroConfig) -> bool:
+def _needed(file: str, config: Config) -> bool:
+    """Return whether a machine has what a file is the microcode of."""
+    return file not in PATHS or bool(config.read(file))
+
+
+def _handled(opcode: Opcode, config: Config) -> bool:
     """Return whether the machine has an instruction; it has no weight slots."""
     unit = DEFINITIONS[opcode].unit
-    return opcode != Opcode.PRELOAD and (unit is None or bool(getattr(config, unit)))
+    return opcode != Opcode.PRELOAD and (unit is None or bool(config.read(unit)))
 
 
-def _shapes(config: MicroConfig) -> tuple[list[int], list[int]]:
+def _shapes(config: Config) -> tuple[list[int], list[int]]:
     """Return every opcode's operand count above its first list, and the lists, four a word."""
     shapes, lists = list[int](), list[int]()
     for opcode in Opcode:

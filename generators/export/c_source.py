@@ -23,7 +23,7 @@ def driver(config: Config, *names: str) -> dict[str, str | bytes]:
     """
     files = [_DRIVER / f"{name}{ending}" for name in names for ending in (".c", ".h")]
     sources = {path.name: path.read_text(encoding="utf-8") for path in files}
-    depth = config.program_depth
+    depth = config.control.program_depth
     return {HEADER: header(depth), SOURCE: systemrdl(depth), **sources}
 
 

@@ -118,7 +118,7 @@ def _fields(program: TextHost, calls: Mapping[str, Call], bits: int) -> list[str
         "begin": program.start,
         "lookups": program.lookups,
         "sources": program.source_positions,
-        "argmax": int(program.config.argmax),
+        "argmax": int(program.config.vector.argmax),
     }
     return [
         f".name = {string(program.name)},",

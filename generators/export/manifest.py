@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from celosia.arch.formats import OPERAND_BITS
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.registers import REGISTER_MAP
 from celosia.generators.program.executable import Executable
 from celosia.generators.runtime.encoder_host import EncoderHost
@@ -67,7 +66,7 @@ def described(
     """
     config = code.config.replace(trace=False)
     cycles = None
-    if not isinstance(config, MicroConfig):
+    if config.micro is None:
         cycles = code.predict_whole(latency, interval, bits=bits)
     return {
         "format": FORMAT,

@@ -52,7 +52,7 @@ def stored_rows(stored: Stored | None, k: int) -> int:
 
 def part_rows(stored: Stored | None, config: Config) -> int:
     """Return the rows of weights of which parts have whole multiples: tiles, and groups."""
-    return math.lcm(config.rows, stored.group if stored and stored.group else 1)
+    return math.lcm(config.array.rows, stored.group if stored and stored.group else 1)
 
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:

@@ -12,7 +12,7 @@ class Accumulators:
     """Gives out rows: to the next product, or for good to a name."""
 
     def __init__(self, config: Config, model: str):
-        self.depth, self.model, self.config = config.acc_depth, model, config
+        self.depth, self.model, self.config = config.accumulators.depth, model, config
         self._next = 0
         self._named: dict[str, int] = {}
         self._taken = {False: 0, True: 0}

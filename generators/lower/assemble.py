@@ -79,13 +79,13 @@ def place(
     sections = _sections(lowered, ahead, loop_layers)
     nodes = _nodes(sections, loop_layers)
     least = sum(map(least_words, _programs(nodes).values()))
-    if least > config.program_depth:
+    if least > config.control.program_depth:
         return _too_long(name, least, config)
     used = uses(list(flatten(nodes)))
     for buffer in kept_buffers(nodes):
         used[buffer] = Use([(0, least)], used[buffer].beside)
     addresses = allocate(used, lowered.sizes, config)
-    if lowered.slots > config.weight_depth:
+    if lowered.slots > config.array.weight_depth:
         text = f"Model {name} needs {lowered.slots} weight slots"
         return Refusal(TOO_LARGE, lowered.slots, text, ())
     if addresses is not None:
@@ -100,9 +100,9 @@ def place(
     text = (
         f"Model {name} needs {needed} scratchpad bytes at once and {largest} of "
         f"{lowered.sizes[largest]} bytes in one bank, but scratchpad_bytes is "
-        f"{config.scratchpad_bytes} in banks of {config.bank_bytes}"
+        f"{config.scratchpad.bytes} in banks of {config.bank_bytes}"
     )
-    least = max(needed, lowered.sizes[largest] * config.scratchpad_banks)
+    least = max(needed, lowered.sizes[largest] * config.scratchpad.banks)
     return Refusal(TOO_LARGE, needed, text, (doubled(config, "scratchpad_bytes", least),))
 
 
@@ -128,7 +128,7 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
             return Refusal(TOO_VARIED, 0, text, _longer(config))
         entries[name] = Entry(len(made), written(some))
         made += assembled
-    if len(made) > config.program_depth:
+    if len(made) > config.control.program_depth:
         return _too_long(placed.name, len(made), config)
     drafts = list(flatten(nodes))
     vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
@@ -177,7 +177,7 @@ def _loaded(draft: Draft) -> int:
 def _too_long(name: str, least: int, config: Config) -> Refusal:
     text = (
         f"Model {name} needs a program of at least {least} words, but program_depth is "
-        f"{config.program_depth}"
+        f"{config.control.program_depth}"
     )
     return Refusal(TOO_LONG, least, text, _longer(config, least))
 

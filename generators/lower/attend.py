@@ -51,7 +51,7 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         if anew:
             Cached(make, texts[0].kept).remember()
         if own:
-            spaced = make.plan.spaced and op.key.element * make.config.cols
+            spaced = make.plan.spaced and op.key.element * make.config.array.cols
             _drain(make, *made[op.key.name], keys, text, spaced=spaced)
             if len(texts) == 1:
                 texts[0].cached.append_keys()
@@ -95,7 +95,7 @@ def _drain_queries(
         make.drain(linear, heads, "spaced", behind=behind, text=text)
         return
     for first, count in make.plan.query_parts:
-        offset = first * make.config.cols * op.query.element + (text or 0) * stride
+        offset = first * make.config.array.cols * op.query.element + (text or 0) * stride
         target = View(Ref("query", offset), stride)
         make.drain(linear, target, tiles=(first, count), behind=behind, text=text)
 

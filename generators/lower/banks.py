@@ -73,8 +73,10 @@ def conflicts(
             matrix.append(_Read(begin, end, buffers["a_addr"], 1.0))
             if "b_addr" not in buffers:
                 continue
-            share = min(1.0, min(config.rows, _size(draft, "k")) / _size(draft, "m"))
-            tiles = -(-_size(draft, "k") // config.rows) * -(-_size(draft, "n") // config.cols)
+            share = min(1.0, min(config.array.rows, _size(draft, "k")) / _size(draft, "m"))
+            tiles = -(-_size(draft, "k") // config.array.rows) * -(
+                -_size(draft, "n") // config.array.cols
+            )
             matrix.append(_Read(begin, end, buffers["b_addr"], share))
             _note(costs, buffers["a_addr"], buffers["b_addr"], tiles * share * _size(draft, "m"))
         elif DEFINITIONS[draft.opcode].engine == Engine.VECTOR:
@@ -179,7 +181,7 @@ class Banks:
         now = self._cost(name, here)
         if not now or name in self.held:
             return False
-        for bank in sorted(range(self.config.scratchpad_banks), key=lambda b: self._cost(name, b)):
+        for bank in sorted(range(self.config.scratchpad.banks), key=lambda b: self._cost(name, b)):
             gain = now - self._cost(name, bank)
             if bank != here and gain > 0 and self._assign({name: bank}):
                 return True

@@ -110,7 +110,7 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
     Blocks are of whole external words, so that one can be loaded or stored on its own.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
-    unit = math.lcm(unit, config.scratchpad_align)
+    unit = math.lcm(unit, config.scratchpad.align)
     step = tensor.rows
     if tensor.bytes > most:
         step = max(most // (tensor.stride * unit), 1) * unit
@@ -176,7 +176,7 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
     buffers: dict[str, _Buffer] = {}
 
     def note(tensor: Tensor) -> _Buffer:
-        buffer = buffers.setdefault(tensor.buffer, _Buffer(tensor, head=config.scratchpad_align))
+        buffer = buffers.setdefault(tensor.buffer, _Buffer(tensor, head=config.scratchpad.align))
         if tensor.rows > buffer.tensor.rows:
             buffer.tensor = tensor
         return buffer
@@ -195,7 +195,7 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
         assert isinstance(op, Linear | Norm | Convert | Pool), "no encoder has others"
         if isinstance(op, Linear) and op.low_rank is not None:
             thin = note(op.low_rank.first.target)
-            thin.products, thin.tile = 2, config.cols
+            thin.products, thin.tile = 2, config.array.cols
             note(op.source).others = True
         source, target = note(op.source), note(op.target)
         for buffer in (source, target):
@@ -204,8 +204,8 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
         if isinstance(op, Norm):
             source.whole_rows = target.whole_rows = True
         elif isinstance(op, Linear | Pool):
-            source.tile = math.lcm(source.tile, config.rows)
-            target.tile = math.lcm(target.tile, config.cols)
+            source.tile = math.lcm(source.tile, config.array.rows)
+            target.tile = math.lcm(target.tile, config.array.cols)
     return {
         name: by_rows(buffer.tensor, most, config)
         if buffer.whole_rows or (buffer.crosses and not _by_columns(model, buffer, config))

@@ -129,7 +129,7 @@ class Cached:
 
     def _value_slots(self, head: int) -> Iterator[tuple[int, int, int]]:
         """Yield first column, columns and first slot of the tile columns of a head's values."""
-        cols, width = self.config.cols, self.model.head_dim
+        cols, width = self.config.array.cols, self.model.head_dim
         for tile, slots in enumerate(self.kept.values[head]):
             yield tile * cols, min(cols, width - tile * cols), slots.first
 

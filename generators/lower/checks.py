@@ -32,10 +32,10 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
     graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
     _check_units(graphs, config)
     _check_rows(graphs, config)
-    if config.operand_width != 8:
+    if config.array.operand_width != 8:
         raise InputError(
             f"Model {model.name} has operands of 8 bits, but operand_width is "
-            f"{config.operand_width}"
+            f"{config.array.operand_width}"
         )
     if cache.recompute:
         _check_recomputed(decoder)
@@ -92,11 +92,11 @@ def _check_recomputed(decoder: Decoder) -> None:
 def _check_pairs(decoder: Decoder, config: Config) -> None:
     """Refuse keys and values in pairs that slots have no room for."""
     model, whole = decoder.description, decoder.whole
-    if not config.packed_cache or config.weight_depth <= RING_SLOTS:
+    if not config.packed_cache or config.array.weight_depth <= RING_SLOTS:
         raise InputError(
             f"Model {model.name} keeps keys and values of {decoder.kv_bits} bits in pairs, which "
             f"needs packed_cache and weight_depth above {RING_SLOTS}, but packed_cache is "
-            f"{str(config.packed_cache).lower()} and weight_depth {config.weight_depth}"
+            f"{str(config.packed_cache).lower()} and weight_depth {config.array.weight_depth}"
         )
     narrow = decoder.key_bits < NARROW_BITS
     if narrow and whole and (whole != config.low_rows or decoder.key_dim > config.high_rows):
@@ -105,22 +105,22 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
             f"{decoder.key_dim}, which needs low_rows {whole} and {decoder.key_dim} rows above "
             f"them, but low_rows is {config.low_rows} and {config.high_rows} rows are"
         )
-    if model.head_dim > config.cols and model.head_dim % config.cols:
+    if model.head_dim > config.array.cols and model.head_dim % config.array.cols:
         raise InputError(
             f"Model {model.name} keeps keys and values of {decoder.kv_bits} bits in pairs, which "
             f"needs heads of at most cols columns or a multiple, but heads have {model.head_dim} "
-            f"and cols is {config.cols}"
+            f"and cols is {config.array.cols}"
         )
 
 
 def _check_blocks(decoder: Decoder, config: Config) -> None:
     """Refuse values that share exponents where slots have none, or have them of other columns."""
-    model, block = decoder.description, 2 * min(config.cols, decoder.description.head_dim)
+    model, block = decoder.description, 2 * min(config.array.cols, decoder.description.head_dim)
     if not config.block_exponents or decoder.block != block:
         raise InputError(
             f"Model {model.name} keeps values in blocks of {decoder.block}, which needs "
             f"block_exponents and blocks of {block}, twice the smaller of head_dim "
-            f"{model.head_dim} and cols {config.cols}, but block_exponents is "
+            f"{model.head_dim} and cols {config.array.cols}, but block_exponents is "
             f"{str(config.block_exponents).lower()}"
         )
 
@@ -167,7 +167,7 @@ def check_described(
         and (model.gated or model.position == "rotary"),
         "wide_functions": bool(functions) and wide_functions,
     }
-    missing = [unit for unit, needed in needs.items() if needed and not getattr(config, unit, True)]
+    missing = [unit for unit, needed in needs.items() if needed and not config.read(unit)]
     if missing:
         raise InputError(
             f"Model {model.name} needs the unit{'s' * (len(missing) > 1)} {' and '.join(missing)}, "
@@ -191,7 +191,7 @@ def _check_units(graphs: Sequence[IntegerGraph], config: Config) -> None:
         "wide_operands": any(op.source.wide for op in linears),
     }
     for unit, needed in needs.items():
-        if needed and not getattr(config, unit):
+        if needed and not config.read(unit):
             raise FitError(
                 f"Model {graphs[0].description.name} needs the unit {unit}, which configuration "
                 f"{config.name} leaves out",
@@ -219,10 +219,10 @@ def _check_rows(graphs: Sequence[IntegerGraph], config: Config) -> None:
             widths[f"heads of {op.query.name}"] = op.key_dim
             widths[f"heads of {op.value.name}"] = op.head_dim
     for name, width in widths.items():
-        if width % config.scratchpad_align:
+        if width % config.scratchpad.align:
             raise FitError(
                 f"Model {graphs[0].description.name} has rows of {width} bytes in {name}, but "
-                f"scratchpad_align is {config.scratchpad_align}",
+                f"scratchpad_align is {config.scratchpad.align}",
                 {"scratchpad_align": width & -width},
             )
 
@@ -233,9 +233,9 @@ def _check_lengths(graphs: Sequence[IntegerGraph], config: Config, places: int) 
     sums = [op.weight.shape[0] for op in ops if isinstance(op, Linear)]
     rows = [op.source.columns for op in ops if isinstance(op, Norm)]
     for field, least in (("max_k", max(places, *sums)), ("max_row", max(places, *rows, 0))):
-        if least > getattr(config, field):
+        if least > config.read(field):
             raise FitError(
                 f"Model {graphs[0].description.name} needs {field} of at least {least}, but "
-                f"configuration {config.name} has {getattr(config, field)}",
+                f"configuration {config.name} has {config.read(field)}",
                 {field: least},
             )

@@ -174,7 +174,7 @@ class Layers(Instructions):
         ends = [(op, behind, (op, *behind)[-1].target) for op, behind in layers]
         for op, _ in layers:
             self.bring_table(op)
-        parts, cols = self.plan.ffn_parts, self.config.cols
+        parts, cols = self.plan.ffn_parts, self.config.array.cols
         for place, (first, end) in enumerate(parts):
             tiles = first, end - first
             # Where rows are apart one text's sums are drained beside the next one's product.
@@ -197,12 +197,12 @@ class Layers(Instructions):
         parts = self._head_parts()
         most = max(count for _, count in parts)
         for place, (first, count) in enumerate(parts):
-            target = Ref("logits", 2 * first * self.config.cols)
+            target = Ref("logits", 2 * first * self.config.array.cols)
             self._scores(place, first, count, most, target, text)
 
     def _passing_head(self) -> None:
         """Add the scores in parts, each stored before the next but one."""
-        parts, cols = self.plan.head_parts, self.config.cols
+        parts, cols = self.plan.head_parts, self.config.array.cols
         most = max(end - first for first, end in parts)
         bodies = []
         for begin in range(0, len(parts), STAGES):
@@ -227,14 +227,14 @@ class Layers(Instructions):
         if self.rows > self.texts:
             row = Given(Register.LAST, self.model.dim * (self.rows - 1), Ref("h"))
         self.linear(head, row, acc=acc, tiles=(first, count))
-        flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
-        index = first * self.config.cols if self.config.argmax else 0
+        flags = ("wide_out", "argmax") if self.config.vector.argmax else ("wide_out",)
+        index = first * self.config.array.cols if self.config.vector.argmax else 0
         view, tiles = View(target, 2 * self.model.vocabulary), (first, count)
         self.drain(head, view, *flags, acc=acc, tiles=tiles, table=index, row=True, factor=text)
 
     def _head_parts(self) -> list[tuple[int, int]]:
         """Return (first, count) of tile columns of the head that are requantized at once."""
-        matrix, cols = self.plan.matrices[self.plan.head.target.name], self.config.cols
+        matrix, cols = self.plan.matrices[self.plan.head.target.name], self.config.array.cols
         total = -(-self.model.vocabulary // cols)
         starts = [*range(total)]
         if not self.plan.resident:

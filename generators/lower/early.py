@@ -43,21 +43,22 @@ def check_memory(
 
     Raises :class:`InputError` with a change that makes room for the weights.
     """
-    if isinstance(model, TextDescription) and config.weight_depth > RING_SLOTS:
+    if isinstance(model, TextDescription) and config.array.weight_depth > RING_SLOTS:
         return
-    limit = 1 << config.mem_addr_width if memory_bytes is None else memory_bytes
+    limit = 1 << config.memory.addr_width if memory_bytes is None else memory_bytes
     names = _linear_weights(model)
     if sum(weights[name].size for name in names) < MANY:
         return
     least = _least_bytes(weights, names, options)
     if least <= limit or any(
-        not tiles_used(weights[name].T, config.rows, config.cols).all() for name in names
+        not tiles_used(weights[name].T, config.array.rows, config.array.cols).all()
+        for name in names
     ):
         return
     widest = RANGES["mem_addr_width"][1]
     room = f"external memory has {limit}"
     if memory_bytes is None:
-        room = f"mem_addr_width is {config.mem_addr_width}, which reaches {limit}"
+        room = f"mem_addr_width is {config.memory.addr_width}, which reaches {limit}"
         needed = (least - 1).bit_length()
         if needed <= widest:
             raise InputError(
@@ -76,10 +77,10 @@ def check_memory(
         if fits
         else "take a smaller model"
     )
+    narrower = memory_bytes or config.memory.addr_width < widest
     raise InputError(
         f"Model {model.name} needs at least {least} bytes of external memory for its weights, but "
-        f"{room}{'' if memory_bytes or config.mem_addr_width < widest else ', the most there is'}; "
-        f"{advice}"
+        f"{room}{'' if narrower else ', the most there is'}; {advice}"
     )
 
 
@@ -114,7 +115,7 @@ def check_rows(model: ModelDescription, config: Config) -> None:
         least = " and ".join(f"{name} of at least {value}" for name, value in short.items())
         has = " and ".join(str(getattr(config, name)) for name in short)
         change = " and ".join(f"{name}={value}" for name, value in short.items())
-        most = min(config.max_row, config.max_k) - own
+        most = min(config.vector.longest_row, config.accumulators.longest_sum) - own
         raise InputError(
             f"Model {model.name} attends to {model.sequence} tokens and needs {least}, but "
             f"configuration {config.name} has {has}; set {change}, or, where the model leaves the "

@@ -35,7 +35,7 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 def paired(config: Config, decoder: Decoder) -> Config:
     """Return a configuration whose slots hold a decoder's keys and values in pairs, if it may."""
-    resident = config.weight_depth > RING_SLOTS
+    resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:
         return config
     low_rows = decoder.whole if decoder.key_bits < NARROW_BITS else 0

@@ -53,7 +53,7 @@ def fills(
         if draft.opcode == Opcode.LOAD:
             addr, m, stride = (_plain(draft, name) for name in ("dram_addr", "m", "dram_stride"))
             end = addr + m * stride
-        if end - part.first > memory_bytes or part.words + words > config.program_depth:
+        if end - part.first > memory_bytes or part.words + words > config.control.program_depth:
             part = _Part(part.end, end)
             parts.append(part)
         part.end = end

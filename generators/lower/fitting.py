@@ -51,7 +51,7 @@ def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
     """Return a field's change to the next power of two, at least ``least``."""
-    return {field: next_power_of_two(max(getattr(config, field) + 1, least))}
+    return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
@@ -104,14 +104,14 @@ def _changed(config: Config, changes: Changes) -> Config | None:
     """Return a changed configuration whose accumulators hold its sums, None where it cannot be."""
     try:
         wide = config.replace(acc_width=RANGES["acc_width"][1], **changes)
-        return wide.replace(acc_width=max(config.acc_width, wide.sum_width))
+        return wide.replace(acc_width=max(config.accumulators.width, wide.sum_width))
     except InputError:
         return None
 
 
 def _difference(first: Config, config: Config, further: Changes) -> Changes:
     """Return in what a configuration with further changes is not the first one."""
-    before, fields = first.fields(), config.fields() | dict(further)
+    before, fields = first.flat(), config.flat() | dict(further)
     return {name: value for name, value in fields.items() if value != before[name]}
 
 

@@ -44,7 +44,7 @@ def rescale_words(rescale: Rescale, config: Config, *, by_tile: bool = False) ->
 
     A rescale that is the same for all columns is one word, the same in every lane.
     """
-    repeat = config.lanes if rescale.per_tensor else 1
+    repeat = config.vector.lanes if rescale.per_tensor else 1
     return param_words(
         np.repeat(rescale.bias, repeat),
         np.repeat(rescale.multiplier, repeat),

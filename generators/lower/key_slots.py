@@ -24,11 +24,11 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
     These are whole tile columns. Slots that have heads in pairs already, and those of a source's
     keys, which the same queries would read, have one.
     """
-    resident = config.weight_depth > RING_SLOTS
+    resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
-    if alone or not resident or decoder.key_dim % config.cols:
+    if alone or not resident or decoder.key_dim % config.array.cols:
         return 1
-    return max(1, min(config.rows // decoder.key_dim, decoder.description.kv_heads))
+    return max(1, min(config.array.rows // decoder.key_dim, decoder.description.kv_heads))
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:

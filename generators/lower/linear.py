@@ -64,20 +64,20 @@ class LinearLayer:
         deepest = max(count for _, count in self.k_parts)
         longest = sum(stored_rows(part.stored, deepest) for part in self.own)
         longest += 0 if op.low_rank is None else op.low_rank.first.target.columns
-        nt = -(-n // config.cols)
+        nt = -(-n // config.array.cols)
         lowering.room_for(config.lane_groups)
         self.height = lowering.accumulators.height(op.source.rows)
         # Zero tiles stay where their products take no longer than the words of one more product.
         words = DEFINITIONS[Opcode.MATMUL].words
         compact = choices.compact and not op.planes
-        self.kept_zeros = -(-words // max(self.height, config.rows)) if compact else None
+        self.kept_zeros = -(-words // max(self.height, config.array.rows)) if compact else None
         tiles = min(nt, lowering.accumulators.tiles(self.height))
         # The fewer the groups, the seldomer all rows of the stream come and go.
         self.whole = choices.whole and op.residual
-        tiles = min(nt, config.acc_depth // self.height) if self.whole else tiles
-        words = config.param_depth - SPARE_WORDS - behind_words
+        tiles = min(nt, config.accumulators.depth // self.height) if self.whole else tiles
+        words = config.vector.words - SPARE_WORDS - behind_words
         fixed = 0 if op.table is None else 256
-        per_tile = config.lane_groups * lowering.word_bytes + longest * config.cols
+        per_tile = config.lane_groups * lowering.word_bytes + longest * config.array.cols
         loaded = max(1, (choices.blob_bytes - fixed) // per_tile)
         tiles = min(tiles, words // config.lane_groups, loaded)
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
@@ -107,8 +107,8 @@ class LinearLayer:
     ) -> list[Item]:
         """Return the items of some columns: one for each block of the source if sums have room."""
         config = self.lowering.config
-        nt = -(-part[1] // config.cols)
-        if sum(m for _, m in rows) * nt > config.acc_depth // (1 if self.whole else 2):
+        nt = -(-part[1] // config.array.cols)
+        if sum(m for _, m in rows) * nt > config.accumulators.depth // (1 if self.whole else 2):
             blocks = [_together(blocks)]
         # Sums stay in their rows from block to block.
         sums = [
@@ -149,7 +149,7 @@ class LinearLayer:
         def part(first: int, count: int) -> list[Node]:
             block = _together(self._blocks(self.label, (first, count), first=False))
             nodes = [*block.loads, *block.body, *block.setup]
-            nt = -(-count // lowering.config.cols)
+            nt = -(-count // lowering.config.array.cols)
 
             def product(row: int, m: int) -> list[Node]:
                 acc = lowering.accumulators.take(self._acc_stride(m) * nt)

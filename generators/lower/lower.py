@@ -93,7 +93,7 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
     """
     lowering.accumulators.restart()
     items: list[Item] = []
-    early, space = False, lowering.config.param_depth - SPARE_WORDS
+    early, space = False, lowering.config.vector.words - SPARE_WORDS
 
     def fits(op: Op, behind: Sequence[Rowwise]) -> bool:
         own = [op] if isinstance(op, Rowwise) else []

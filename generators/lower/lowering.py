@@ -123,4 +123,4 @@ class Lowering(Traffic):
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
         """Return column parts of at most so many tile columns, grouped by their blocks."""
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
-        return groups(total, marks, tiles, self.config.cols)
+        return groups(total, marks, tiles, self.config.array.cols)

@@ -23,20 +23,22 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     """Keep a product's weights, those of its correction, and its parameter words."""
     low, bounds, rescale, tiles = op.low_rank, _bounds(plan, op), op.rescale, list[int]()
     if kind(op.target) in QUERIES:
-        tiles = query_places(plan.decoder, plan.key_heads, plan.config.cols, spaced=plan.spaced)
-        rescale = spread(rescale, tiles, plan.config.cols) if tiles else rescale
+        tiles = query_places(
+            plan.decoder, plan.key_heads, plan.config.array.cols, spaced=plan.spaced
+        )
+        rescale = spread(rescale, tiles, plan.config.array.cols) if tiles else rescale
     words = [plan.keep(rescale, by_tile=True, early=op.residual)]
     upper = replace(op, stored=op.planes[0].stored) if op.planes else op
     splits = _kept(plan, upper, bounds)
     if op is plan.head and not plan.resident:
         # Its products are those of the parts that come.
         starts = sorted({part.held.tile for part in splits[0]})
-        bounds = [*starts, -(-op.target.columns // plan.config.cols)]
+        bounds = [*starts, -(-op.target.columns // plan.config.array.cols)]
     if op.planes:
         if plan.resident:
             raise InputError(
                 f"Nested weights need weights that come from external memory, but weight_depth is "
-                f"{plan.config.weight_depth}"
+                f"{plan.config.array.weight_depth}"
             )
         words = [_plane_words(plan, op, plane, words[0]) for plane in op.planes]
         for number, plane in enumerate(op.planes[1:], 1):
@@ -111,5 +113,5 @@ def _split_rows(plan: Plan, op: Linear) -> list[int]:
     if op.residual and op.source.name in plan.contexts:
         ready = [end * model.group * model.head_dim for _, end in plan.key_parts[:-1]]
     elif op.residual:
-        ready = [end * plan.config.cols for _, end in plan.ffn_parts[:-1]]
+        ready = [end * plan.config.array.cols for _, end in plan.ffn_parts[:-1]]
     return sorted({column // rows * rows for column in ready} - {0})

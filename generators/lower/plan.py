@@ -158,8 +158,8 @@ class Plan:
         Keys are drained in the same way, as drains that are alike follow each other.
         """
         alone = self.rows == 1 and (self.texts == 1 or self.apart)
-        tile_wide = self.decoder.key_dim == self.config.cols
-        return self.config.fused and self.key_heads > 1 and alone and tile_wide
+        tile_wide = self.decoder.key_dim == self.config.array.cols
+        return self.config.fused is not None and self.key_heads > 1 and alone and tile_wide
 
     @property
     def apart(self) -> bool:
@@ -170,7 +170,7 @@ class Plan:
         product, and where the head is one product: each norm of the last layer is waited for by one
         of its own.
         """
-        model, rows, cols = self.decoder.description, self.config.rows, self.config.cols
+        model, rows, cols = self.decoder.description, self.config.array.rows, self.config.array.cols
         cycles = -(-model.dim // rows) * -(-model.dim // cols)
         long = cycles >= APART and model.vocabulary > self.head_tiles * cols
         return self.texts > 1 and self.resident and long
@@ -181,7 +181,7 @@ class Plan:
 
         A head that is no longer is two products from three quarters on, so that rows can be apart.
         """
-        tiles = -(-self.decoder.description.vocabulary // self.config.cols)
+        tiles = -(-self.decoder.description.vocabulary // self.config.array.cols)
         return HEAD_TILES if tiles > HEAD_TILES else 3 * HEAD_TILES // 4
 
     @property
@@ -192,7 +192,7 @@ class Plan:
         begin while the other half is drained, if it ends with a tile column. Where texts' rows are
         apart one text's are drained beside the next one's products instead.
         """
-        model, cols = self.decoder.description, self.config.cols
+        model, cols = self.decoder.description, self.config.array.cols
         half = -(-model.kv_heads // 2) * model.group
         if self.spaced:
             return [(0, model.heads)]
@@ -244,7 +244,7 @@ class Plan:
     @property
     def most_words(self) -> int:
         """Parameter words that pass at once, at most."""
-        model, cols = self.decoder.description, self.config.cols
+        model, cols = self.decoder.description, self.config.array.cols
         tiles = -(-max(model.dim, model.query_width, model.kv_width) // cols)
         return max(tiles, self.part_tiles) * self.config.lane_groups
 
@@ -254,21 +254,21 @@ class Plan:
 
         Those before may still have their words, and gate and up have theirs at the same time.
         """
-        words = min(MOST_TILES * self.config.lane_groups, self.config.param_depth // 4)
+        words = min(MOST_TILES * self.config.lane_groups, self.config.vector.words // 4)
         return max(self.score_tiles, words // self.config.lane_groups)
 
     @property
     def score_tiles(self) -> int:
         """Tile columns whose scores are whole external words."""
-        width = 2 * self.config.cols
+        width = 2 * self.config.array.cols
         return self.config.mem_bytes // math.gcd(width, self.config.mem_bytes)
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, end) of a passing head, in groups of ``STAGES`` that look alike."""
         head = self.head
-        step, total = self.score_tiles, -(-head.weight.shape[1] // self.config.cols)
-        column = stored_rows(head.stored, head.weight.shape[0]) * self.config.cols
+        step, total = self.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
+        column = stored_rows(head.stored, head.weight.shape[0]) * self.config.array.cols
         units = -(-total // step)
         width = max(1, min(self.stage.size // column, self.part_tiles) // step)
         while width > 1 and 0 < units % (STAGES * width) < STAGES:
@@ -288,7 +288,7 @@ class Plan:
         )
         if not self.passing:
             return self.memory.take_words(words, early=early)
-        used = self.config.lanes * PARAM_BYTES
+        used = self.config.vector.lanes * PARAM_BYTES
         packed = words[:, : -(-used // self.config.mem_bytes) * self.config.mem_bytes]
         return Words(self.image.add(packed.ravel()).addr, len(words), packed.shape[1])
 
@@ -323,14 +323,14 @@ class Plan:
 
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Return tile columns (first, end) of all tokens' keys or values that are made at once."""
-        tiles, rows = -(-op.target.columns // self.config.cols), self.cache.capacity
+        tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
         # Those of a correction have rows of their own, of keys and of values.
-        room = self.config.acc_depth - 2 * -(-low // self.config.cols) * rows
+        room = self.config.accumulators.depth - 2 * -(-low // self.config.array.cols) * rows
         unit = 1
         if self.rotates_keys and kind(op.target) == "key_sums":
             # A rotation begins with a head.
-            unit = math.lcm(self.config.cols, self.decoder.key_dim) // self.config.cols
+            unit = math.lcm(self.config.array.cols, self.decoder.key_dim) // self.config.array.cols
         units, most = -(-tiles // unit), max(1, room // 2 // rows // unit)
         parts = split(units, -(-units // most))
         return [(first * unit, min(end * unit, tiles)) for first, end in parts]
@@ -349,7 +349,9 @@ class Plan:
     @property
     def by_row(self) -> bool:
         """The context of a token's heads is drained with parameters for each head."""
-        return self.decoder.description.head_dim <= min(self.config.lanes, self.config.cols)
+        return self.decoder.description.head_dim <= min(
+            self.config.vector.lanes, self.config.array.cols
+        )
 
     @property
     def ffn_parts(self) -> list[tuple[int, int]]:
@@ -357,7 +359,7 @@ class Plan:
 
         Where texts' rows are apart it is another text's row that is multiplied meanwhile.
         """
-        tiles = -(-self.decoder.description.ffn // self.config.cols)
+        tiles = -(-self.decoder.description.ffn // self.config.array.cols)
         parts = FFN_PARTS if self.resident and not self.apart else 1
         if self.passing:
             parts = -(-tiles // self.part_tiles)

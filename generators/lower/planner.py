@@ -60,7 +60,7 @@ def plan(
     """
     check_decoder(decoder, config, cache, rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
-    resident = config.weight_depth > RING_SLOTS
+    resident = config.array.weight_depth > RING_SLOTS
     stage = Stage(memory, image if rows_stay == resident else ImageBuilder(config))
     kinds = passing, sparse, rows_stay, texts, key_heads
     planned = Plan(decoder, config, cache, rows, memory, image, stage, *kinds)
@@ -116,7 +116,7 @@ def _stream_buffers(planned: Plan) -> int:
         sizes |= {name: cache.capacity * size for name, size in planned.cache_strides.items()}
         most = max(256, planned.most_words * config.param_lines * config.line_bytes)
         sizes |= {f"{WORDS}{index}": most for index in range(STAGES)}
-        sizes |= {f"logits{half}": 2 * planned.part_tiles * config.cols for half in range(2)}
+        sizes |= {f"logits{half}": 2 * planned.part_tiles * config.array.cols for half in range(2)}
     else:
         sizes["logits"] = planned.logits_bytes
         if cache.recompute:
@@ -219,7 +219,9 @@ def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
     places = decoder.embedding.positions
     if decoder.rotary is not None:
         width = planned.query_starts[-1]
-        reach = rotary_places(width, decoder.key_dim, config.lanes, config.cols).max() + 1
+        reach = (
+            rotary_places(width, decoder.key_dim, config.vector.lanes, config.array.cols).max() + 1
+        )
         places = np.tile(decoder.rotary, (1, -(-int(reach) // decoder.key_dim)))[:, :reach]
     assert places is not None
     behind = np.zeros((rows, places.shape[1]), np.int64)
@@ -317,13 +319,13 @@ def _kept_cache(planned: Plan, cached: Kept) -> Kept:
     if planned.resident and cached.inputs is not None and others:
         return replace(cached, keys=others[0].keys, values=others[0].values)
     if planned.resident:
-        starts = range(0, model.head_dim, config.cols)
+        starts = range(0, model.head_dim, config.array.cols)
         each = 1 + planned.paired(cached)  # tiles of a slot
         both = 1 + (each > 1 and planned.decoder.key_bits < NARROW_BITS)
         both = max(both, planned.key_heads)
         keys = [memory.take_slots(planned.decoder.key_dim, cached.capacity) for _ in heads[::both]]
         tiles = [
-            memory.take_slots(cached.capacity, min(config.cols, model.head_dim - column))
+            memory.take_slots(cached.capacity, min(config.array.cols, model.head_dim - column))
             for _, column in [*itertools.product(heads, starts)][::each]
         ]
         count = len(starts)

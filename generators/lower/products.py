@@ -92,7 +92,7 @@ def kept_in_slots(
     for held in cut(slot_op, replace(part, rows=rows, tile=0)):
         data = stored_data(slot_op.weight, slot_op.stored, held.rows, held.columns)
         data = aligned_rows(data, config)
-        above = (held.rows.start - rows.start) // config.rows
+        above = (held.rows.start - rows.start) // config.array.rows
         slot = slots.first + held.tile * slots.k_tiles + above
         source = View(bring(data.ravel()), aligned(held.n, config))
         add(preload(source, held.k, held.n, slot, flags=kept))

@@ -91,8 +91,8 @@ class Instructions:
 
     def sums(self, op: Linear, tile: int = 0) -> int:
         """Return the first accumulator row of a product's tile column, in the product's bank."""
-        columns = self.plan.matrices[op.target.name].columns(op, self.config.cols)
-        name, tiles = kind(op.target), -(-columns // self.config.cols)
+        columns = self.plan.matrices[op.target.name].columns(op, self.config.array.cols)
+        name, tiles = kind(op.target), -(-columns // self.config.array.cols)
         first = self.acc(name, tiles * self.stride(op)) + (self.rows == 1 and name in ODD)
         return first + tile * self.stride(op)
 
@@ -109,7 +109,7 @@ class Instructions:
         if wanted == self._brought[0]:
             return self._brought[1]
         places = []
-        depth = self.config.param_depth
+        depth = self.config.vector.words
         ranges = [(kept, first, count or kept.count - first) for kept, first, count in wanted]
         total = sum(count for _, _, count in ranges)
         if self.plan.passing:
@@ -155,7 +155,7 @@ class Instructions:
         single = isinstance(source, Given | Ref)
         place = Ref(source) if isinstance(source, str) else source
         view = place if isinstance(place, View) else View(place, op.source.stride)
-        tiles = tiles or (0, -(-op.target.columns // self.config.cols))
+        tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
         acc = self.sums(op, matrix.place(tiles[0])) if acc is None else acc
         stride, m = BANKS if single else self.stride(op), 1 if single else self.m
         if text is not None:
@@ -187,7 +187,7 @@ class Instructions:
         """Add the products of rows and what some tile columns (first, count) have of the parts."""
         assert not isinstance(source.place, int)
         for part in parts:
-            held_product = part.within(tiles[0], sum(tiles), self.config.cols)
+            held_product = part.within(tiles[0], sum(tiles), self.config.array.cols)
             if held_product is None:
                 continue
             if isinstance(held_product.place, Piece):
@@ -217,7 +217,7 @@ class Instructions:
         ``row`` are the sums of one row, whose factor has the number ``factor``. The first operation
         behind the product is done with it. Of several texts' rows it is that of one ``text`` alone.
         """
-        name, cols, groups = op.target.name, self.config.cols, self.config.lane_groups
+        name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix = self.plan.matrices[name]
         match behind[:1]:
             case (Gate() as gate,):
@@ -332,7 +332,7 @@ class Instructions:
             self.multiply_ready(op.source, op.source.columns, text)
         matrix, x = self.plan.matrices[op.target.name], self.stream(op.target)
         both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
-        fits = sum(operands.count for operands, _, _ in both) <= self.config.param_depth
+        fits = sum(operands.count for operands, _, _ in both) <= self.config.vector.words
         if not self.config.fused or (self.plan.passing and not fits):
             for text in self.apart:
                 own = self._rows(x, text)

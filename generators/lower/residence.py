@@ -75,11 +75,11 @@ def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
     for op in (part for linear in linears for part in linear.parts):
         k, n = op.weight.shape
         size += stored_rows(op.stored, k) * n
-        height = config.rows * (2 if in_pairs(op.stored, config) else 1)
-        slots += -(-k // height) * -(-n // config.cols)
-    deep = config.weight_depth > RING_SLOTS
-    homes = [WeightHome.SLOTS] if deep and RING_SLOTS + slots <= config.weight_depth else []
-    homes += [WeightHome.SCRATCHPAD] if 0 < size < config.scratchpad_bytes else []
+        height = config.array.rows * (2 if in_pairs(op.stored, config) else 1)
+        slots += -(-k // height) * -(-n // config.array.cols)
+    deep = config.array.weight_depth > RING_SLOTS
+    homes = [WeightHome.SLOTS] if deep and RING_SLOTS + slots <= config.array.weight_depth else []
+    homes += [WeightHome.SCRATCHPAD] if 0 < size < config.scratchpad.bytes else []
     return [*homes, WeightHome.STREAM]
 
 
@@ -209,17 +209,17 @@ class Memory:
 
     def take_slots(self, k: int, n: int) -> Slots:
         """Return the next slots for a matrix [k, n]; :meth:`check_slots` refuses too many."""
-        slots = Slots(self.slots, -(-k // self.config.rows), -(-n // self.config.cols))
+        slots = Slots(self.slots, -(-k // self.config.array.rows), -(-n // self.config.array.cols))
         self.slots += slots.k_tiles * slots.n_tiles
         return slots
 
     def check_slots(self) -> None:
         """Refuse more slots than there are."""
-        if self.slots > self.config.weight_depth:
+        if self.slots > self.config.array.weight_depth:
             raise FitError(
                 f"Model {self.name} with its keys and values needs {self.slots} weight slots of "
-                f"{self.config.rows} x {self.config.cols}, but weight_depth is "
-                f"{self.config.weight_depth}",
+                f"{self.config.array.rows} x {self.config.array.cols}, but weight_depth is "
+                f"{self.config.array.weight_depth}",
                 {"weight_depth": self.slots},
                 {"weight_depth": RING_SLOTS},
             )
@@ -242,12 +242,12 @@ class Memory:
             raise FitError(
                 f"Model {self.name} requantizes accumulators with {early} parameter words, but "
                 f"pre_depth is {self.config.pre_depth}",
-                {"pre_depth": early, "param_depth": max(early, self.config.param_depth)},
+                {"pre_depth": early, "param_depth": max(early, self.config.vector.words)},
             )
-        if self.config.pre_depth + sum(map(len, self.words)) > self.config.param_depth:
+        if self.config.pre_depth + sum(map(len, self.words)) > self.config.vector.words:
             raise FitError(
                 f"Model {self.name} needs more parameter words than param_depth = "
-                f"{self.config.param_depth}",
+                f"{self.config.vector.words}",
                 doubled(self.config, "param_depth"),
             )
 
@@ -279,9 +279,9 @@ class Memory:
 
 def check_at_once(name: str, config: Config, words: int) -> None:
     """Refuse more parameter words of a model at once than there are."""
-    if words > config.param_depth:
+    if words > config.vector.words:
         raise FitError(
             f"Model {name} needs {words} parameter words at once, but param_depth is "
-            f"{config.param_depth}",
+            f"{config.vector.words}",
             doubled(config, "param_depth", words),
         )

@@ -46,7 +46,7 @@ def _words(lowering: Lowering, op: Norm | Convert) -> list[int]:
     """Return the parameter words of each part of the columns; alike ones have one for all."""
     if op.rescale.per_tensor:
         return [1]
-    lanes = lowering.config.lanes
+    lanes = lowering.config.vector.lanes
     return [-(-count // lanes) for _, count in _column_parts(lowering, op)]
 
 
@@ -143,7 +143,7 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
         op.target.columns, lowering.accumulators.tiles(batch), op.source.buffer, op.target.buffer
     )
     for first, count in (part for group in groups for part in group):
-        acc = lowering.accumulators.take(batch * -(-count // config.cols))
+        acc = lowering.accumulators.take(batch * -(-count // config.array.cols))
         marks = {*source.row_marks, *range(0, op.source.rows, total)}
         for row, k in cut(op.source.rows, marks):
             sequence, inside = divmod(row, total)

@@ -116,7 +116,9 @@ def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
 def _has_zero_tiles(model: QuantizedModel, config: Config) -> bool:
     """Return whether a tile of any linear layer's weights has zeros only."""
     linears = (op for op in model.ops if isinstance(op, Linear))
-    return any(not tiles_used(op.weight, config.rows, config.cols).all() for op in linears)
+    return any(
+        not tiles_used(op.weight, config.array.rows, config.array.cols).all() for op in linears
+    )
 
 
 def _fallbacks(

@@ -156,7 +156,7 @@ class Search:
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]
         rows = self.model.stream.rows
-        heights = [-(-rows // count) for count in (2, 4) if rows // count >= self.config.rows]
+        heights = [-(-rows // count) for count in (2, 4) if rows // count >= self.config.array.rows]
         axes: tuple[list[dict[str, Any]], ...] = (
             [{"compact": False}],
             [{"blob_bytes": size, "ahead": AHEAD[0]} for size in sizes],

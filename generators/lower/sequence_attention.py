@@ -91,7 +91,7 @@ class _Steps:
         loops = choices.loop_heads or choices.loop_parts
         if cut_rows or shaped or loops or op.variable or not self.alike:
             return 1
-        sums = config.acc_depth // 2 // -(-self.n // config.cols)
+        sums = config.accumulators.depth // 2 // -(-self.n // config.array.cols)
         return max(1, min(choices.together, min(room, sums) // self.m))
 
     def pipeline(self, heads: Sequence[int]) -> list[Node]:
@@ -155,13 +155,13 @@ class _Steps:
         total = sum(m for _, _, m in units)
         scores, probabilities = f"scores.{parity}", f"probabilities.{parity}"
         nodes: list[Node] = []
-        (columns,) = groups(n, (), self.tiles, config.cols)
-        fused = config.fused and len(columns) == 1
+        (columns,) = groups(n, (), self.tiles, config.array.cols)
+        fused = config.fused is not None and len(columns) == 1
         # Tile columns that are read in turns lie at rows of either parity.
         acc_stride = total | 1 if fused else total
         rows = self._rows(row, total)
         for column, count in columns:
-            acc = self.lowering.accumulators.take(acc_stride * -(-count // config.cols))
+            acc = self.lowering.accumulators.take(acc_stride * -(-count // config.array.cols))
             sums = View(acc, acc_stride)
             nodes += self._scores(units, acc, acc_stride, column, count)
             if fused:
@@ -210,7 +210,7 @@ class _Steps:
         offset = 0
         while units:
             _, row, m = units[0]
-            tiles, rest = divmod(op.head_dim, config.cols)
+            tiles, rest = divmod(op.head_dim, config.array.cols)
             most = 1 if rest else max(1, self.lowering.accumulators.tiles(m) // tiles)
             own = [unit for unit in units if unit[1] == row][:most]
             # Heads beside each other, in one block of columns.
@@ -233,9 +233,9 @@ class _Steps:
         first, row, m = units[0]
         nodes: list[Node] = []
         sequence = row // self.m * n
-        (parts,) = groups(op.head_dim, (), self.tiles, config.cols)
+        (parts,) = groups(op.head_dim, (), self.tiles, config.array.cols)
         for column, count in parts:
-            tiles = -(-count // config.cols)
+            tiles = -(-count // config.array.cols)
             acc = self.lowering.accumulators.take(m * tiles * len(units))
             for index, (head, _, _) in enumerate(units):
                 shared = head // op.group * op.head_dim

@@ -151,7 +151,7 @@ class Spill:
         """Return the best address for so many bytes, and the buffers that leave for them."""
         best: tuple[tuple[int, int, int, int], list[str]] | None = None
         bank_bytes = self.config.bank_bytes
-        for bank in range(self.config.scratchpad_banks):
+        for bank in range(self.config.scratchpad.banks):
             low, high = bank * bank_bytes, (bank + 1) * bank_bytes
             inside = {n: a for n, a in self.here.items() if low <= a < high}
             beside = sum(use.beside.get(name, 0) for name in inside)

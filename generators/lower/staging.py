@@ -95,8 +95,8 @@ def constants(stage: Stage) -> None:
 def least_size(config: Config) -> int:
     """Return the least bytes of a buffer that every piece finds room in."""
     word = config.param_lines * config.line_bytes
-    group = (config.weight_group + 1) * config.cols if config.weight_group else 0
-    return max(256, word, config.rows * config.cols, config.mem_bytes, group)
+    group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
+    return max(256, word, config.array.rows * config.array.cols, config.mem_bytes, group)
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:
@@ -104,7 +104,7 @@ def stage_size(config: Config, occupied: int, most: int) -> int:
 
     They are at most ``most``, if that suffices for every piece.
     """
-    free = max(0, config.scratchpad_bytes - occupied) // 2
+    free = max(0, config.scratchpad.bytes - occupied) // 2
     line = config.line_bytes
     size = min(free // STAGES, config.bank_bytes // 4, 16384, most) // line * line
     return max(least_size(config), size)

@@ -57,10 +57,10 @@ def check_sparse(config: Config) -> None:
     """Raise :class:`InputError` where a machine does not skip zeros of a decoder's weights."""
     if not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
-    if config.weight_depth > RING_SLOTS:
+    if config.array.weight_depth > RING_SLOTS:
         raise InputError(
             f"Skipping zero weights needs weights that come from external memory, but weight_depth "
-            f"is {config.weight_depth}"
+            f"is {config.array.weight_depth}"
         )
 
 
@@ -103,7 +103,7 @@ def compile_text(
         check_sparse(config)
     cache = Cache(context, sinks, recompute)
     check_texts(decoder, cache, texts)
-    if config.weight_depth <= RING_SLOTS:
+    if config.array.weight_depth <= RING_SLOTS:
         refuse_held(decoder.description.name, config)
 
     def compiled(other: Config) -> TextProgram:
@@ -128,7 +128,7 @@ def _compile_fitting(
     """Return the programs with as many tokens at once as fit, at most ``rows``."""
     context = cache.capacity
     name = decoder.description.name
-    limit = 1 << config.mem_addr_width if memory_bytes is None else memory_bytes
+    limit = 1 << config.memory.addr_width if memory_bytes is None else memory_bytes
     if limit < least_size(config):
         raise InputError(
             f"Model {name} comes to the chip in pieces of {least_size(config)} bytes, but external "
@@ -139,7 +139,7 @@ def _compile_fitting(
         rows = 1
     rows = min(rows, context)
     compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)
-    if config.weight_depth > RING_SLOTS:
+    if config.array.weight_depth > RING_SLOTS:
         most = {
             heads: min(rows, _most_rows(decoder, config, cache, heads))
             for heads in (1, most_key_heads(decoder, config))
@@ -203,9 +203,9 @@ def _streamed(
 def _fitting(compiled: Callable[..., TextProgram], rows: int) -> TextProgram:
     program = compiled(rows=rows)
     config = program.config
-    if rows > 1 and len(program.words) > config.program_depth:
+    if rows > 1 and len(program.words) > config.control.program_depth:
         program = compiled(rows=1)
-    depth = config.program_depth
+    depth = config.control.program_depth
     most = max(len(program.words), *(len(fill.words) for fill in program.setup))
     if most > depth:
         raise FitError(
@@ -230,14 +230,16 @@ def _compile(
     key_heads: int = 1,
 ) -> TextProgram:
     """Return the programs that take the fewest cycles, of pieces of weights of some sizes."""
-    alone = passing or config.weight_depth > RING_SLOTS
+    alone = passing or config.array.weight_depth > RING_SLOTS
     trials: list[Trial] = []
     for most in PIECES[:1] if alone else PIECES:
         kinds = {"passing": passing, "sparse": sparse, "rows_stay": rows_stay}
         sizes = rows, min(limit, most)
         made = plan(decoder, config, cache, *sizes, **kinds, texts=texts, key_heads=key_heads)
         trials.append(try_plan(made, limit))
-    fitting = [trial for trial in trials if len(trial.program.words) <= config.program_depth]
+    fitting = [
+        trial for trial in trials if len(trial.program.words) <= config.control.program_depth
+    ]
     return min(fitting or trials[:1], key=lambda trial: trial.cost).program
 
 
@@ -252,6 +254,6 @@ def _most_rows(decoder: Decoder, config: Config, cache: Cache, key_heads: int) -
     widths += [model.kv_heads * decoder.key_dim, 2 * model.head_dim]
     linears = [op for op in (*decoder.layers[0], *decoder.after) if isinstance(op, Linear)]
     widths += [op.low_rank.first.target.columns for op in linears if op.low_rank is not None]
-    tiles = sum(-(-width // config.cols) + 1 for width in widths)
-    head = 2 * -(-model.vocabulary // config.cols)
-    return max(1, (config.acc_depth - min(head, 64)) // tiles)
+    tiles = sum(-(-width // config.array.cols) + 1 for width in widths)
+    head = 2 * -(-model.vocabulary // config.array.cols)
+    return max(1, (config.accumulators.depth - min(head, 64)) // tiles)

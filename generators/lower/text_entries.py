@@ -55,10 +55,10 @@ def text_calls(plan: Plan) -> dict[str, Call]:
         common[Register.KEY] = Value(Index.PLACE, strides[INPUTS])
     elif plan.resident:
         common |= {
-            Register.KEY: Value(Index.PLACE, -(-key_dim // config.rows), config.cols),
-            Register.KEY_LINE: Value(Index.PLACE, modulo=config.cols),
-            Register.VALUE: Value(Index.PLACE, divide=config.rows),
-            Register.VALUE_LINE: Value(Index.PLACE, modulo=config.rows),
+            Register.KEY: Value(Index.PLACE, -(-key_dim // config.array.rows), config.array.cols),
+            Register.KEY_LINE: Value(Index.PLACE, modulo=config.array.cols),
+            Register.VALUE: Value(Index.PLACE, divide=config.array.rows),
+            Register.VALUE_LINE: Value(Index.PLACE, modulo=config.array.rows),
         }
     else:
         common |= {

@@ -175,9 +175,9 @@ def _addresses(plan: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Map
         raise FitError(
             f"Model {plan.memory.name} needs {total} scratchpad bytes and "
             f"{sizes[largest]} of them in one bank, but scratchpad_bytes is "
-            f"{config.scratchpad_bytes} in banks of {config.bank_bytes}",
+            f"{config.scratchpad.bytes} in banks of {config.bank_bytes}",
             doubled(
-                config, "scratchpad_bytes", max(total, sizes[largest] * config.scratchpad_banks)
+                config, "scratchpad_bytes", max(total, sizes[largest] * config.scratchpad.banks)
             ),
         )
     return addresses, {}

@@ -60,12 +60,12 @@ class TokenAttention:
         self.acc = f"scores.{text}" if self.kept.grows else "source_scores"
         """Name of the accumulators of one token's scores."""
         self.context = context_of(op)
-        self.tiles = -(-op.head_dim // self.config.cols)
+        self.tiles = -(-op.head_dim // self.config.array.cols)
         """Tile columns of a head's context."""
         self.stride = aligned(self.kept.capacity, self.config)
         """Bytes from row to row of probabilities, and half of those of scores."""
         several = self.config.fused and make.texts > 1
-        cycles = op.group * -(-self.kept.capacity // self.config.cols)
+        cycles = op.group * -(-self.kept.capacity // self.config.array.cols)
         long = cycles > DEFINITIONS[Opcode.MATMUL].words
         self.ahead = several and not text and self.rows == 1 and long
         """All products of scores come before the first softmax, and before the values' drain.
@@ -75,7 +75,7 @@ class TokenAttention:
         vector engine.
         """
         self._before = text * self.model.heads * self.stride
-        self._whole = self.config.beat_lanes >= self.config.cols
+        self._whole = self.config.beat_lanes >= self.config.array.cols
         """A softmax takes a row of sums in one cycle, of each tile column of a head."""
         self._apart = self.model.heads | 1 if several and self._whole else self.model.heads
         """Accumulator rows from tile column to tile column of a head's scores.
@@ -92,7 +92,7 @@ class TokenAttention:
         for place, (first, end) in enumerate(parts):
             tiles, acc = (first, end - first), self.all.acc(f"made{place % 2}", rows)
             assert isinstance(target.place, Ref)
-            part = View(place_behind(target.place, first * self.config.cols), target.stride)
+            part = View(place_behind(target.place, first * self.config.array.cols), target.stride)
             self.all.linear(op, self.cached.inputs(), acc=acc, tiles=tiles)
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
@@ -115,16 +115,18 @@ class TokenAttention:
             # it: the second part, which these are beside, is the shorter one then.
             most = max(1, self.model.kv_heads // 2) if self._whole else 1
             first = heads - group if self.last else most * group
-        follows = config.fused and len(self.runs) == 1
+        follows = config.fused is not None and len(self.runs) == 1
         parts = [(0, heads, follows and not self.last)]
-        scores = (heads - first) * -(-capacity // config.cols) * (self.text == 0)
-        values = first * -(-capacity // config.rows) * self.tiles * self.last
+        scores = (heads - first) * -(-capacity // config.array.cols) * (self.text == 0)
+        values = first * -(-capacity // config.array.rows) * self.tiles * self.last
         beats = group * -(-capacity // config.beat_lanes)
-        cut = scores + values > FOLLOWS[config.registered] and (not several or beats >= LONG)
+        cut = scores + values > FOLLOWS[config.control.registered] and (
+            not several or beats >= LONG
+        )
         if follows and first < heads and cut:
             parts = [(0, first, True), (first, heads - first, not self.last)]
         # The steps of all parts have these sums.
-        self.make.acc(self.acc, -(-capacity // config.cols) * self._apart)
+        self.make.acc(self.acc, -(-capacity // config.array.cols) * self._apart)
 
         def probabilities() -> None:
             if self.text:
@@ -210,7 +212,7 @@ class TokenAttention:
         name, heads = self.op.target.name, range(self.model.heads)
         counts = {self.plan.words[f"{name}.{head}"].count for head in heads}
         beside = self.tiles == 1 or self.op.group == 1
-        whole = beside and self.op.head_dim % self.config.cols == 0 and not self.plan.by_row
+        whole = beside and self.op.head_dim % self.config.array.cols == 0 and not self.plan.by_row
         # Factors are of tile columns, and so of heads that have one each.
         whole = whole and (self.tiles == 1 or not self.op.deferred)
         alike = part(self.context, 0, self.op.target.columns).per_tensor
@@ -219,7 +221,7 @@ class TokenAttention:
     def of_chunk(self) -> tuple[Steps, ...]:
         """Return the steps of a chunk's tokens, head by head."""
         op, m, rows = self.op, self.make.m, self.rows
-        tiles, width = (-(-n // self.config.cols) for n in (self.kept.capacity, op.head_dim))
+        tiles, width = (-(-n // self.config.array.cols) for n in (self.kept.capacity, op.head_dim))
 
         def probabilities(head: int) -> None:
             sums = View(self.make.acc(f"scores{head % 2}", tiles * rows), rows)
@@ -250,7 +252,7 @@ class TokenAttention:
         assert isinstance(sums.place, int)
         weights = View(Ref("probabilities", self._before + at), self.stride)
         for column, n, values, flags in self.cached.values(key_head):
-            part = View(sums.place + column // self.config.cols * sums.stride, sums.stride)
+            part = View(sums.place + column // self.config.array.cols * sums.stride, sums.stride)
             self.make.stage.add(mix(self.op, weights, values, part, m, self.kept.count, n, *flags))
 
     def _softmax(self, head: int, sums: View, at: int, m: Count, *flags: str) -> None:

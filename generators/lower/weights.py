@@ -51,17 +51,17 @@ def cuts(
     columns ``bounds``, between which they are about equal.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
-    tiles = size // (stored_rows(stored, k) * config.cols)
+    tiles = size // (stored_rows(stored, k) * config.array.cols)
     least = part_rows(stored, config)
-    depth = k if tiles else size // (stored_rows(stored, least) * config.cols) * least
-    total = -(-n // config.cols)
+    depth = k if tiles else size // (stored_rows(stored, least) * config.array.cols) * least
+    total = -(-n // config.array.cols)
     starts = [
         first + start
         for first, end in pairwise(bounds or (0, total))
         for start, _ in split(end - first, -(-(end - first) // (tiles or 1)))
     ]
     for first, end in pairwise([*starts, total]):
-        columns = slice(first * config.cols, min(n, end * config.cols))
+        columns = slice(first * config.array.cols, min(n, end * config.array.cols))
         for row in range(rows.start, rows.stop, depth):
             yield Held(slice(row, min(row + depth, rows.stop)), columns, first)
 
@@ -84,18 +84,18 @@ def tiles_held(
     """
     if kept_zeros is None or (op.stored and op.stored.group):
         return [Held(rows, columns)]
-    used = tiles_used(op.weight[rows, columns], config.rows, config.cols)
+    used = tiles_used(op.weight[rows, columns], config.array.rows, config.array.cols)
     spans = [_spans(column, kept_zeros) for column in used.T]
     held = []
     first = 0
     for tile, runs in enumerate(spans):
         if tile + 1 < len(spans) and spans[tile + 1] == runs:
             continue
-        left = columns.start + first * config.cols
-        right = min(columns.start + (tile + 1) * config.cols, columns.stop)
+        left = columns.start + first * config.array.cols
+        right = min(columns.start + (tile + 1) * config.array.cols, columns.stop)
         for begin, end in runs:
-            last = min(rows.start + end * config.rows, rows.stop)
-            part = slice(rows.start + begin * config.rows, last)
+            last = min(rows.start + end * config.array.rows, rows.stop)
+            part = slice(rows.start + begin * config.array.rows, last)
             held.append(Held(part, slice(left, right), first))
         first = tile + 1
     return held
@@ -132,7 +132,7 @@ def slotted(
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
-    both, stored = for_slots(op.stored, rows, config.rows)
+    both, stored = for_slots(op.stored, rows, config.array.rows)
     slot_op = replace(op, weight=both, stored=stored)
     return slot_op, slice(0, len(both)), flags & {"grouped"}, flags
 
@@ -163,12 +163,12 @@ def _coded(
     """
     if not height or op.stored is not None or not LEAST_K <= whole.k <= config.sparse_depth:
         return None
-    code = encode(op.weight[whole.rows, whole.columns], config.sparse_lanes, config.cols)
+    code = encode(op.weight[whole.rows, whole.columns], config.sparse_lanes, config.array.cols)
     beats = code.size // beat_bytes(config.sparse_lanes) - HEADER_BEATS
     dense = stored = 0
     for stored_part in held:
-        tiles = -(-stored_part.k // config.rows) * -(-stored_part.n // config.cols)
-        dense += tiles * max(height, config.rows)
+        tiles = -(-stored_part.k // config.array.rows) * -(-stored_part.n // config.array.cols)
+        dense += tiles * max(height, config.array.rows)
         stored += stored_part.k * stored_part.n
     sparse = sparse_cycles(config, config.sparse_lanes, height, whole.k, whole.n, beats)
     faster = max(sparse, code.size // config.mem_bytes) < max(dense, stored // config.mem_bytes)

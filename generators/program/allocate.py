@@ -103,9 +103,9 @@ def across(rows: int, stride: int, config: Config) -> int | None:
 
     It is None where they have no room so, or one bank holds them in its half.
     """
-    size, middle = rows * stride, config.scratchpad_banks // 2 * config.bank_bytes
+    size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)
-    fits = start >= 0 and start + size <= config.scratchpad_bytes
+    fits = start >= 0 and start + size <= config.scratchpad.bytes
     return start if fits and 2 * size > config.bank_bytes and middle else None
 
 
@@ -140,11 +140,11 @@ def _place(
     line, bank_bytes = config.line_bytes, config.bank_bytes
     rounded = {name: -(-sizes[name] // line) * line for name in uses}
     placed: dict[str, int] = {}
-    fixed = [inside(held, sizes, bank, config) for bank in range(config.scratchpad_banks)]
+    fixed = [inside(held, sizes, bank, config) for bank in range(config.scratchpad.banks)]
     for name in sorted(uses.keys() - held.keys(), key=lambda name: (-rounded[name], name)):
         size = rounded[name]
         occupied = [[*intervals] for intervals in fixed]
-        penalty = [0] * config.scratchpad_banks
+        penalty = [0] * config.scratchpad.banks
         filled = [sum(high - low for low, high in intervals) for intervals in fixed]
         for other, addr in placed.items():
             bank = addr // bank_bytes
@@ -152,7 +152,7 @@ def _place(
             penalty[bank] += uses[name].beside.get(other, 0)
             if uses[name].overlaps(uses[other]):
                 occupied[bank].append((addr % bank_bytes, addr % bank_bytes + rounded[other]))
-        banks = range(config.scratchpad_banks)
+        banks = range(config.scratchpad.banks)
         order = sorted(banks, key=lambda bank: (penalty[bank], filled[bank])) if spread else banks
         for bank in order:
             start = 0

@@ -53,11 +53,11 @@ class ImageBuilder:
 
         Raises :class:`FitError` where it is larger than the external address space.
         """
-        limit = 1 << self._config.mem_addr_width
+        limit = 1 << self._config.memory.addr_width
         if self.size > limit:
             raise FitError(
                 f"Model {model} needs {self.size} bytes of external memory, but mem_addr_width "
-                f"is {self._config.mem_addr_width}, which reaches {limit}",
+                f"is {self._config.memory.addr_width}, which reaches {limit}",
                 {"mem_addr_width": (self.size - 1).bit_length()},
             )
         return np.concatenate(self._parts)

@@ -19,7 +19,7 @@ def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
 
 def aligned(count: int, config: Config) -> int:
     """Return the bytes from row to row of the scratchpad that rows of so many bytes need."""
-    return -(-count // config.scratchpad_align) * config.scratchpad_align
+    return -(-count // config.scratchpad.align) * config.scratchpad.align
 
 
 def aligned_rows(data: Bytes, config: Config) -> Bytes:
@@ -45,11 +45,11 @@ def param_words(
     With ``by_tile`` they are in DRAIN's order, where every tile column starts a new word;
     otherwise column j is lane j % lanes of word j // lanes.
     """
-    n, lanes = len(bias), config.lanes
+    n, lanes = len(bias), config.vector.lanes
     columns = np.arange(n)
     if by_tile:
-        inside = columns % config.cols
-        word = columns // config.cols * config.lane_groups + inside // lanes
+        inside = columns % config.array.cols
+        word = columns // config.array.cols * config.lane_groups + inside // lanes
         lane = inside % lanes
     else:
         word, lane = np.divmod(columns, lanes)

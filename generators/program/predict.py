@@ -97,7 +97,7 @@ class _Machine:
         self._gaps: dict[tuple[int, int], int] = {}
         self._queues: dict[Engine, deque[_Command]] = {engine: deque() for engine in Engine}
         self._leaves: dict[Engine, deque[int]] = {
-            engine: deque([0] * config.queue_depth) for engine in Engine
+            engine: deque([0] * config.control.queue_depth) for engine in Engine
         }
         """Cycles in which the last commands left their queue, the oldest that counts first."""
         self._tokens: dict[tuple[Engine, Engine], deque[int]] = {
@@ -131,10 +131,10 @@ class _Machine:
             self._advance()
         # The first word waits until the queue has room for another command; with ``registered`` the
         # third one, as two wait in front of the queue.
-        late = int(self._config.registered)
+        late = int(self._config.control.registered)
         begin = max(self._now, self._leaves[engine].popleft() - 2 * late)
         self._now = begin + DEFINITIONS[step.opcode].words
-        visible = self._now + queue_latency(self._config.queue_depth) - 1 + late
+        visible = self._now + queue_latency(self._config.control.queue_depth) - 1 + late
         self._queues[engine].append(_Command(step, visible, len(self._timeline)))
         self._timeline.append((0, 0))
 
@@ -151,7 +151,7 @@ class _Machine:
         raise ProgramError("The program waits for a token that no engine gives")
 
     def _run(self, engine: Engine, command: _Command) -> None:
-        step, late = command.step, int(self._config.registered)
+        step, late = command.step, int(self._config.control.registered)
         ready = max(command.visible + late, self._free[engine], self._taken[engine] + 1 + late)
         for source in step.pop:
             # Those of the matrix engine are there at once.

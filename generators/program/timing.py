@@ -70,7 +70,7 @@ def parts(step: Step, config: Config) -> int:
         return 1
     if step.opcode != Opcode.MATMUL or wide or not index:
         return config.passes if step.opcode == Opcode.MATMUL else 1
-    return config.formats[index - 1].passes(config.pass_width)
+    return config.formats[index - 1].passes(config.array.pass_width)
 
 
 class VectorTiming:
@@ -78,23 +78,25 @@ class VectorTiming:
 
     def __init__(self, config: Config):
         self._config = config
-        lanes = config.lanes
-        self._reader = int(reader_latency(config)) + config.registered
+        lanes = config.vector.lanes
+        self._reader = int(reader_latency(config)) + config.control.registered
         self._overhead = self._reader + int(Epilogue(config).latency)
         self._sooner = int(reader_latency(config) - drain_latency(config))
         self._softmax = self._held = self._norm = self._intake = 0
         if config.fused:
             self._intake = int(Intake(config).latency) - self._sooner
         if config.softmax:
-            unit = SoftmaxUnit(config.beat_lanes, config.max_row, factors=config.row_factors)
+            unit = SoftmaxUnit(
+                config.beat_lanes, config.vector.longest_row, factors=config.row_factors
+            )
             # What each further beat of a row adds to the way of all.
             self._held = int(unit.rows(2))
-            self._softmax = int(unit.latency) + 2 * config.registered
-        if config.norm:
-            self._norm = 1 + 2 * config.registered
+            self._softmax = int(unit.latency) + 2 * config.control.registered
+        if config.vector.norm:
+            self._norm = 1 + 2 * config.control.registered
             if not config.row_factors:
-                unit = AddNormUnit(lanes=lanes, max_row=config.max_row)
-                self._norm = int(unit.latency) + 2 * config.registered
+                unit = AddNormUnit(lanes=lanes, max_row=config.vector.longest_row)
+                self._norm = int(unit.latency) + 2 * config.control.registered
         self._waits_words = int(words_wait(config, drain_latency(config)))
         self._map = int(words_wait(config, reader_latency(config)))
 
@@ -139,16 +141,16 @@ class VectorTiming:
         It has asked for the last row of sums, and its second input for the last line.
         """
         config = self._config
-        rows = step["m"] * -(-step["n"] // config.cols)
+        rows = step["m"] * -(-step["n"] // config.array.cols)
         # Rows that are asked for before the first one is taken.
         ahead = config.acc_latency + 1
-        groups = -(-config.cols // self._lanes(step))
-        asked = config.acc_latency + config.registered + (rows - ahead) * groups
+        groups = -(-config.array.cols // self._lanes(step))
+        asked = config.acc_latency + config.control.registered + (rows - ahead) * groups
         asked = max(rows - 1, asked)
-        left = done + 2 - self.cycles(step) + asked + config.registered
+        left = done + 2 - self.cycles(step) + asked + config.control.registered
         if _adds(step):
             turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
-            left = max(left, done - SECOND_AHEAD + 6 - turn - 3 * config.registered)
+            left = max(left, done - SECOND_AHEAD + 6 - turn - 3 * config.control.registered)
         return left
 
     def _waits(self, step: Step, begin: int, sums: Iterable[Sums]) -> int:
@@ -162,7 +164,7 @@ class VectorTiming:
         sums = [pending for pending in sums if pending.end > begin]
         if not sums:
             return 0
-        now, waited, cols = begin + 1, 0, self._config.cols
+        now, waited, cols = begin + 1, 0, self._config.array.cols
         tiles, rows = range(-(-step["n"] // cols)), range(step["m"])
         places = [(tile, row) for tile in tiles for row in rows]
         if step.opcode != Opcode.DRAIN:
@@ -179,7 +181,7 @@ class VectorTiming:
     def _lanes(self, step: Step) -> int:
         """Return the columns of a beat."""
         config = self._config
-        return config.beat_lanes if step.opcode == Opcode.SOFTMAX else config.lanes
+        return config.beat_lanes if step.opcode == Opcode.SOFTMAX else config.vector.lanes
 
     def _turns(self, step: Step, beats: int) -> int:
         """Return the cycles by which a NORM's sums, written to the output's bank, make it longer.
@@ -215,8 +217,8 @@ class VectorTiming:
         turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
         turn += int(Epilogue.polynomial_latency) if "polynomial" in step.flags else 0
         if opcode == Opcode.DRAIN:
-            tiles, rest = divmod(n, config.cols)
-            beats = m * (tiles * config.lane_groups + -(-rest // config.lanes))
+            tiles, rest = divmod(n, config.array.cols)
+            beats = m * (tiles * config.lane_groups + -(-rest // config.vector.lanes))
             return beats + self._overhead - self._sooner + turn + self._waits_words
         latency = {
             Opcode.MAP: turn + self._map,
@@ -241,7 +243,7 @@ class MatrixTiming:
     def __init__(self, config: Config):
         self._config = config
         # From the cycle behind the last request: the read, the entry, the array, the accumulators.
-        self._added = config.sram_latency + array_latency(config) + config.registered
+        self._added = config.sram_latency + array_latency(config) + config.control.registered
         self._settle = self._added + int(config.acc_settle) - dispatch_cycles(config)
         self._end = self._before = 0
         """Ends of the last tile's and the one before's activations."""
@@ -266,14 +268,14 @@ class MatrixTiming:
         accepted = max(ready, self._accept)
         end, before, loaded = self._end, self._before, self._loaded
         tiles = self._tiles(step)
-        inner_tiles = -(-step["k"] // config.rows)
+        inner_tiles = -(-step["k"] // config.array.rows)
         first = first_line = -1
         count = parts(step, config)
         # Of rows in pairs the tile columns begin with one parity and the other by turns.
-        turns = config.beat_lanes >= config.cols and m % 2 == 0 and step["acc_stride"] & 1
-        loaded = max(loaded, accepted + 1 + config.registered)
+        turns = config.beat_lanes >= config.array.cols and m % 2 == 0 and step["acc_stride"] & 1
+        loaded = max(loaded, accepted + 1 + config.control.registered)
         decoded, grouped = bool(config.formats), "grouped" in step.flags
-        late = (shared and not index_of(step.flags)) or config.array == "tree"
+        late = (shared and not index_of(step.flags)) or config.array.kind == "tree"
         stored = self._stored(step, tiles)
         for tile, (lines, inner) in enumerate(tiles):
             line = max(loaded, before)
@@ -291,7 +293,7 @@ class MatrixTiming:
                 for cycle in range(m * count):
                     self._add(begin + cycle + self._added, (row + cycle // count) & 1)
         resident = product and b_bank is None
-        if resident and config.beat_lanes >= config.cols and not (m | step["acc_stride"]) & 1:
+        if resident and config.beat_lanes >= config.array.cols and not (m | step["acc_stride"]) & 1:
             # Rows have one parity and the other by turns; what leaves in several beats waits for
             # no turn.
             for row in (0, 1):
@@ -299,7 +301,9 @@ class MatrixTiming:
                 self.sums.append(Sums(begin, end + self._added, parity, every=2))
         self._end, self._before, self._loaded = end, before, loaded
         # A command's last tile leaves the walker as its lines are asked for.
-        self._accept = max(self._accept_next, accepted + len(tiles), loaded - 1 - config.registered)
+        self._accept = max(
+            self._accept_next, accepted + len(tiles), loaded - 1 - config.control.registered
+        )
         self._accept_next = loaded
         if late:
             # The first tile's weights come before any activation.
@@ -338,7 +342,7 @@ class MatrixTiming:
     def _tiles(self, step: Step) -> list[tuple[int, int]]:
         """Return how many lines of weights each tile reads, and how many rows of B it has."""
         config, k, n = self._config, step["k"], step["n"]
-        rows, cols = config.rows, config.cols
+        rows, cols = config.array.rows, config.array.cols
         inner = [min(rows, k - place) for place in range(0, k, rows)]
         across = -(-n // cols)
         transposed = "b_transpose" in step.flags

@@ -23,7 +23,7 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
     They are rounded to nearest, ties away from zero, so that a factor of 16 bits is within 2**-16
     of what it was. Raises :class:`FitError` where a bias is wider than those that it holds.
     """
-    width = config.multiplier_width
+    width = config.vector.multiplier_width
     biases = [0]
 
     def held(part: Any) -> Any:
@@ -37,10 +37,10 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
     narrowed = rebuilt(decoder, held)
     low, high = min(biases), max(biases)
     needed = 1 + max(high.bit_length(), (-1 - low).bit_length() if low < 0 else 0)
-    if needed > config.bias_width:
+    if needed > config.vector.bias_width:
         raise FitError(
             f"Model {decoder.description.name} has biases of {needed} bits, but bias_width is "
-            f"{config.bias_width}",
+            f"{config.vector.bias_width}",
             {"bias_width": needed},
         )
     return narrowed if width < _WHOLE else decoder
@@ -52,10 +52,10 @@ def refuse_held(name: str, config: Config) -> None:
     Raises :class:`InputError`.
     """
     for field, whole in (("multiplier_width", _WHOLE), ("bias_width", _WHOLE), ("pre_depth", 0)):
-        if getattr(config, field) != whole:
+        if config.read(field) != whole:
             raise InputError(
                 f"Model {name} needs {field} {whole}, which only decoders whose weights stay on "
-                f"the chip do not need, but it is {getattr(config, field)}"
+                f"the chip do not need, but it is {config.read(field)}"
             )
 
 

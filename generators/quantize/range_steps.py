@@ -103,14 +103,14 @@ class RangeSteps:
         return WIDE_HEADROOM * max(sizes) / INT16_MAX or 1.0
 
     def _made(self, value: Value, scale: float, zero: int = 0, width: int = 0) -> Tensor:
-        rows, width = value.rows or self.model.sequence, width or self.config.operand_width
+        rows, width = value.rows or self.model.sequence, width or self.config.array.operand_width
         # The output has one name, whatever it is made of.
         name = "output" if value.name == "raw_output" else value.name
         return Tensor(name, value.buffer, rows, value.columns, scale, zero, width, home=value.home)
 
     def _common_zero(self, ranges: Sequence[Range]) -> int:
         """Return the zero point with which each range, scaled to fit, loses least at worst."""
-        if not self.config.zero_points:
+        if not self.config.array.zero_points:
             return 0
         low, high = self.config.operand_min, self.config.operand_max
         share = max((-r.low / (r.high - r.low) for r in ranges if r.high > r.low), default=0.5)
@@ -161,7 +161,7 @@ class RangeSteps:
         low, high = self.config.operand_min, self.config.operand_max
         scale = (bounds.high - bounds.low) / (high - low) or 1.0
         zero = round(low - bounds.low / scale)
-        width = self.config.operand_width
+        width = self.config.array.operand_width
         table = int8_table(function, scale, zero, target.scale, target.zero, width)
         # The zero point of the table's inputs is a part of the bias: layers may differ in it.
         return scale, scale * zero, table
@@ -178,7 +178,7 @@ class RangeSteps:
         if self.model.shaped:
             bounds = self.heads[f"{node.prefix}.probabilities"][head]
             return self._scale(bounds, self.probability_zero)
-        if self.config.zero_points:
+        if self.config.array.zero_points:
             # One step more than fits: p = 1 saturates, and every other p is exact to half a step.
-            return 2.0**-self.config.operand_width
+            return 2.0**-self.config.array.operand_width
         return self._scale(Range(0.0, 1.0), self.probability_zero)

@@ -79,15 +79,16 @@ def random_gemm(
     for name, size in (("m", m), ("k", k), ("n", n)):
         if size < 1:
             raise InputError(f"Size {name} of a product must be positive, not {size}")
-    if k > config.max_k:
+    if k > config.accumulators.longest_sum:
         raise InputError(
-            f"A sum of k = {k} products could overflow the accumulator: max_k is {config.max_k}"
+            f"A sum of k = {k} products could overflow the accumulator: max_k is "
+            f"{config.accumulators.longest_sum}"
         )
     check_operands(config, m * k + k * n + m * n)
     if sparsity is not None and not 0 <= sparsity <= 1:
         raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
     low, high = config.operand_min, config.operand_max + 1
-    a_zero = int(rng.integers(low, high)) if config.zero_points else 0
+    a_zero = int(rng.integers(low, high)) if config.array.zero_points else 0
     a, b = rng.integers(low, high, (m, k)), rng.integers(low, high, (k, n))
     if sparsity is not None:
         b[b == 0] = 1
@@ -107,10 +108,10 @@ def random_gemm(
 
 def check_operands(config: Config, count: int) -> None:
     """Raise :class:`InputError` where operands of one byte each do not fit external memory."""
-    if count > 1 << config.mem_addr_width:
+    if count > 1 << config.memory.addr_width:
         raise InputError(
-            f"The operands are {count} bytes, but mem_addr_width = {config.mem_addr_width} bits "
-            f"address {1 << config.mem_addr_width}"
+            f"The operands are {count} bytes, but mem_addr_width = {config.memory.addr_width} bits "
+            f"address {1 << config.memory.addr_width}"
         )
 
 
@@ -191,7 +192,7 @@ def bench_gemm(
     Raises :class:`InputError` where the product does not fit the configuration, or that
     counts no window.
     """
-    if not config.counters:
+    if not config.control.counters:
         raise InputError(
             f"Products are timed by what the matrix engine counts, which {config.name} lacks"
         )

@@ -81,7 +81,7 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
             length = min(_LENGTH, model.source_positions or model.positions)
             tokens = rng.integers(0, model.vocabulary, (_SAMPLES, length)).tolist()
             decoder, _ = source.calibrate(tokens, Quantization(length=length))
-            context = min(decoder.places, config.max_row)
+            context = min(decoder.places, config.vector.longest_row)
             text = compile_text(decoder, config, context=context)
             made = {"program_words": len(text.words), "memory_bytes": text.memory_bytes}
         else:

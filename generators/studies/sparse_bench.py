@@ -67,7 +67,7 @@ def bench_sparse(
             result["skipped"] = report.counters.get("skipped", 0)
             result["chosen"] = "sparse" if _sparse(compiled) else "dense"
     products = int(np.count_nonzero(gemm.b))
-    size = int(encode(gemm.b, config.sparse_lanes, config.cols).size)
+    size = int(encode(gemm.b, config.sparse_lanes, config.array.cols).size)
     return result | {
         "products": m * products,
         "ideal_cycles": -(-m * products // config.sparse_lanes),
@@ -85,7 +85,7 @@ def _compiled(gemm: Gemm, config: Config, *, coded: bool) -> CompiledModel:
     if not compiled.keeps:
         raise InputError(
             f"The product's weights have no room beside its rows in scratchpad_bytes = "
-            f"{config.scratchpad_bytes}, in banks of {config.bank_bytes}"
+            f"{config.scratchpad.bytes}, in banks of {config.bank_bytes}"
         )
     return compiled
 

@@ -41,10 +41,10 @@ def manifest(component: Component, name: str, config: Config) -> str:
         result["bus"] = {
             "protocol": component.bus,
             "prefix": PREFIXES[component.bus],
-            "data_width": config.mem_width,
+            "data_width": config.memory.width,
             "addr_width": component.addresses.width,
             "base": component.addresses.base,
-            "bytes": 1 << config.mem_addr_width,
+            "bytes": 1 << config.memory.addr_width,
         }
     if isinstance(component, Accelerator | BusAccelerator | MicroMachine):
         result["registers"] = [asdict(register) for register in REGISTER_MAP.values()]
@@ -52,7 +52,7 @@ def manifest(component: Component, name: str, config: Config) -> str:
         result["instructions"] = [
             _instruction(definition)
             for definition in DEFINITIONS.values()
-            if definition.unit is None or getattr(config, definition.unit)
+            if definition.unit is None or config.read(definition.unit)
         ]
     return json.dumps(result, indent=2) + "\n"
 

@@ -63,19 +63,25 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "vector_engine": VectorEngine,
     "softmax": lambda config: SoftmaxUnit(
         config.beat_lanes,
-        config.max_row,
+        config.vector.longest_row,
         factors=config.row_factors,
         parity=config.protected("queues") != "none",
     ),
     "addnorm": lambda config: AddNormUnit(
-        lanes=config.lanes, max_row=config.max_row, parity=config.protected("queues") != "none"
+        lanes=config.vector.lanes,
+        max_row=config.vector.longest_row,
+        parity=config.protected("queues") != "none",
     ),
-    "requantizer": lambda config: Requantizer(config.multiplier_width, config.registered),
-    "rotary": lambda config: RotaryUnit(2 * -(-config.lanes // 2), config.operand_width),
-    "argmax": lambda config: ArgmaxUnit(config.lanes),
-    "table": lambda config: LookupTable(config.lanes, config.table_slots),
+    "requantizer": lambda config: Requantizer(
+        config.vector.multiplier_width, config.control.registered
+    ),
+    "rotary": lambda config: RotaryUnit(
+        2 * -(-config.vector.lanes // 2), config.array.operand_width
+    ),
+    "argmax": lambda config: ArgmaxUnit(config.vector.lanes),
+    "table": lambda config: LookupTable(config.vector.lanes, config.table_slots),
     "function_table": lambda config: FunctionTable(
-        config.lanes, config.table_slots, config.operand_width
+        config.vector.lanes, config.table_slots, config.array.operand_width
     ),
     "reciprocal": lambda _config: Reciprocal(RECIPROCAL_WIDTH),
     "rsqrt": lambda _config: ReciprocalSqrt(RECIPROCAL_WIDTH),

@@ -36,7 +36,7 @@ def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
         members |= {f"m_axi_{channel}{name}": Out(width) for name, width in address.items()}
         members |= {f"m_axi_{channel}valid": Out(1), f"m_axi_{channel}ready": In(1)}
     return members | {
-        "m_axi_wdata": Out(config.mem_width),
+        "m_axi_wdata": Out(config.memory.width),
         "m_axi_wstrb": Out(config.mem_bytes),
         "m_axi_wlast": Out(1),
         "m_axi_wvalid": Out(1),
@@ -46,7 +46,7 @@ def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
         "m_axi_bvalid": In(1),
         "m_axi_bready": Out(1),
         "m_axi_rid": In(1),
-        "m_axi_rdata": In(config.mem_width),
+        "m_axi_rdata": In(config.memory.width),
         "m_axi_rresp": In(2),
         "m_axi_rlast": In(1),
         "m_axi_rvalid": In(1),
@@ -130,7 +130,7 @@ class Axi4Bridge(Component):
 
     def _read(self, m):
         """Pass read data on; return whether a beat comes with an error."""
-        beat = data.StructLayout({"data": unsigned(self.config.mem_width), "wrong": 1})
+        beat = data.StructLayout({"data": unsigned(self.config.memory.width), "wrong": 1})
         m.submodules.r = passed = RegisterSlice(beat)
         words = self.read.data
         m.d.comb += [
@@ -147,7 +147,11 @@ class Axi4Bridge(Component):
     def _write(self, m, lengths):
         """Pass write data on, and mark the last beat of each burst."""
         config, words = self.config, self.write.data
-        beat = {"data": unsigned(config.mem_width), "mask": unsigned(config.mem_bytes), "last": 1}
+        beat = {
+            "data": unsigned(config.memory.width),
+            "mask": unsigned(config.mem_bytes),
+            "last": 1,
+        }
         m.submodules.w = passed = RegisterSlice(data.StructLayout(beat))
         place = Signal(8)
         taken = Signal()

@@ -39,7 +39,7 @@ class BusAddress:
     @classmethod
     def for_config(cls, config: Config, width: int = 32, base: int = 0) -> "BusAddress":
         """Return the place of a configuration's external memory."""
-        return cls(config.mem_addr_width, width, base)
+        return cls(config.memory.addr_width, width, base)
 
     def of(self, addr: Value) -> Value:
         """Return the bus address of a byte of external memory."""

@@ -33,11 +33,11 @@ def wishbone_members(config: Config, addr_width: int) -> dict[str, wiring.Member
         "wbm_stb_o": Out(1),
         "wbm_we_o": Out(1),
         "wbm_adr_o": Out(addr_width),
-        "wbm_dat_o": Out(config.mem_width),
+        "wbm_dat_o": Out(config.memory.width),
         "wbm_sel_o": Out(config.mem_bytes),
         "wbm_cti_o": Out(CycleType),
         "wbm_bte_o": Out(2),
-        "wbm_dat_i": In(config.mem_width),
+        "wbm_dat_i": In(config.memory.width),
         "wbm_ack_i": In(1),
         "wbm_err_i": In(1),
     }
@@ -57,7 +57,7 @@ class BurstCutter(Component):
             {
                 "request": In(MemoryReadPort(config).members["request"].signature),
                 "valid": Out(1),
-                "addr": Out(config.mem_addr_width),
+                "addr": Out(config.memory.addr_width),
                 "words": Out(range(longest + 1)),
                 "final": Out(1),
                 "take": In(1),
@@ -120,7 +120,7 @@ class WishboneBridge(Component):
         config, depth = self.config, 2 * self.longest
         m.submodules.reads = reads = BurstCutter(config, self.longest)
         m.submodules.writes = writes = BurstCutter(config, self.longest)
-        m.submodules.coming = coming = SyncFIFO(width=config.mem_width, depth=depth)
+        m.submodules.coming = coming = SyncFIFO(width=config.memory.width, depth=depth)
         word = self.write.data.p.shape()
         m.submodules.going = going = SyncFIFO(width=word.size, depth=depth)
         for cutter, port in ((reads, self.read), (writes, self.write)):

@@ -256,7 +256,7 @@ class Dispatch(Component):
             for source, sink in tokens
         }
         available = some
-        if self.config.registered:
+        if self.config.control.registered:
             # A cycle later: the next command takes tokens two cycles after one at the earliest.
             late = {pair: delay(m, strobe, 1, reset=True) for pair, strobe in pushed.items()}
             available = {
@@ -270,10 +270,10 @@ class Dispatch(Component):
         for engine in Engine:
             name = engine.name.lower()
             out, done = getattr(self, f"o_{name}"), getattr(self, f"done_{name}")
-            registered = self.config.registered
+            registered = self.config.control.registered
             parity = self.config.protected("queues") != "none"
             queue = CommandQueue(
-                engine, self.config.queue_depth, registered=registered, parity=parity
+                engine, self.config.control.queue_depth, registered=registered, parity=parity
             )
             wrong += [Cat(Const(0, 1), queue.wrong)] if parity else []
             m.submodules[f"queue_{name}"] = queue
@@ -336,7 +336,7 @@ class Dispatch(Component):
 
         for (source, sink), count in tokens.items():
             up, down = pushed[source, sink], pops[sink][source]
-            if self.config.registered:
+            if self.config.control.registered:
                 down = delay(m, down, 1, reset=True)
             after = Signal.like(count, name=f"after_{source.name}_{sink.name}".lower())
             m.d.comb += after.eq(count + up - down)

@@ -27,9 +27,9 @@ _PLACES = 1 << (len(COUNTERS) - 1).bit_length()
 def counter_names(config: Config) -> list[str]:
     """Return the counters that a configuration has; the others read as 0."""
     absent = {
-        name for name, units in _UNITS.items() if not any(getattr(config, unit) for unit in units)
+        name for name, units in _UNITS.items() if not any(config.read(unit) for unit in units)
     }
-    kept = COUNTERS if config.counters else ("CYCLES", "CORRECTED")
+    kept = COUNTERS if config.control.counters else ("CYCLES", "CORRECTED")
     return [name for name in kept if name not in absent]
 
 
@@ -48,7 +48,7 @@ class HostRegisters(Component):
     def __init__(self, config: Config, widths: Mapping[str, int]):
         self.config = config
         self.widths = {name: widths.get(name, 1) for name in counter_names(config)}
-        addr_width = (config.program_depth - 1).bit_length()
+        addr_width = (config.control.program_depth - 1).bit_length()
         super().__init__(
             {
                 "host": In(HostPort()),
@@ -58,7 +58,7 @@ class HostRegisters(Component):
                 "abort": Out(1),
                 "forget": Out(1),
                 "irq": Out(1),
-                **({"largest": In(largest_layout())} if config.argmax else {}),
+                **({"largest": In(largest_layout())} if config.vector.argmax else {}),
                 "start": Out(1),
                 "pc": Out(addr_width),
                 "program_en": Out(1),
@@ -107,7 +107,7 @@ class HostRegisters(Component):
         with m.If(written("PC")):
             m.d.sync += [
                 self.pc.eq(host.write_data),
-                outside.eq(host.write_data >= self.config.program_depth),
+                outside.eq(host.write_data >= self.config.control.program_depth),
             ]
         with m.If(written("PROGRAM_ADDR")):
             m.d.sync += self.program_addr.eq(host.write_data)
@@ -124,7 +124,7 @@ class HostRegisters(Component):
             "INTERRUPT": outcome.interrupt,
             "INTERRUPT_ENABLE": enable,
         }
-        if self.config.argmax:
+        if self.config.vector.argmax:
             values |= {"ARGMAX": self.largest.column, "ARGMAX_VALUE": self.largest.value}
         with m.Switch(host.addr):
             for name, value in values.items():

@@ -103,7 +103,7 @@ class Sequencer(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        addr_width = (config.program_depth - 1).bit_length()
+        addr_width = (config.control.program_depth - 1).bit_length()
         super().__init__(
             {
                 "start": In(1),
@@ -134,8 +134,8 @@ class Sequencer(Component):
         # A word waits behind its memory while the one before it does. What a header does is the
         # longest way behind a memory: words are corrected only once they are known to be wrong.
         late = level == "correct"
-        depth = self.config.program_depth
-        ahead = self.config.registered
+        depth = self.config.control.program_depth
+        ahead = self.config.control.registered
         width = WORD_WIDTH + ahead * EARLY_WIDTH
         program = LateRam(width, depth) if late else protected_ram(width, depth, level, held=True)
         control = self.config.protected("control")
@@ -160,7 +160,7 @@ class Sequencer(Component):
         ]
         after_last = Signal()
         with m.If(program.read_en):
-            last = pc == self.config.program_depth - 1
+            last = pc == self.config.control.program_depth - 1
             m.d.sync += [pc.eq(program.read_addr), after_last.eq(self.busy & ~again & last)]
 
         # First stage: there is no word after a start, nor behind a loop that goes back.
@@ -231,7 +231,7 @@ class Sequencer(Component):
         return [
             definition
             for definition in DEFINITIONS.values()
-            if definition.unit is None or getattr(self.config, definition.unit)
+            if definition.unit is None or self.config.read(definition.unit)
         ]
 
     def _early(self, m: Module, word: Value) -> Signal:

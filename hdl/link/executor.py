@@ -75,7 +75,7 @@ class LinkExecutor(Component):
             host.addr.eq(REGISTER_MAP["STATUS"].addr),
         ]
         # Where the byte of the cycle before is: in external memory, or in which register.
-        addr = Signal(self.config.mem_addr_width)
+        addr = Signal(self.config.memory.addr_width)
         register = Signal.like(host.addr)
         m.d.sync += [
             addr.eq(header.addr + index),
@@ -136,7 +136,7 @@ class LinkExecutor(Component):
                 (Command.HELLO, len(self.identity.words())),
                 (Command.READ_REGISTERS, REGISTER_SPACE),
                 (Command.WRITE_REGISTERS, REGISTER_SPACE),
-                (Command.LOAD_PROGRAM, self.config.program_depth),
+                (Command.LOAD_PROGRAM, self.config.control.program_depth),
             ):
                 with m.Case(command):
                     m.d.comb += [limit.eq(size), in_words.eq(1)]
@@ -144,7 +144,7 @@ class LinkExecutor(Component):
                 with m.Case(command):
                     m.d.comb += limit.eq(self.identity.memory)
             with m.Case(Command.START):
-                m.d.comb += limit.eq(self.config.program_depth - 1)
+                m.d.comb += limit.eq(self.config.control.program_depth - 1)
         m.d.sync += end.eq(header.addr + Mux(in_words, header.length >> 2, header.length))
         with m.If(end > limit):
             m.d.sync += rule.eq(Status.ADDRESS)

@@ -29,8 +29,8 @@ def array_members(config: Config) -> dict[str, Any]:
         "i_weights": In(Flow(weight_layout(config))),
         "o": Out(Flow(sum_layout(config))),
     }
-    if config.operand_gating:
-        members["zeros"] = Out(range(config.rows + 1))
+    if config.array.operand_gating:
+        members["zeros"] = Out(range(config.array.rows + 1))
     if config.slot_scales:
         members |= scale_members(config)
     return members
@@ -43,9 +43,9 @@ def activation_layout(config: Config) -> data.StructLayout:
     """
     return data.StructLayout(
         {
-            "a": data.ArrayLayout(signed(config.element_width), config.rows),
+            "a": data.ArrayLayout(signed(config.element_width), config.array.rows),
             "slot": slot_layout(config),
-            **({"n": range(config.cols + 1)} if config.sleep else {}),
+            **({"n": range(config.array.cols + 1)} if config.array.sleep else {}),
             **part_member(config),
             **shift_members(config),
         }
@@ -54,8 +54,8 @@ def activation_layout(config: Config) -> data.StructLayout:
 
 def slot_layout(config: Config) -> Any:
     """Return the shape of a slot's number, or of a copy of it for each column that is far."""
-    slot = range(config.weight_depth)
-    return data.ArrayLayout(slot, config.cols) if is_far(config) else slot
+    slot = range(config.array.weight_depth)
+    return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
 
 
 NEAR_COLUMNS = 2
@@ -67,17 +67,21 @@ def is_far(config: Config) -> bool:
 
     What is told to all of them comes from registers of their own.
     """
-    return config.array == "tree" and config.registered and config.weight_depth > REGISTER_DEPTH
+    return (
+        config.array.kind == "tree"
+        and config.control.registered
+        and config.array.weight_depth > REGISTER_DEPTH
+    )
 
 
 def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
     """Return for each column of a tree which of its rows a line writes."""
     here = Mux(valid, 1 << line.index, 0)
-    if not config.b_transpose:
-        return [here[: config.rows]] * config.cols
+    if not config.array.b_transpose:
+        return [here[: config.array.rows]] * config.array.cols
     return [
-        Mux(line.column, here[col].replicate(config.rows), here[: config.rows])
-        for col in range(config.cols)
+        Mux(line.column, here[col].replicate(config.array.rows), here[: config.array.rows])
+        for col in range(config.array.cols)
     ]
 
 
@@ -89,7 +93,7 @@ def slots_of(payload: Any) -> list[Value]:
 
 def part_member(config: Config) -> dict[str, Any]:
     """Return the fields of what goes with vectors that meet parts of weights, or scales."""
-    layout = part_layout(config.pass_width, paired=config.paired)
+    layout = part_layout(config.array.pass_width, paired=config.paired)
     scaled = {"scaled": 1} if config.slot_scales else {}
     lower = {"lower": 1} if config.low_rows else {}
     block = {"block": 1} if config.block_exponents else {}
@@ -103,11 +107,11 @@ def weight_layout(config: Config) -> data.StructLayout:
     written; it is 0 without a line. The first ``NEAR_COLUMNS`` have the line's own data, each
     further ones those of the next of ``far``.
     """
-    lines, elements, cols = config.rows, config.cols, config.cols
-    if config.b_transpose:
-        lines = elements = max(config.rows, config.cols)
+    lines, elements, cols = config.array.rows, config.array.cols, config.array.cols
+    if config.array.b_transpose:
+        lines = elements = max(config.array.rows, config.array.cols)
     line = {"data": data.ArrayLayout(signed(config.element_width), elements)}
-    line |= {"column": 1} if config.b_transpose else {}
+    line |= {"column": 1} if config.array.b_transpose else {}
     copies = (cols - 1) // NEAR_COLUMNS if is_far(config) else 0
     return data.StructLayout(
         line
@@ -115,23 +119,27 @@ def weight_layout(config: Config) -> data.StructLayout:
         | ({"far": data.ArrayLayout(data.StructLayout(line), copies)} if copies else {})
         | ({"scale": data.ArrayLayout(config.slot_scales, cols)} if config.slot_scales else {})
         | ({"exponent": unsigned(EXPONENT_BITS)} if config.block_exponents else {})
-        | ({"strobe": data.ArrayLayout(config.rows, config.cols)} if is_far(config) else {})
+        | (
+            {"strobe": data.ArrayLayout(config.array.rows, config.array.cols)}
+            if is_far(config)
+            else {}
+        )
     )
 
 
 def sum_layout(config: Config) -> data.ArrayLayout:
     """Return a row of sums, one per column."""
-    return data.ArrayLayout(signed(config.acc_width), config.cols)
+    return data.ArrayLayout(signed(config.accumulators.width), config.array.cols)
 
 
 def sum_width(config: Config, products: int) -> int:
     """Return the width that a sum of so many products needs (bits)."""
     largest = weight = (
-        (1 << config.operand_width) - 1 if config.zero_points else -config.operand_min
+        (1 << config.array.operand_width) - 1 if config.array.zero_points else -config.operand_min
     )
     if config.passes > 1:
-        weight = (1 << config.pass_width) - 1
-    return min(config.acc_width, (products * largest * weight).bit_length() + 1)
+        weight = (1 << config.array.pass_width) - 1
+    return min(config.accumulators.width, (products * largest * weight).bit_length() + 1)
 
 
 def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:
@@ -141,11 +149,11 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
     Elements from ``count`` on become 0. With ``registered`` the register stands before the
     subtraction where the array has one behind it, as a systolic one does at its edge.
     """
-    early = config.registered and config.array == "systolic"
+    early = config.control.registered and config.array.kind == "systolic"
     before, behind = (1, m.d.comb) if early else (0, m.d.sync)
-    zero = delay(m, zero, before) if config.zero_points else 0
+    zero = delay(m, zero, before) if config.array.zero_points else 0
     for index, operand in enumerate(operands):
-        width = config.operand_width + config.wide_operands
+        width = config.array.operand_width + config.array.wide
         element = delay(m, elements[index][:width], before).as_signed()
         counts = delay(m, count > index, before)
         behind += operand.eq(Mux(counts, element - zero, 0))
@@ -156,23 +164,25 @@ def side(config: Config, col: int) -> str:
 
     Nothing where it has multipliers of its own.
     """
-    if not config.packed or (col == config.cols - 1 and not col % 2):
+    if not config.array.packed or (col == config.array.cols - 1 and not col % 2):
         return ""
     return ("left", "right")[col % 2]
 
 
 def array_latency(config: Config) -> int:
     """Return the cycles from activations to their sums."""
-    if config.array == "tree":
-        added = (config.rows - 1).bit_length()
+    if config.array.kind == "tree":
+        added = (config.array.rows - 1).bit_length()
         return weights_latency(config) + product_latency(config) + added
-    return config.rows + config.cols + 1 + product_latency(config)
+    return config.array.rows + config.array.cols + 1 + product_latency(config)
 
 
 def product_latency(config: Config) -> int:
     """Return the cycles from operands to their product: one more where a pair's overlap."""
-    width = part_width(config.pass_width) if config.passes > 1 else config.element_width
-    return 2 + (config.packed and config.cols > 1 and overlaps(row_width(config), width))
+    width = part_width(config.array.pass_width) if config.passes > 1 else config.element_width
+    return 2 + (
+        config.array.packed and config.array.cols > 1 and overlaps(row_width(config), width)
+    )
 
 
 def row_width(config: Config) -> int:
@@ -185,4 +195,4 @@ def weights_latency(config: Config) -> int:
 
     With ``registered`` a memory of them has a register behind it.
     """
-    return 1 + (config.registered and config.weight_depth > REGISTER_DEPTH)
+    return 1 + (config.control.registered and config.array.weight_depth > REGISTER_DEPTH)

@@ -26,12 +26,12 @@ class BlockEncoder(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        row = data.ArrayLayout(OPERAND_BITS, config.cols)
+        row = data.ArrayLayout(OPERAND_BITS, config.array.cols)
         super().__init__(
             {
                 "first": In(1),
                 "second": In(1),
-                "count": In(range(max(config.rows, config.cols) + 1)),
+                "count": In(range(max(config.array.rows, config.array.cols) + 1)),
                 "elements": In(row),
                 "held": In(row),
                 "o": Out(row),
@@ -73,7 +73,7 @@ def exponent_widths(config: Config) -> list[int]:
     """Return the bits of a row's exponent in each column's memory, the lowest first [cols]."""
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0
-    return [max(0, min(above, left - column * above)) for column in range(config.cols)]
+    return [max(0, min(above, left - column * above)) for column in range(config.array.cols)]
 
 
 def operand(half: Value) -> Value:

@@ -73,7 +73,7 @@ class DecodeSteps(Component):
         with m.If(self.restart):
             m.d.sync += have.eq(0)
         if config.weight_group:
-            tiles = config.weight_group // config.rows
+            tiles = config.weight_group // config.array.rows
             place = Signal(range(tiles))  # of the tile in its group
             scaled = Signal()
             # Of pairs for slots each tile has scales.
@@ -105,14 +105,22 @@ class WeightDecoder(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        lines = max(config.rows, config.cols) if config.b_transpose else config.cols
+        lines = (
+            max(config.array.rows, config.array.cols)
+            if config.array.b_transpose
+            else config.array.cols
+        )
         super().__init__(
             {
                 "step": In(Flow(step_layout(config))),
                 "bytes": In(data.ArrayLayout(unsigned(8), lines)),
                 "o": Out(data.ArrayLayout(signed(8), lines)),
             }
-            | ({"scales": Out(data.ArrayLayout(8, config.cols))} if config.slot_scales else {})
+            | (
+                {"scales": Out(data.ArrayLayout(8, config.array.cols))}
+                if config.slot_scales
+                else {}
+            )
         )
 
     def elaborate(self, _platform):
@@ -121,7 +129,7 @@ class WeightDecoder(Component):
         late = data.View(step.shape(), delay(m, step.as_value(), 1))
         for index, (element, out) in enumerate(zip(self.bytes, self.o, strict=True)):
             plain = Signal(signed(8), name=f"plain_{index}")
-            if index >= self.config.cols:
+            if index >= self.config.array.cols:
                 m.d.sync += plain.eq(element)
                 m.d.comb += out.eq(plain)
                 continue

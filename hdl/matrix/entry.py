@@ -23,13 +23,16 @@ class ActivationEntry(Component):
     def __init__(self, config: Config):
         self.config = config
         members = {
-            "elements": In(data.ArrayLayout(8 + config.wide_operands, config.rows)),
+            "elements": In(data.ArrayLayout(8 + config.array.wide, config.array.rows)),
             "note": In(vector_layout(config)),
             "o": Out(Flow(activation_layout(config))),
             "macs": Out(range(config.elements + 1)),
         }
-        if config.operand_gating:
-            members |= {"zeros": In(range(config.rows + 1)), "gated": Out(range(config.rows + 1))}
+        if config.array.operand_gating:
+            members |= {
+                "zeros": In(range(config.array.rows + 1)),
+                "gated": Out(range(config.array.rows + 1)),
+            }
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -38,7 +41,7 @@ class ActivationEntry(Component):
         m.d.sync += self.o.valid.eq(note.valid)
         spread(m, note.slot, slots_of(self.o.payload))
         first = note.valid
-        if config.sleep:
+        if config.array.sleep:
             m.d.sync += self.o.payload.n.eq(note.n)
         if config.slot_scales:
             m.d.sync += self.o.payload.scaled.eq(note.scaled)
@@ -51,7 +54,7 @@ class ActivationEntry(Component):
         if config.passes > 1:
             alone = note.part.alone if config.paired else 0
             first = note.valid & ((note.part.place == 0) | alone)
-        if config.wide_operands:
+        if config.array.wide:
             first = note.valid & (~note.wide | note.low)
             m.d.sync += self.o.payload.shifted.eq(note.shifted)
         enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
@@ -60,15 +63,15 @@ class ActivationEntry(Component):
             with m.If(note.lower):
                 for row in range(config.low_rows):
                     again = self.elements[row].as_signed()
-                    m.d.sync += self.o.payload.a[config.rows - 1 - row].eq(again)
+                    m.d.sync += self.o.payload.a[config.array.rows - 1 - row].eq(again)
 
         # A product of two small numbers, for which no multiplier is spent.
         k = Signal.like(note.k)
         n = Signal.like(note.n)
         m.d.sync += [k.eq(Mux(first, note.k, 0)), n.eq(note.n)]
         m.d.sync += self.macs.eq(sum(Mux(bit, k << place, 0) for place, bit in enumerate(n)))
-        if config.operand_gating:
+        if config.array.operand_gating:
             # Elements past the end are among the zeros.
             late_k = delay(m, k, 2)
-            m.d.comb += self.gated.eq(Mux(late_k == 0, 0, self.zeros + late_k - config.rows))
+            m.d.comb += self.gated.eq(Mux(late_k == 0, 0, self.zeros + late_k - config.array.rows))
         return m

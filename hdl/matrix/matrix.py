@@ -63,8 +63,8 @@ class MatrixEngine(Component):
             "filling": Out(1),
             "working": Out(1),
         }
-        if config.operand_gating:
-            members["gated"] = Out(range(config.rows + 1))
+        if config.array.operand_gating:
+            members["gated"] = Out(range(config.array.rows + 1))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -76,7 +76,7 @@ class MatrixEngine(Component):
         m.submodules.streamer = streamer = ActivationStreamer(config)
         m.submodules.entry = entry = ActivationEntry(config)
         kinds = {"systolic": SystolicArray, "tree": TreeArray}
-        m.submodules.array = array = kinds[config.array](config)
+        m.submodules.array = array = kinds[config.array.kind](config)
         # The entry takes a cycle.
         m.submodules.retirement = retirement = Retirement(config, array.latency + 1)
         direct = Signal()
@@ -123,11 +123,11 @@ class MatrixEngine(Component):
                 self.accumulate.scaled.eq(array.scaled),
                 self.accumulate.scales.eq(array.scales),
             ]
-        if config.weight_depth > RING_SLOTS:
+        if config.array.weight_depth > RING_SLOTS:
             # Where no tile waits and no lines are in flight, one is taken past the queue.
             m.d.comb += direct.eq(handed.valid & placed & ~jobs.o.valid)
         self._account(m, handed, jobs, streamer)
-        if config.operand_gating:
+        if config.array.operand_gating:
             m.d.comb += [entry.zeros.eq(array.zeros), self.gated.eq(entry.gated)]
         return m
 

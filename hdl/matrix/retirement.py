@@ -17,7 +17,7 @@ def dispatch_cycles(config: Config) -> int:
     One until the token is there, one until the other engine has taken the command; with
     ``registered`` it starts a cycle later.
     """
-    return 2 + config.registered
+    return 2 + config.control.registered
 
 
 IN_FLIGHT_WIDTH = 9

@@ -34,10 +34,16 @@ class SlotGuard(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        self.depth = JOBS_AHEAD + REGISTERED_AHEAD * (config.registered + bool(config.formats))
-        self.lines = max(config.rows, config.cols) if config.b_transpose else config.rows
+        self.depth = JOBS_AHEAD + REGISTERED_AHEAD * (
+            config.control.registered + bool(config.formats)
+        )
+        self.lines = (
+            max(config.array.rows, config.array.cols)
+            if config.array.b_transpose
+            else config.array.rows
+        )
         members = {
-            "slot": In(range(config.weight_depth)),
+            "slot": In(range(config.array.weight_depth)),
             "line": In(range(self.lines)),
             "hold": In(1),
             "freed": In(1),
@@ -45,10 +51,10 @@ class SlotGuard(Component):
             "index": In(range(self.lines)),
             "free": Out(1),
         }
-        if config.registered:
+        if config.control.registered:
             members |= {
                 "moves": In(1),
-                "next_slot": In(range(config.weight_depth)),
+                "next_slot": In(range(config.array.weight_depth)),
                 "next_line": In(range(self.lines)),
             }
         super().__init__(members)
@@ -67,9 +73,9 @@ class SlotGuard(Component):
         recent = []
         since = Signal(range(self.lines + 1), init=self.lines)
         oldest = Mux(level == 0, self.slot, held[0])
-        if self.config.array == "systolic":
+        if self.config.array.kind == "systolic":
             recent = self._skew(m, oldest, since)
-        if not self.config.registered:
+        if not self.config.control.registered:
             m.d.comb += self.free.eq(self._free(self.slot, self.line, needed, recent[1:], since))
             return m
         # As it will be in the next cycle.
@@ -84,7 +90,7 @@ class SlotGuard(Component):
     def _free(self, slot, line, needed, recent, since, *, ahead=False):
         """Return whether ``line`` of ``slot`` may be asked for, or may in the cycle after."""
         busy = [valid & (kept == slot) for valid, kept in needed]
-        if self.config.array == "systolic":
+        if self.config.array.kind == "systolic":
             # What was freed so many cycles ago is still being read by rows below.
             busy += [
                 valid & (left == slot) & (line > age) for age, (valid, left) in enumerate(recent)

@@ -24,10 +24,10 @@ def vector_layout(config: Config) -> data.StructLayout:
         {
             "valid": 1,
             "acc_addr": unsigned(config.acc_addr_width),
-            "slot": range(config.weight_depth),
-            "zero": signed(config.operand_width),
-            "k": range(config.rows + 1),
-            "n": range(config.cols + 1),
+            "slot": range(config.array.weight_depth),
+            "zero": signed(config.array.operand_width),
+            "k": range(config.array.rows + 1),
+            "n": range(config.array.cols + 1),
             "last": 1,
             "push": unsigned(len(Engine)),
             **part_member(config),
@@ -55,7 +55,7 @@ class ActivationStreamer(Component):
             {
                 "i": In(stream.Signature(job_layout(config))),
                 "a": Out(ReadPort(config)),
-                "elements": Out(data.ArrayLayout(8 + config.wide_operands, config.rows)),
+                "elements": Out(data.ArrayLayout(8 + config.array.wide, config.array.rows)),
                 "note": Out(vector_layout(config)),
                 "freed": Out(1),
                 "idle": Out(1),
@@ -75,7 +75,7 @@ class ActivationStreamer(Component):
             asked.p.note.push.eq(job.push),
         ]
         line = asked
-        if config.registered:
+        if config.control.registered:
             line = slices(m, asked, "stage")
         request, granted = self.a.request, Signal()
         m.d.comb += [
@@ -95,9 +95,9 @@ class ActivationStreamer(Component):
             self.freed.eq(granted & line.p.frees),
             self.note.eq(late),
         ]
-        read = list(self.a.data)[: config.rows]
-        if config.wide_operands:
-            read = rounded(*bytes_of(self.a.data, config.rows, late.wide, late.low))
+        read = list(self.a.data)[: config.array.rows]
+        if config.array.wide:
+            read = rounded(*bytes_of(self.a.data, config.array.rows, late.wide, late.low))
         m.d.comb += [element.eq(byte) for element, byte in zip(self.elements, read, strict=True)]
         run = self.i.valid & job.tile.product
         whole = Const(1, 1)
@@ -109,7 +109,7 @@ class ActivationStreamer(Component):
                 m.d.sync += place.eq(Mux(whole, 0, place + 1))
         if config.passes > 1:
             m.d.comb += asked.p.note.part.place.eq(place)
-        if config.wide_operands:
+        if config.array.wide:
             # High bytes alone stand where they are.
             m.d.comb += [
                 asked.p.note.wide.eq(job.wide),

@@ -50,16 +50,16 @@ class SystolicArray(Component):
         m = Module()
         config = self.config
         columns = []
-        for col in range(config.cols):
+        for col in range(config.array.cols):
             column = ElementColumn(
-                sum_widths=[sum_width(config, row + 1) for row in range(config.rows)],
-                weight_depth=config.weight_depth,
+                sum_widths=[sum_width(config, row + 1) for row in range(config.array.rows)],
+                weight_depth=config.array.weight_depth,
                 width=config.element_width,
-                gating=config.operand_gating,
-                transpose=config.b_transpose,
-                sleep=config.sleep,
+                gating=config.array.operand_gating,
+                transpose=config.array.b_transpose,
+                sleep=config.array.sleep,
                 side=side(config, col),
-                pass_width=config.pass_width,
+                pass_width=config.array.pass_width,
             )
             m.submodules[f"column_{col}"] = column
             columns.append(column)
@@ -70,14 +70,14 @@ class SystolicArray(Component):
                 right.row_strobe_i.eq(left.row_strobe_o),
                 right.row_slot_i.eq(left.row_slot_o),
             ]
-            if config.operand_gating:
+            if config.array.operand_gating:
                 m.d.comb += right.live_i.eq(left.live_o)
             if config.passes > 1:
                 m.d.comb += right.part_i.eq(left.part_o)
             if right.side == "right":
                 m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
         self._activations(m, columns[0])
-        if config.sleep:
+        if config.array.sleep:
             together = [column.side == "right" for column in columns]
             m.submodules.sleep_edge = edge = SleepEdge(together=together)
             m.d.comb += [edge.valid.eq(self.i.valid), edge.n.eq(self.i.payload.n)]
@@ -91,11 +91,11 @@ class SystolicArray(Component):
         """Place the left edge."""
         config = self.config
         m.submodules.activation_edge = edge = ActivationEdge(
-            rows=config.rows,
+            rows=config.array.rows,
             width=config.element_width,
-            weight_depth=config.weight_depth,
-            gating=config.operand_gating,
-            sleep=config.sleep,
+            weight_depth=config.array.weight_depth,
+            gating=config.array.operand_gating,
+            sleep=config.array.sleep,
         )
         m.d.comb += [
             edge.valid.eq(self.i.valid),
@@ -104,11 +104,11 @@ class SystolicArray(Component):
             first.a_i.eq(edge.o_a),
             first.slot_i.eq(edge.o_slot),
         ]
-        if config.operand_gating:
+        if config.array.operand_gating:
             m.d.comb += [first.live_i.eq(edge.o_live), self.zeros.eq(edge.zeros)]
         if config.passes > 1:
             part = self.i.payload.part
-            for row in range(config.rows):
+            for row in range(config.array.rows):
                 part = delay(m, part, 1)
                 m.d.comb += first.part_i[row].eq(part)
 
@@ -116,12 +116,12 @@ class SystolicArray(Component):
         """Place the edge that weights come in by."""
         config = self.config
         m.submodules.weight_edge = edge = WeightEdge(
-            rows=config.rows,
-            cols=config.cols,
+            rows=config.array.rows,
+            cols=config.array.cols,
             width=config.element_width,
-            weight_depth=config.weight_depth,
-            gating=config.operand_gating,
-            transpose=config.b_transpose,
+            weight_depth=config.array.weight_depth,
+            gating=config.array.operand_gating,
+            transpose=config.array.b_transpose,
         )
         m.d.comb += [
             edge.en.eq(self.i_weights.valid),
@@ -132,20 +132,20 @@ class SystolicArray(Component):
         ]
         for slot in columns[0].row_slot_i:
             m.d.comb += slot.eq(edge.o_slot)
-        if config.b_transpose:
+        if config.array.b_transpose:
             m.d.comb += edge.column.eq(self.i_weights.payload.column)
         for col, column in enumerate(columns):
             m.d.comb += column.column_data.eq(edge.o_data[col])
-            if config.operand_gating:
+            if config.array.operand_gating:
                 m.d.comb += column.column_live.eq(edge.o_live[col])
-            if config.b_transpose:
+            if config.array.b_transpose:
                 m.d.comb += [
                     column.column_strobe_i.eq(edge.o_column[col]),
                     column.column_slot_i.eq(edge.o_slot),
                     *(data.eq(edge.o_data[row]) for row, data in enumerate(column.row_data)),
                 ]
-            if config.b_transpose and config.operand_gating:
-                m.d.comb += column.row_live.eq(edge.o_live[: config.rows])
+            if config.array.b_transpose and config.array.operand_gating:
+                m.d.comb += column.row_live.eq(edge.o_live[: config.array.rows])
 
     def _sums(self, m, columns):
         """Place the lower edge."""
@@ -154,9 +154,9 @@ class SystolicArray(Component):
         more = product_latency(config) - 2
         m.submodules.sum_edge = edge = SumEdge(
             late=[(column.side == "left") - more * (not column.side) for column in columns],
-            width=sum_width(config, config.rows),
+            width=sum_width(config, config.array.rows),
             latency=self.latency,
-            sleep=config.sleep,
+            sleep=config.array.sleep,
         )
         m.d.comb += [
             edge.valid.eq(self.i.valid),
@@ -168,11 +168,11 @@ class SystolicArray(Component):
 
     def _leave(self, m, sums):
         """Give the sums their part's or their byte's place."""
-        width = self.config.pass_width
+        width = self.config.array.pass_width
         if self.config.passes > 1:
             part = delay(m, self.i.payload.part, self.latency)
             sums = [at_place(total, part, width) for total in sums]
-        if self.config.wide_operands:
+        if self.config.array.wide:
             sums = in_place(m, list(sums), self.i.payload.shifted, self.latency)
         for out, total in zip(self.o.payload, sums, strict=True):
             m.d.comb += out.eq(total)

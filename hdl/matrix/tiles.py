@@ -33,16 +33,18 @@ def tile_layout(config: Config) -> data.StructLayout:
     that loads is the ring's next. ``half`` tells which of the two in a slot's bytes a tile is, in a
     format that has them in pairs.
     """
-    lines = max(config.rows, config.cols) if config.b_transpose else config.rows
+    lines = (
+        max(config.array.rows, config.array.cols) if config.array.b_transpose else config.array.rows
+    )
     return data.StructLayout(
         {
             "a_addr": unsigned(config.sp_addr_width),
             "b_addr": unsigned(config.sp_addr_width),
             "acc_addr": unsigned(config.acc_addr_width),
-            "slot": range(config.weight_depth),
+            "slot": range(config.array.weight_depth),
             **({"half": 1} if config.paired else {}),
-            "k": range(config.rows + 1),
-            "n": range(config.cols + 1),
+            "k": range(config.array.rows + 1),
+            "n": range(config.array.cols + 1),
             "line": range(lines),
             "end": range(lines + 1),
             "onward": 1,
@@ -75,7 +77,7 @@ class TileWalker(Component):
             "o": Out(stream.Signature(tile_layout(config))),
             "command": Out(command),
         }
-        if config.registered:
+        if config.control.registered:
             members |= {"moves": Out(1), "following": Out(tile_layout(config))}
         super().__init__(members)
 
@@ -102,7 +104,7 @@ class TileWalker(Component):
             m.d.sync += walking.eq(0)
         m.d.sync += alive.eq(alive + take - (self.o.valid & self.o.ready & self.o.p.last))
         out = stream.Signature(place.shape()).create()
-        if self.config.registered:
+        if self.config.control.registered:
             m.submodules.stage = stage = RegisterSlice(place.shape())
             wiring.connect(m, out, stage.i)
             wiring.connect(m, stage.o, wiring.flipped(self.o))
@@ -132,7 +134,7 @@ class TileWalker(Component):
         b_addr = Signal(config.sp_addr_width, reset_less=True)
         b_column = Signal(config.sp_addr_width, reset_less=True)
         acc_addr = Signal(config.acc_addr_width, reset_less=True)
-        slot = Signal(range(config.weight_depth), reset_less=True)
+        slot = Signal(range(config.array.weight_depth), reset_less=True)
         k_left = Signal(COUNT_WIDTH + 1, reset_less=True)
         n_left = Signal(COUNT_WIDTH + 1, reset_less=True)
         line = Signal.like(place.line, reset_less=True)
@@ -158,13 +160,13 @@ class TileWalker(Component):
             place.b_addr.eq(b_addr),
             place.acc_addr.eq(acc_addr),
             place.slot.eq(slot),
-            k.eq(Mux(k_last, k_left, config.rows)),
-            n.eq(Mux(n_last, n_left, config.cols)),
+            k.eq(Mux(k_last, k_left, config.array.rows)),
+            n.eq(Mux(n_last, n_left, config.array.cols)),
             place.k.eq(k),
             place.n.eq(n),
             place.line.eq(line),
             # Where lines go on from tile to tile, the sizes left count those before the first.
-            lines_end.eq(Mux(column, Mux(append, n, config.cols), k)),
+            lines_end.eq(Mux(column, Mux(append, n, config.array.cols), k)),
             place.end.eq(lines_end),
             place.onward.eq(Mux(packed, ~k_last, append & (~column | k_last))),
             place.last.eq(k_last & n_last),
@@ -209,9 +211,9 @@ class TileWalker(Component):
                 slot.eq(self.i.p.slot),
                 k_left.eq(first_k),
                 n_left.eq(first_n),
-                k_last.eq(_fits(self.i.p.k, Mux(to_column, 0, before), config.rows)),
-                k_single.eq(_fits(self.i.p.k, Mux(to_column, 0, before), config.rows)),
-                n_last.eq(_fits(self.i.p.n, Mux(to_column, before, 0), config.cols)),
+                k_last.eq(_fits(self.i.p.k, Mux(to_column, 0, before), config.array.rows)),
+                k_single.eq(_fits(self.i.p.k, Mux(to_column, 0, before), config.array.rows)),
+                n_last.eq(_fits(self.i.p.n, Mux(to_column, before, 0), config.array.cols)),
                 line.eq(before),
                 a_step.eq(steps[0]),
                 b_k_step.eq(steps[1]),
@@ -222,8 +224,8 @@ class TileWalker(Component):
                 a_addr.eq(a_addr + a_step),
                 b_addr.eq(b_addr + b_k_step),
                 slot.eq(slot + on),
-                k_left.eq(k_left - config.rows),
-                k_last.eq(k_left <= 2 * config.rows),
+                k_left.eq(k_left - config.array.rows),
+                k_last.eq(k_left <= 2 * config.array.rows),
             ]
         with m.Elif(advance):
             m.d.sync += [
@@ -233,9 +235,9 @@ class TileWalker(Component):
                 acc_addr.eq(acc_addr + cmd.acc_stride),
                 slot.eq(slot + 1),
                 k_left.eq(cmd.k),
-                n_left.eq(n_left - config.cols),
+                n_left.eq(n_left - config.array.cols),
                 k_last.eq(k_single),
-                n_last.eq(n_left <= 2 * config.cols),
+                n_last.eq(n_left <= 2 * config.array.cols),
             ]
         with m.If(~take & advance & (k_last | ~column)):
             m.d.sync += line.eq(0)
@@ -243,16 +245,23 @@ class TileWalker(Component):
     def _steps(self, cmd):
         """Return what a K tile moves A and B by, and a tile column moves B by (bytes)."""
         config = self.config
-        a_step, b_k_step, b_n_step = config.rows, times(cmd.b_stride, config.rows), config.cols
+        a_step, b_k_step, b_n_step = (
+            config.array.rows,
+            times(cmd.b_stride, config.array.rows),
+            config.array.cols,
+        )
         column = b_transposed(config, cmd)
-        rows = config.rows
-        if config.wide_operands:
+        rows = config.array.rows
+        if config.array.wide:
             wide = flag_of(cmd, "b_high") | flag_of(cmd, "b_low")
             a_step = Mux(flag_of(cmd, "a_wide"), 2 * rows, rows)
-            rows, b_n_step = Mux(wide, 2 * rows, rows), Mux(wide, 2 * config.cols, config.cols)
-        if config.b_transpose:
+            rows, b_n_step = (
+                Mux(wide, 2 * rows, rows),
+                Mux(wide, 2 * config.array.cols, config.array.cols),
+            )
+        if config.array.b_transpose:
             b_k_step = Mux(column, rows, b_k_step)
-            b_n_step = Mux(column, times(cmd.b_stride, config.cols), b_n_step)
+            b_n_step = Mux(column, times(cmd.b_stride, config.array.cols), b_n_step)
         # Lines that go on from tile to tile are counted as they are read.
         on = appends(cmd)
         along = on & ~column
@@ -319,6 +328,6 @@ def _flags_of(command, *names: str):
 
 def b_transposed(config: Config, command):
     """Return 1 for a MATMUL or PRELOAD that takes B transposed."""
-    if not config.b_transpose:
+    if not config.array.b_transpose:
         return Const(0, 1)
     return _flags_of(command, "b_transpose")

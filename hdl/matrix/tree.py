@@ -58,20 +58,22 @@ class TreeColumn(Component):
     def __init__(self, config: Config, side: str = "", exponent_width: int = 0):
         self.config = config
         self.side = side
-        rows, width = config.rows, config.element_width
+        rows, width = config.array.rows, config.element_width
         self.exponent_width = exponent_width
-        self.weight_width = width + config.operand_gating + config.slot_scales + exponent_width
+        self.weight_width = (
+            width + config.array.operand_gating + config.slot_scales + exponent_width
+        )
         self.row_width = row_width(config)
-        self.part_width = part_width(config.pass_width) if config.passes > 1 else width
+        self.part_width = part_width(config.array.pass_width) if config.passes > 1 else width
         members = {
             "a": In(data.ArrayLayout(signed(self.row_width), rows)),
-            "slot": In(range(config.weight_depth)),
+            "slot": In(range(config.array.weight_depth)),
             "strobe": In(rows),
-            "write_slot": In(range(config.weight_depth)),
+            "write_slot": In(range(config.array.weight_depth)),
             "weights": In(data.ArrayLayout(unsigned(self.weight_width), rows)),
             "o": Out(signed(sum_width(config, rows))),
         }
-        if config.operand_gating:
+        if config.array.operand_gating:
             members["live"] = In(rows)
         if config.slot_scales:
             members["scale"] = Out(SCALE_BITS)
@@ -82,9 +84,9 @@ class TreeColumn(Component):
         if exponent_width:
             members["exponents"] = Out(data.ArrayLayout(exponent_width, rows))
         if config.parted:
-            members["part"] = In(part_layout(config.pass_width, paired=config.paired))
+            members["part"] = In(part_layout(config.array.pass_width, paired=config.paired))
         if side:
-            beside = data.ArrayLayout(unsigned(self.part_width + config.operand_gating), rows)
+            beside = data.ArrayLayout(unsigned(self.part_width + config.array.operand_gating), rows)
             products = data.ArrayLayout(signed(width + self.part_width), rows)
             left = side == "left"
             members["beside"] = Out(beside) if left else In(beside)
@@ -94,10 +96,10 @@ class TreeColumn(Component):
     def elaborate(self, _platform):
         m = Module()
         config = self.config
-        late_live = Signal(config.rows)
-        if config.operand_gating:
+        late_live = Signal(config.array.rows)
+        if config.array.operand_gating:
             m.d.comb += late_live.eq(delay(m, self.live, weights_latency(config)))
-        held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
+        held = self._memory(m) if config.array.weight_depth > REGISTER_DEPTH else self._registers(m)
         if self.exponent_width:
             m.d.comb += [
                 out.eq(one[-self.exponent_width :])
@@ -112,7 +114,7 @@ class TreeColumn(Component):
             held = [one[: config.element_width] for one in held]
         if config.parted:
             part, paired = delay(m, self.part, weights_latency(config)), config.paired
-            held = [part_of(one, part, config.pass_width, paired=paired) for one in held]
+            held = [part_of(one, part, config.array.pass_width, paired=paired) for one in held]
         if config.block_exponents:
             held = [Mux(self.block, operand(one), one) for one in held]
         if self.side == "left":
@@ -134,7 +136,7 @@ class TreeColumn(Component):
     def _halves(self, m, terms):
         """Return the sum of the first rows, 16 times that with ``lower``, and of the others."""
         high, low = terms[: self.config.high_rows], terms[self.config.high_rows :]
-        for _ in range((self.config.rows - 1).bit_length() - 1):
+        for _ in range((self.config.array.rows - 1).bit_length() - 1):
             high, low = self._level(m, high), self._level(m, low)
         total = Signal.like(self.o, reset_less=True)
         first = high[0][0]
@@ -143,16 +145,16 @@ class TreeColumn(Component):
 
     def _multiply(self, m, row, weight, live):
         """Return the product of a row; at the right both."""
-        if self.config.pass_width == 1:
+        if self.config.array.pass_width == 1:
             m.submodules[f"adder_{row}"] = adder = PartAdder(self.config.element_width)
             m.d.comb += [adder.a.eq(self.a[row]), adder.b.eq(weight)]
             return adder.p + adder.carry
         width, right = self.part_width, self.side == "right"
         kind = PackedMultiplier if right else Multiplier
-        multiplier = kind(self.row_width, b_width=width, gating=self.config.operand_gating)
+        multiplier = kind(self.row_width, b_width=width, gating=self.config.array.operand_gating)
         m.submodules[f"multiplier_{row}"] = multiplier
         m.d.comb += multiplier.a.eq(self.a[row])
-        if self.config.operand_gating:
+        if self.config.array.operand_gating:
             blank = Signal(name=f"blank_{row}")
             counts = weight[width] | self.beside[row][width] if right else weight[width]
             m.d.comb += [multiplier.en.eq(live & counts), multiplier.clear.eq(blank)]
@@ -174,16 +176,19 @@ class TreeColumn(Component):
         """Return each row's weight of the slot of ``weights_latency`` before, from one memory."""
         config, width = self.config, self.weight_width
         m.submodules.weights = memory = SplitRam(
-            width * config.rows, config.weight_depth, part=width, registered=config.registered
+            width * config.array.rows,
+            config.array.weight_depth,
+            part=width,
+            registered=config.control.registered,
         )
         m.d.comb += [
             memory.write_en.eq(self.strobe),
             memory.write_addr.eq(self.write_slot),
             memory.write_data.eq(self.weights.as_value()),
-            memory.read_en.eq(self.live.any() if config.operand_gating else 1),
+            memory.read_en.eq(self.live.any() if config.array.operand_gating else 1),
             memory.read_addr.eq(self.slot),
         ]
-        return [memory.read_data.word_select(row, width) for row in range(config.rows)]
+        return [memory.read_data.word_select(row, width) for row in range(config.array.rows)]
 
     def _registers(self, m):
         """Return each row's weight of the slot of a cycle before, from registers."""
@@ -193,7 +198,7 @@ class TreeColumn(Component):
             weight_registers(
                 m,
                 name=f"weight_{row}",
-                depth=self.config.weight_depth,
+                depth=self.config.array.weight_depth,
                 write_en=self.strobe[row],
                 write_slot=self.write_slot,
                 data=weight,
@@ -243,10 +248,10 @@ class TreeArray(Component):
         m = Module()
         config, i = self.config, self.i.payload
         a = Signal.like(i.a, reset_less=True)
-        live = Signal(config.rows)
-        if config.operand_gating:
+        live = Signal(config.array.rows)
+        if config.array.operand_gating:
             nonzero = Cat(element != 0 for element in i.a)
-            zero = Signal(config.rows)
+            zero = Signal(config.array.rows)
             m.d.comb += live.eq(Mux(self.i.valid, nonzero, 0))
             m.d.sync += [zero.eq(Mux(self.i.valid, ~nonzero, 0)), self.zeros.eq(sum(zero))]
             for row, element in enumerate(a):
@@ -257,7 +262,9 @@ class TreeArray(Component):
         late = [a]
         if is_far(config):
             # For the columns of each side of a device.
-            late = [Signal.like(a, name=f"late_{part}") for part in range(min(config.cols, 2))]
+            late = [
+                Signal.like(a, name=f"late_{part}") for part in range(min(config.array.cols, 2))
+            ]
             spread(m, a, [Value.cast(one) for one in late])
         widths = exponent_widths(config)
         if config.block_exponents:
@@ -271,7 +278,7 @@ class TreeArray(Component):
             lower = delay(m, i.lower, self.latency - 1)
         columns = []
         slots = slots_of(i)
-        for index in range(config.cols):
+        for index in range(config.array.cols):
             m.submodules[f"column_{index}"] = column = TreeColumn(
                 config, side(config, index), widths[index]
             )
@@ -285,13 +292,13 @@ class TreeArray(Component):
             if config.parted:
                 m.d.comb += column.part.eq(i.part)
             if config.passes > 1:
-                total = at_place(total, part, config.pass_width, paired=config.paired)
-            if config.wide_operands:
+                total = at_place(total, part, config.array.pass_width, paired=config.paired)
+            if config.array.wide:
                 (total,) = in_place(m, [total], i.shifted, self.latency)
             m.d.comb += self.o.payload[index].eq(total)
             if config.slot_scales:
                 m.d.comb += self.scales[index].eq(column.scale)
-            if config.operand_gating:
+            if config.array.operand_gating:
                 m.d.comb += column.live.eq(live)
         for left, right in itertools.pairwise(columns):
             if right.side == "right":
@@ -299,7 +306,7 @@ class TreeArray(Component):
         if config.block_exponents:
             late = [self._shifted(columns, one, block) for one in late]
         m.d.comb += [
-            column.a.eq(late[index * len(late) // config.cols])
+            column.a.eq(late[index * len(late) // config.array.cols])
             for index, column in enumerate(columns)
         ]
         self._write(m, columns)
@@ -326,7 +333,7 @@ class TreeArray(Component):
             ]
             near = copies[index // NEAR_COLUMNS if len(copies) > 1 else 0]
             elements = [
-                Cat(element, element != 0) if config.operand_gating else element
+                Cat(element, element != 0) if config.array.operand_gating else element
                 for element in near.data
             ]
             own = elements[index]
@@ -338,6 +345,6 @@ class TreeArray(Component):
             for row, weight in enumerate(column.weights):
                 m.d.comb += weight.eq(
                     Mux(near.column, elements[row].as_unsigned(), own)
-                    if config.b_transpose
+                    if config.array.b_transpose
                     else own
                 )

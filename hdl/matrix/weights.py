@@ -39,11 +39,11 @@ def job_layout(config: Config) -> data.StructLayout:
         {
             "tile": tile_layout(config),
             "a_stride": unsigned(config.sp_addr_width),
-            "a_zero": signed(config.operand_width),
+            "a_zero": signed(config.array.operand_width),
             "m": unsigned(COUNT_WIDTH),
             "push": unsigned(len(Engine)),
             **({"parts": range(config.vector_passes)} if config.vector_passes > 1 else {}),
-            **({"wide": 1} if config.wide_operands else {}),
+            **({"wide": 1} if config.array.wide else {}),
             **({"paired": 1} if config.paired else {}),
             **({"lower": 1} if config.low_rows else {}),
             **({"block": 1} if config.block_exponents else {}),
@@ -123,10 +123,10 @@ class WeightFetcher(Component):
             with m.If(~grouped(cmd) | paired(cmd)), m.Switch(format_of(cmd)):
                 for index, form in enumerate(config.formats):
                     with m.Case(index + 1):
-                        m.d.comb += job.parts.eq(form.passes(config.pass_width) - 1)
+                        m.d.comb += job.parts.eq(form.passes(config.array.pass_width) - 1)
             with m.If(alone):
                 m.d.comb += job.parts.eq(0)
-        if config.wide_operands:
+        if config.array.wide:
             wide = flag_of(cmd, "a_wide")
             m.d.comb += [job.wide.eq(wide), job.parts.eq(wide & ~flag_of(cmd, "b_low"))]
         self._load(m, cmd, tiles, job)
@@ -146,7 +146,7 @@ class WeightFetcher(Component):
         final = Signal()
         following_final = Signal()
         may = Signal()
-        handed = final if config.array == "tree" else ~begun
+        handed = final if config.array.kind == "tree" else ~begun
         taken = Signal()
         request = self.b.request
         scales, reads, packed = Const(0, 1), Const(1, 1), Const(0, 1)
@@ -177,7 +177,7 @@ class WeightFetcher(Component):
                 m.d.sync += [second.eq(~second & ~third), third.eq(second)]
             asks = asks & ~third
         m.submodules.guard = guard = SlotGuard(config)
-        if config.registered:
+        if config.control.registered:
             m.d.comb += [
                 guard.moves.eq(tiles.moves),
                 guard.next_slot.eq(tiles.following.slot),
@@ -241,11 +241,11 @@ class WeightFetcher(Component):
             m.d.comb += writer.i.payload.lower.eq(lower_bits(config, cmd))
         if config.block_exponents:
             m.d.comb += [writer.i.payload.block.eq(block), writer.i.payload.second.eq(second)]
-        if config.zero_points:
+        if config.array.zero_points:
             m.d.comb += writer.i.payload.zero.eq(cmd.b_zero)
-        if config.b_transpose:
+        if config.array.b_transpose:
             m.d.comb += writer.i.payload.column.eq(column)
-        if config.wide_operands:
+        if config.array.wide:
             high, low = flag_of(cmd, "b_high"), flag_of(cmd, "b_low")
             m.d.comb += [writer.i.payload.wide.eq(high | low), writer.i.payload.low.eq(low)]
 
@@ -262,16 +262,16 @@ class WeightWriter(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        elements = max(config.rows, config.cols)
+        elements = max(config.array.rows, config.array.cols)
         note = {
-            "slot": range(config.weight_depth),
+            "slot": range(config.array.weight_depth),
             "index": range(elements),
-            "k": range(config.rows + 1),
-            "n": range(config.cols + 1),
+            "k": range(config.array.rows + 1),
+            "n": range(config.array.cols + 1),
         }
-        if config.zero_points:
-            note["zero"] = signed(config.operand_width)
-        if config.b_transpose:
+        if config.array.zero_points:
+            note["zero"] = signed(config.array.operand_width)
+        if config.array.b_transpose:
             note["column"] = 1
         if config.packed_cache:
             note |= {"early": 1, "pair": 1}
@@ -298,7 +298,7 @@ class WeightWriter(Component):
         count = delay(m, self._count(first), config.weight_latency - 1)
         valid = delay(m, self.i.valid, config.weight_latency, reset=True)
         elements, more = self.data, []
-        if config.wide_operands:
+        if config.array.wide:
             elements, more = bytes_of(self.data, len(weights.data), note.wide, note.low)
         if config.formats:
             m.submodules.decoder = decoder = WeightDecoder(config)
@@ -313,7 +313,7 @@ class WeightWriter(Component):
             note = data.View(note.shape(), delay(m, note.as_value(), 1))
             count = delay(m, count, 1)
             more = [delay(m, one, 1) for one in more]
-        if config.wide_operands:
+        if config.array.wide:
             elements = rounded(elements, more)
         lower = []
         if config.packed_cache:
@@ -330,7 +330,7 @@ class WeightWriter(Component):
                 begins = delay(m, self.i.valid, ahead, reset=True)
                 found = [delay(m, one, 1, reset=True) for one in strobes(config, begins, line)]
             for to, strobe in zip(weights.strobe, found, strict=True):
-                near = Signal(config.rows, attrs=dict(KEPT))
+                near = Signal(config.array.rows, attrs=dict(KEPT))
                 m.d.sync += near.eq(strobe)
                 m.d.comb += to.eq(near)
         m.d.sync += weights.index.eq(note.index)
@@ -338,20 +338,20 @@ class WeightWriter(Component):
             for col, (to, scale) in enumerate(zip(weights.scale, decoder.scales, strict=True)):
                 part = scale.word_select(note.index, config.slot_scales)
                 m.d.sync += to.eq(Mux(count > col, part, 0))
-        zero = note.zero if config.zero_points else 0
+        zero = note.zero if config.array.zero_points else 0
         for line in self._copies(m):
-            if config.b_transpose:
+            if config.array.b_transpose:
                 m.d.sync += line.column.eq(note.column)
             enter(m, config, line.data, elements, count, zero)
             if config.low_rows:
                 with m.If(note.lower):
                     for index, bits in enumerate(lower):
-                        m.d.sync += line.data[config.rows - 1 - index].eq(bits)
+                        m.d.sync += line.data[config.array.rows - 1 - index].eq(bits)
         return m
 
     def _count(self, note):
         """Return how many elements of a line count; a column behind the last one has none."""
-        if not self.config.b_transpose:
+        if not self.config.array.b_transpose:
             return note.n
         return Mux(note.column, Mux(note.index < note.n, note.k, 0), note.n)
 
@@ -370,7 +370,7 @@ class WeightWriter(Component):
     def _pairs(self, m, valid, note, count, elements):
         """Return elements, or those of pairs, and the lower bits of the first ones of pairs."""
         config, made = self.config, []
-        held = Signal(data.ArrayLayout(8, max(config.rows, config.cols)))
+        held = Signal(data.ArrayLayout(8, max(config.array.rows, config.array.cols)))
         first = note.early & ~note.second if config.block_exponents else note.early
         with m.If(valid & first):
             m.d.sync += [to.eq(element) for to, element in zip(held, elements, strict=False)]

@@ -13,12 +13,12 @@ from celosia.hdl.stream.pipeline import delay
 
 def byte_members(config: Config) -> dict[str, Any]:
     """Return which byte of elements is meant: that of INT8, or of ``wide`` ones high or ``low``."""
-    return {"wide": 1, "low": 1} if config.wide_operands else {}
+    return {"wide": 1, "low": 1} if config.array.wide else {}
 
 
 def shift_members(config: Config) -> dict[str, Any]:
     """Return what goes with high bytes whose sums are ``shifted`` to their place."""
-    return {"shifted": 1} if config.wide_operands else {}
+    return {"shifted": 1} if config.array.wide else {}
 
 
 def bytes_of(

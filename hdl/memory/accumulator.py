@@ -124,16 +124,18 @@ class AccumulatorMemory(Component):
     drain: wiring.PureInterface
 
     def __init__(self, config: Config):
-        self._depth = -(-config.acc_depth // 2)
+        self._depth = -(-config.accumulators.depth // 2)
         self._addr_width = config.acc_addr_width
-        self._registered = config.registered
+        self._registered = config.control.registered
         self._throttle = bool(config.throttle)
-        self._sleep = config.sleep
+        self._sleep = config.array.sleep
         self._scales = config.slot_scales > 0
         self._level = config.protected("accumulators")
         self._corrected = config.acc_corrected
-        self._written_later = WRITTEN_LATER if config.acc_corrected else int(config.registered)
-        self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
+        self._written_later = (
+            WRITTEN_LATER if config.acc_corrected else int(config.control.registered)
+        )
+        self._layout = data.ArrayLayout(signed(config.accumulators.width), config.array.cols)
         super().__init__(
             {
                 "accumulate": In(AccumulatePort(config)),

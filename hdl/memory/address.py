@@ -21,7 +21,7 @@ def burst_words(config: Config) -> int:
 
 def word_addr_width(config: Config) -> int:
     """Return the width of an external address in words (bits)."""
-    return config.mem_addr_width - (config.mem_bytes - 1).bit_length()
+    return config.memory.addr_width - (config.mem_bytes - 1).bit_length()
 
 
 def span_layout(config: Config) -> data.StructLayout:
@@ -34,7 +34,7 @@ def span_layout(config: Config) -> data.StructLayout:
     return data.StructLayout(
         {
             "sp_addr": unsigned(config.sp_addr_width),
-            "words": range(max(1, config.scratchpad_bytes // config.mem_bytes)),
+            "words": range(max(1, config.scratchpad.bytes // config.mem_bytes)),
             "tail": range(config.mem_bytes),
             "empty": 1,
             "last": 1,
@@ -105,7 +105,7 @@ class Rows(Component):
             named.valid.eq(walking),
             advance.eq(walking & named.ready),
         ]
-        if self.config.registered:
+        if self.config.control.registered:
             m.submodules.skid = skid = Skid(row_layout(self.config))
             connect(m, named, skid.i)
             connect(m, skid.o, flipped(self.o))

@@ -11,8 +11,8 @@ from celosia.arch.sdram import SdramChip
 
 def check_holds(chip: Ddr3Chip | PsramChip | SdramChip, config: Config) -> None:
     """Raise :class:`InputError` where a configuration addresses more bytes than a chip has."""
-    if 1 << config.mem_addr_width > chip.size:
+    if 1 << config.memory.addr_width > chip.size:
         raise InputError(
             f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "
-            f"{chip.size} bytes, not {config.mem_addr_width}"
+            f"{chip.size} bytes, not {config.memory.addr_width}"
         )

@@ -32,11 +32,11 @@ class OnchipMemory(Component):
     def __init__(self, config: Config, size: int):
         if (
             size % config.mem_bytes
-            or not 2 * config.mem_bytes <= size <= 1 << config.mem_addr_width
+            or not 2 * config.mem_bytes <= size <= 1 << config.memory.addr_width
         ):
             raise InputError(
                 f"On-chip memory must have at least two words of {config.mem_bytes} bytes and at "
-                f"most 2**mem_addr_width = {1 << config.mem_addr_width} bytes, not {size}"
+                f"most 2**mem_addr_width = {1 << config.memory.addr_width} bytes, not {size}"
             )
         self.config = config
         self.size = size
@@ -51,8 +51,8 @@ class OnchipMemory(Component):
     def elaborate(self, _platform):
         m = Module()
         config, depth = self.config, self.size // self.config.mem_bytes
-        m.submodules.ram = ram = ByteRam(config.mem_width, depth)
-        m.submodules.words = words = SyncFIFO(width=config.mem_width, depth=READ_AHEAD)
+        m.submodules.ram = ram = ByteRam(config.memory.width, depth)
+        m.submodules.words = words = SyncFIFO(width=config.memory.width, depth=READ_AHEAD)
         m.submodules.waiting = waiting = Skid(burst_layout(config))
         connect(m, flipped(self.read.request), waiting.i)
         writes, reads = Signal(), Signal()
@@ -104,7 +104,7 @@ class OnchipMemory(Component):
 
         All three are registers. ``moves`` says that the word is accessed in this cycle.
         """
-        word = Signal(self.config.mem_addr_width - exact_log2(self.config.mem_bytes))
+        word = Signal(self.config.memory.addr_width - exact_log2(self.config.mem_bytes))
         left = Signal(8)  # after this one
         active = Signal()
         last = Signal()

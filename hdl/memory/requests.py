@@ -36,7 +36,7 @@ class Requests(Component):
     def elaborate(self, _platform):
         m = Module()
         request = stream.Signature(self.request).create()
-        if self.config.registered:
+        if self.config.control.registered:
             m.submodules.registers = registers = RegisterSlice(self.request)
             connect(m, flipped(self.i), registers.i)
             request = registers.o
@@ -53,7 +53,7 @@ class Requests(Component):
 
 def requests_latency(config: Config) -> int:
     """Return the cycles from a request to its answer, where nothing makes it wait."""
-    return config.sram_latency + config.registered
+    return config.sram_latency + config.control.registered
 
 
 def lines_wait(config: Config) -> bool:
@@ -62,4 +62,4 @@ def lines_wait(config: Config) -> bool:
     It is on a ``registered`` machine whose lines are long: their way from block RAM, turned to
     begin with the request's byte, ends in a queue that may be far away.
     """
-    return config.registered and config.line_bytes > TURNED_AT_ONCE
+    return config.control.registered and config.line_bytes > TURNED_AT_ONCE

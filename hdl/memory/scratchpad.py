@@ -24,7 +24,7 @@ engine."""
 
 def written_bytes(config: Config, writer: str) -> int:
     """Return how many bytes a writer writes at once at most."""
-    return config.mem_bytes if writer == "load" else max(2 * config.lanes, config.beat_lanes)
+    return config.mem_bytes if writer == "load" else max(2 * config.vector.lanes, config.beat_lanes)
 
 
 class WriteLine(Component):
@@ -36,7 +36,7 @@ class WriteLine(Component):
 
     def __init__(self, config: Config, width: int):
         self.line_bytes = config.line_bytes
-        self.align = config.scratchpad_align
+        self.align = config.scratchpad.align
         self.width = next_power_of_two(width)
         super().__init__(
             {
@@ -103,14 +103,14 @@ class Scratchpad(Component):
         level = self.config.protected("scratchpad")
         banks = [
             Bank(
-                self.config.line_bytes, self.config.bank_bytes, level, self.config.scratchpad_align
+                self.config.line_bytes, self.config.bank_bytes, level, self.config.scratchpad.align
             )
-            for _ in range(self.config.scratchpad_banks)
+            for _ in range(self.config.scratchpad.banks)
         ]
         for index, bank in enumerate(banks):
             m.submodules[f"bank_{index}"] = bank
         # What a bank is asked for, in the cycle in which it is granted or the one after.
-        domain = m.d.sync if self.config.registered else m.d.comb
+        domain = m.d.sync if self.config.control.registered else m.d.comb
         self._write(m, banks, domain)
         self._read(m, banks, domain)
         gather(m, self, errors_of(banks))
@@ -144,7 +144,7 @@ class Scratchpad(Component):
         ports = [getattr(self, f"read_{name}") for name in self.readers]
         asked = [(port.request.valid, port.request.p) for port in ports]
         latency = [self.config.sram_latency] * len(ports)
-        if self.config.registered:
+        if self.config.control.registered:
             valid, addr = asked[0]
             asked[0] = (delay(m, valid, 1, reset=True), delay(m, addr, 1))
             latency[0] = self.config.weight_latency
@@ -171,7 +171,7 @@ class Scratchpad(Component):
 
     def _asked(self, m: Module, port):
         """Return what sets a bank's address or data: with ``registered`` a register."""
-        return data_register(m, port) if self.config.registered else port
+        return data_register(m, port) if self.config.control.registered else port
 
     def _bank(self, addr):
         return addr[(self.config.bank_bytes - 1).bit_length() :]

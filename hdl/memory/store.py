@@ -58,7 +58,7 @@ class StoreEngine(Component):
             ahead.w_en.eq(rows.o.valid & rows.o.ready & ~rows.o.p.span.empty),
         ]
         pieces = bursts.o
-        if self.config.registered:
+        if self.config.control.registered:
             m.submodules.skid = skid = Skid(piece_layout(self.config))
             connect(m, bursts.o, skid.i)
             pieces = skid.o
@@ -140,7 +140,7 @@ class StoreEngine(Component):
                 final.eq(row.words == 1),
             ]
         mask = Cat(last_byte >= byte for byte in range(self.config.mem_bytes))
-        word = Cat(self.read.data.as_value()[: self.config.mem_width], mask)
+        word = Cat(self.read.data.as_value()[: self.config.memory.width], mask)
         valid = self.read.valid
         if lines_wait(config):
             word, valid = delay(m, word, 1), delay(m, valid, 1, reset=True)

@@ -20,7 +20,7 @@ class WordSplitter(Component):
 
     def __init__(self, config: Config, width: int):
         self.width = width
-        self.ratio = config.mem_width // width
+        self.ratio = config.memory.width // width
         words = MemoryWritePort(config).members["data"].signature
         super().__init__(
             {
@@ -62,7 +62,7 @@ class WordCollector(Component):
 
     def __init__(self, config: Config, width: int, depth: int, more: int = 1):
         self.width = width
-        self.ratio = config.mem_width // width
+        self.ratio = config.memory.width // width
         self.depth = depth
         self.more = more
         super().__init__(
@@ -71,7 +71,7 @@ class WordCollector(Component):
                 "room": Out(1, init=1),
                 "i": In(width),
                 "i_valid": In(1),
-                "o": Out(stream.Signature(config.mem_width)),
+                "o": Out(stream.Signature(config.memory.width)),
             }
         )
 

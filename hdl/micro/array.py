@@ -3,7 +3,7 @@
 from amaranth.hdl import Array, Cat, Module, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.micro.config import MicroConfig
+from celosia.arch.config import Config
 from celosia.hdl.arithmetic.multiplier import MultiplierPair
 from celosia.hdl.component import Component
 from celosia.hdl.memory.ram import Ram
@@ -23,7 +23,7 @@ class MicroArray(Component):
     ``step`` moves it to the next one. A row may be taken four cycles behind an activation.
     """
 
-    def __init__(self, config: MicroConfig):
+    def __init__(self, config: Config):
         self.config = config
         super().__init__(
             {
@@ -34,11 +34,11 @@ class MicroArray(Component):
                 "blank": In(1),
                 "enter": In(1),
                 "enters": In(1),
-                "row": In((config.acc_depth - 1).bit_length()),
+                "row": In((config.accumulators.depth - 1).bit_length()),
                 "begin": In(1),
                 "take": In(1),
                 "step": In(1),
-                "sum": Out(signed(config.acc_width)),
+                "sum": Out(signed(config.accumulators.width)),
             }
         )
 
@@ -47,17 +47,19 @@ class MicroArray(Component):
         enter_at, products = self._products(m)
         columns = [
             sum(row[column] for row in products[1:]) + products[0][column]
-            for column in range(self.config.cols)
+            for column in range(self.config.array.cols)
         ]
         complete = Signal()
-        m.d.comb += complete.eq(self.enters | (self.enter & (enter_at == self.config.rows - 1)))
+        m.d.comb += complete.eq(
+            self.enters | (self.enter & (enter_at == self.config.array.rows - 1))
+        )
         self._accumulate(m, complete, columns)
         return m
 
     def _products(self, m):
         """Return the place of the next activation, and each row's products of two cycles before."""
-        config, pairs = self.config, -(-self.config.cols // 2)
-        width = config.operand_width
+        config, pairs = self.config, -(-self.config.array.cols // 2)
+        width = config.array.operand_width
         operand, held = Signal(signed(8)), Signal(signed(8))
         low, high = (Signal(signed(8), name=name) for name in ("low", "high"))
         single = Signal()
@@ -82,10 +84,10 @@ class MicroArray(Component):
             m.d.sync += second.eq(~second)
         whole = Signal()
         m.d.comb += whole.eq(self.weights | (single & second))
-        weight_at = self._counter(m, whole, pairs * config.rows)
-        enter_at = self._counter(m, self.enter, config.rows)
+        weight_at = self._counter(m, whole, pairs * config.array.rows)
+        enter_at = self._counter(m, self.enter, config.array.rows)
         products = []
-        for row in range(config.rows):
+        for row in range(config.array.rows):
             found = []
             activation = Signal(signed(8), name=f"activation_{row}")
             m.d.comb += activation.eq(operand)
@@ -110,8 +112,10 @@ class MicroArray(Component):
     def _accumulate(self, m, complete, columns):
         """Add sums to a row when they are there, or give a row away."""
         config = self.config
-        width = config.acc_width
-        m.submodules.acc = acc = Ram(width * config.cols, config.acc_depth, ordered=False)
+        width = config.accumulators.width
+        m.submodules.acc = acc = Ram(
+            width * config.array.cols, config.accumulators.depth, ordered=False
+        )
         reads, adds, clears = Signal(), Signal(), Signal()
         row = Signal.like(self.row)
         m.d.sync += [reads.eq(complete), adds.eq(reads), clears.eq(self.take)]
@@ -127,11 +131,13 @@ class MicroArray(Component):
         with m.If(self.take):
             m.d.comb += acc.read_addr.eq(self.row)
         m.d.sync += acc.write_addr.eq(acc.read_addr)
-        held = [acc.read_data[width * each : width * (each + 1)] for each in range(config.cols)]
+        held = [
+            acc.read_data[width * each : width * (each + 1)] for each in range(config.array.cols)
+        ]
         with m.If(adds):
             totals = [(one + more)[:width] for one, more in zip(held, columns, strict=True)]
             m.d.comb += acc.write_data.eq(Cat(totals))
-        column = Signal(range(max(2, config.cols)))
+        column = Signal(range(max(2, config.array.cols)))
         with m.If(self.take):
             m.d.sync += column.eq(0)
         with m.Elif(self.step):

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.micro.config import MicroConfig
+from celosia.arch.config import Config
 from celosia.arch.micro.isa import IMMEDIATE_WIDTH, REGISTERS
 from celosia.hdl.arithmetic.wide_multiplier import WideMultiplier
 from celosia.hdl.component import Component
@@ -34,23 +34,23 @@ class MicroCore(Component):
     goes on with ``go`` and takes ``pc``; ``signal`` tells ``signal_value``.
     """
 
-    def __init__(self, config: MicroConfig, microcode: list[int], data_depth: int):
+    def __init__(self, config: Config, microcode: list[int], data_depth: int):
         self.config = config
         self._microcode = microcode
         super().__init__(
             {
                 "mem_read": Out(MemoryReadPort(config)),
                 "mem_write": Out(MemoryWritePort(config)),
-                "sp": Out(BytePort(16, config.scratchpad_bytes // 2)),
+                "sp": Out(BytePort(16, config.scratchpad.bytes // 2)),
                 "data": Out(BytePort(32, data_depth)),
                 "hold": In(1),
                 **dict.fromkeys(ARRAY_STROBES, Out(1)),
                 "operand": Out(8),
-                "row": Out((config.acc_depth - 1).bit_length()),
-                "sum": In(signed(config.acc_width)),
+                "row": Out((config.accumulators.depth - 1).bit_length()),
+                "sum": In(signed(config.accumulators.width)),
                 "waiting": Out(1),
                 "go": In(1),
-                "pc": In((config.program_depth - 1).bit_length()),
+                "pc": In((config.control.program_depth - 1).bit_length()),
                 "signal": Out(1),
                 "signal_value": Out(2),
             }

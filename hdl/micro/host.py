@@ -3,8 +3,8 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
+from celosia.arch.config import Config
 from celosia.arch.isa import REGISTERS
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.micro.memory import memory_map
 from celosia.arch.registers import CAUSE_SHIFT, COUNTER_WIDTH, IDENTITY, REGISTER_MAP, Cause
 from celosia.hdl.component import Component
@@ -21,7 +21,7 @@ class MicroHost(Component):
     ``recovered`` and ``irq`` are those of :class:`celosia.hdl.control.outcome.Outcome`.
     """
 
-    def __init__(self, config: MicroConfig):
+    def __init__(self, config: Config):
         self.config = config
         self._map = memory_map(config)
         super().__init__(
@@ -34,7 +34,7 @@ class MicroHost(Component):
                 "abort": Out(1),
                 "forget": Out(1),
                 "irq": Out(1),
-                "pc": Out((config.program_depth - 1).bit_length()),
+                "pc": Out((config.control.program_depth - 1).bit_length()),
                 "write_en": Out(1),
                 "write_addr": Out((self._map.end - 1).bit_length()),
                 "write_data": Out(32),
@@ -75,7 +75,7 @@ class MicroHost(Component):
         with m.If(written("PC")):
             m.d.sync += [
                 self.pc.eq(host.write_data),
-                outside.eq(host.write_data >= self.config.program_depth),
+                outside.eq(host.write_data >= self.config.control.program_depth),
             ]
         with m.If(written("PROGRAM_ADDR")):
             m.d.sync += program_addr.eq(host.write_data)

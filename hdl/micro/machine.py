@@ -3,7 +3,7 @@
 from amaranth.hdl import ClockDomain, ClockSignal, Module, Mux, ResetSignal, Signal
 from amaranth.lib.wiring import connect, flipped
 
-from celosia.arch.micro.config import MicroConfig
+from celosia.arch.config import Config
 from celosia.arch.micro.isa import Signal as Event
 from celosia.arch.micro.memory import memory_map
 from celosia.arch.micro.microcode import assemble
@@ -24,7 +24,7 @@ class MicroMachine(Component):
     Its ports are ``celosia.hdl.ports.MachinePorts``; nothing is reported on ``events``.
     """
 
-    def __init__(self, config: MicroConfig):
+    def __init__(self, config: Config):
         self.config = config
         super().__init__(MachinePorts(config))
 
@@ -38,7 +38,7 @@ class MicroMachine(Component):
         m.submodules.array = InDomain(array, "core")
         m.submodules.guard = guard = MemoryGuard(config)
         m.submodules.host = host = MicroHost(config)
-        m.submodules.scratchpad = scratchpad = ByteRam(16, config.scratchpad_bytes // 2)
+        m.submodules.scratchpad = scratchpad = ByteRam(16, config.scratchpad.bytes // 2)
         m.submodules.data = data = ByteRam(32, depth)
         connect(m, flipped(self.host), host.host)
         connect(m, core.mem_read, guard.core_read)
@@ -82,9 +82,9 @@ class MicroMachine(Component):
         # read is no instruction yet.
         outside = Signal()
         reads = core.data.en & ~core.data.mask.any()
-        m.d.sync += outside.eq(reads & (core.data.addr == config.program_depth))
+        m.d.sync += outside.eq(reads & (core.data.addr == config.control.program_depth))
         self._recover(m, host, guard, events[Event.FAIL], outside)
-        if config.trace:
+        if config.control.trace:
             self._trace(m, core, events, host.abort)
         return m
 
@@ -92,7 +92,7 @@ class MicroMachine(Component):
         """Stop runs that go wrong; the microcode's beginning clears what an abort leaves."""
         m.domains.core = core = ClockDomain("core", local=True)
         m.submodules.recovery = recovery = Recovery(0)
-        m.submodules.watchdog = watchdog = Watchdog(2, self.config.watchdog)
+        m.submodules.watchdog = watchdog = Watchdog(2, self.config.control.watchdog)
         m.d.comb += [
             core.clk.eq(ClockSignal()),
             core.rst.eq(ResetSignal() | recovery.clear),

@@ -79,6 +79,6 @@ class SparseMatrixEngine(Component):
                 sums.scaled.eq(other.scaled & ~ours.valid),
                 sums.scales.eq(other.scales),
             ]
-        if self.config.operand_gating:
+        if self.config.array.operand_gating:
             m.d.comb += self.gated.eq(dense.gated)
         return m

@@ -25,8 +25,8 @@ def sum_layout(config: Config) -> data.StructLayout:
     return data.StructLayout(
         {
             "tile": unsigned(ENTRY_WIDTH),
-            "column": range(config.cols),
-            "sum": signed(config.acc_width),
+            "column": range(config.array.cols),
+            "sum": signed(config.accumulators.width),
         }
     )
 
@@ -65,8 +65,8 @@ class SparseLane(Component):
             "x_data": In(data.ArrayLayout(8, load)),
             "o": Out(stream.Signature(sum_layout(config))),
         }
-        if config.zero_points:
-            members["zero"] = In(signed(config.operand_width))
+        if config.array.zero_points:
+            members["zero"] = In(signed(config.array.operand_width))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -103,15 +103,17 @@ class SparseLane(Component):
         place_1 = Signal(entry.shape(), reset_less=True)
         element_2 = Signal(range(load), reset_less=True)
         weight_1, weight_2, weight_3 = (
-            Signal(signed(config.operand_width), reset_less=True, name=f"weight_{i}")
+            Signal(signed(config.array.operand_width), reset_less=True, name=f"weight_{i}")
             for i in (1, 2, 3)
         )
         x_3 = Signal(signed(config.element_width), reset_less=True)
-        product_4 = Signal(signed(config.element_width + config.operand_width), reset_less=True)
+        product_4 = Signal(
+            signed(config.element_width + config.array.operand_width), reset_less=True
+        )
         valid = [Signal(name=f"valid_{i}") for i in (1, 2, 3, 4)]
         left = [Signal(name=f"left_{i}") for i in (1, 2, 3, 4)]
-        x_2 = Signal(signed(config.operand_width))
-        zero = self.zero if config.zero_points else 0
+        x_2 = Signal(signed(config.array.operand_width))
+        zero = self.zero if config.array.zero_points else 0
         m.d.comb += [
             write.en.eq(self.x_en),
             write.addr.eq(Cat(self.x_addr, self.x_bank)),
@@ -133,9 +135,9 @@ class SparseLane(Component):
         ]
 
         # The sum of the column that is left waits beside the one that grows.
-        total = Signal(signed(config.acc_width))
-        tile, column = Signal(ENTRY_WIDTH), Signal(range(config.cols))
-        final = column == config.cols - 1
+        total = Signal(signed(config.accumulators.width))
+        tile, column = Signal(ENTRY_WIDTH), Signal(range(config.array.cols))
+        final = column == config.array.cols - 1
         passes = self.o.valid & self.o.ready
         m.d.comb += self.idle.eq(~given & ~self.o.valid)
         with m.If(passes):

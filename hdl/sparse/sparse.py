@@ -85,7 +85,7 @@ class SparseUnit(Component):
         for index in range(lanes):
             m.submodules[f"lane_{index}"] = lane = SparseLane(config)
             m.d.comb += lane.k.eq(cmd.k)
-            if config.zero_points:
+            if config.array.zero_points:
                 m.d.comb += lane.zero.eq(cmd.a_zero)
             units.append(lane)
 
@@ -272,7 +272,7 @@ class SparseUnit(Component):
             addr_2.eq(row + picked.tile * cmd.acc_stride[: config.acc_addr_width]),
         ]
         for column, total in enumerate(self.accumulate.data):
-            held = Signal(config.acc_width, name=f"sum_{column}")
+            held = Signal(config.accumulators.width, name=f"sum_{column}")
             m.d.sync += held.eq(Mux(picked.column == column, picked.sum, 0))
             m.d.comb += total.eq(held)
         m.d.comb += [

@@ -51,7 +51,7 @@ class VectorDecoder(Component):
         known = [
             definition
             for definition in _DEFINITIONS
-            if definition.unit is None or getattr(self.config, definition.unit)
+            if definition.unit is None or self.config.read(definition.unit)
         ]
         for definition in known:
             here = self.opcode[_name(definition)]

@@ -28,7 +28,7 @@ class DrainReader(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        self.wider = config.fused and config.beat_lanes > config.lanes
+        self.wider = config.fused is not None and config.beat_lanes > config.vector.lanes
         members = {
             "start": In(1),
             "acc_addr": In(config.acc_addr_width),
@@ -56,8 +56,8 @@ class DrainReader(Component):
             walker.walk.tile_step.eq(self.acc_stride),
             walker.walk.m.eq(self.m),
             walker.walk.n.eq(self.n),
-            walker.walk.beat.eq(config.cols),
-            walker.walk.tile.eq(config.cols),
+            walker.walk.beat.eq(config.array.cols),
+            walker.walk.tile.eq(config.array.cols),
         ]
         if config.fused:
             # Then a row is a tile as wide as it is long.
@@ -80,7 +80,7 @@ class DrainReader(Component):
             answers.i.payload.groups.eq(delay(m, groups, config.acc_latency)),
         ]
         for group in range(config.lane_groups):
-            with m.If(walker.o.p.count > group * config.lanes):
+            with m.If(walker.o.p.count > group * config.vector.lanes):
                 m.d.comb += groups.eq(group)
         if self.wider:
             with m.If(self.softmax):
@@ -96,7 +96,7 @@ class DrainReader(Component):
             answers.o.ready.eq(self.o.ready & (group == head.groups)),
         ]
         m.d.sync += group.eq(Mux(answers.o.valid & answers.o.ready, 0, group + step))
-        self._choose(m, group, head.row, config.lanes)
+        self._choose(m, group, head.row, config.vector.lanes)
         if self.wider:
             with m.If(self.softmax):
                 self._choose(m, group, head.row, config.beat_lanes)
@@ -104,9 +104,9 @@ class DrainReader(Component):
 
     def _choose(self, m, group, row, lanes):
         """Bring so many columns of a row, those of a group."""
-        for index in range(-(-self.config.cols // lanes)):
+        for index in range(-(-self.config.array.cols // lanes)):
             with m.If(group == index):
-                for lane in range(min(lanes, self.config.cols - index * lanes)):
+                for lane in range(min(lanes, self.config.array.cols - index * lanes)):
                     m.d.comb += self.o.p.value[lane].eq(row[index * lanes + lane])
 
 

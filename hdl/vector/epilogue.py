@@ -76,9 +76,9 @@ class Epilogue(Component):
             members |= error_port(config.protected("parameters"))
         if config.wide_functions:
             members["polynomial"] = In(1)
-        if config.rotary:
+        if config.vector.rotary:
             members |= {"rotate": In(1), "times": In(1), "r_zero": In(signed(8))}
-        if config.argmax:
+        if config.vector.argmax:
             members |= {
                 "argmax": In(1),
                 "column": In(COLUMN_WIDTH),
@@ -89,30 +89,30 @@ class Epilogue(Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat of values to its write."""
-        return self.config.registered + self._depth + 1
+        return self.config.control.registered + self._depth + 1
 
     @property
     def _depth(self) -> int:
         """Cycles from a beat behind the door to its elements."""
-        return self._requantized + TABLE_LATENCY * self.config.activation
+        return self._requantized + TABLE_LATENCY * bool(self.config.activation)
 
     @property
     def _requantized(self) -> int:
         """Cycles from a beat behind the door to its sums requantized."""
-        return requantizer_latency(registered=self.config.registered)
+        return requantizer_latency(registered=self.config.control.registered)
 
     def elaborate(self, _platform):
         m = Module()
         m.submodules.places = places = Walker(
-            self.config.sp_addr_width, registered=self.config.registered
+            self.config.sp_addr_width, registered=self.config.control.registered
         )
         values = wiring.flipped(self.i)
-        if self.config.registered:
+        if self.config.control.registered:
             values = slices(m, values, "door")
         room = Signal()
         m.d.comb += [
             places.walk.eq(self.o_walk),
-            self.owes.eq(start_walk(m, places, self.start, behind=self.config.fused)),
+            self.owes.eq(start_walk(m, places, self.start, behind=self.config.fused is not None)),
             values.ready.eq(room & self.words.valid),
             self.words.ready.eq(values.valid & room),
         ]
@@ -152,12 +152,14 @@ class Epilogue(Component):
         keep = delay(m, beats.keep, self._requantized)
         y = []
         for lane in range(config.beat_lanes):
-            word = self.words.p.word.lanes[lane % config.lanes]
-            unit = Requantizer(config.multiplier_width, config.registered, sleep=config.sleep)
+            word = self.words.p.word.lanes[lane % config.vector.lanes]
+            unit = Requantizer(
+                config.vector.multiplier_width, config.control.registered, sleep=config.array.sleep
+            )
             m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
                 unit.en.eq(1),
-                *([unit.take.eq(taken & beats.keep[lane])] if config.sleep else []),
+                *([unit.take.eq(taken & beats.keep[lane])] if config.array.sleep else []),
                 unit.x.eq(beats.value[lane]),
                 unit.bias.eq(word.bias),
                 unit.multiplier.eq(word.multiplier),
@@ -170,14 +172,19 @@ class Epilogue(Component):
     def _look_up(self, m, y):
         """Return elements looked up, or as they were, ``TABLE_LATENCY`` cycles later."""
         level = self.config.protected("parameters")
-        table = LookupTable(lanes=self.config.lanes, slots=self.config.table_slots, level=level)
+        table = LookupTable(
+            lanes=self.config.vector.lanes, slots=self.config.table_slots, level=level
+        )
         return self._looked_up(m, y, table)
 
     def _evaluate(self, m, valid, y):
         """Return whether there is a beat, and its elements as polynomials or a table have them."""
         config = self.config
         table = FunctionTable(
-            config.lanes, config.table_slots, config.operand_width, config.protected("parameters")
+            config.vector.lanes,
+            config.table_slots,
+            config.array.operand_width,
+            config.protected("parameters"),
         )
         found = self._looked_up(m, y, table)
         late = delay(m, valid & self.polynomial, self.polynomial_latency, reset=True)
@@ -185,7 +192,7 @@ class Epilogue(Component):
         return Mux(self.polynomial, late, valid), [
             Mux(self.polynomial, result, element)
             for result, element in zip(table.result, found, strict=False)
-        ] + found[config.lanes :]
+        ] + found[config.vector.lanes :]
 
     def _looked_up(self, m, y, table):
         """Place a table and return what it has for elements, or these, as ``look_up`` says."""
@@ -202,13 +209,13 @@ class Epilogue(Component):
         return [
             Mux(self.look_up, value, element)
             for value, element in zip(table.value, plain, strict=False)
-        ] + plain[self.config.lanes :]
+        ] + plain[self.config.vector.lanes :]
 
     def _write(self, m, requantized, places):
         """Join the residual and hold the beat until it is written."""
         request = self.write.request
         written = data.StructLayout({"write": request.p.shape(), "last": 1})
-        latency = RotaryUnit.latency if self.config.rotary else 0
+        latency = RotaryUnit.latency if self.config.vector.rotary else 0
         m.submodules.out = out = CreditQueue(written, latency)
         held, waiting = Signal(written, reset_less=True), Signal()
         place, y = places.p, requantized.p
@@ -219,14 +226,14 @@ class Epilogue(Component):
             out.taken.eq(requantized.valid & requantized.ready),
         ]
         valid = out.taken
-        residuals = elements(self.residual.p, self.config.lanes, 2)
+        residuals = elements(self.residual.p, self.config.vector.lanes, 2)
         wide = []
         for lane, (element, residual) in enumerate(zip(y, residuals, strict=False)):
             total = Signal(signed(17), name=f"total_{lane}")
             m.d.comb += total.eq(element + Mux(self.add, residual, 0))
             wide.append(saturate16(total))
         narrow = [element[:8] for element in y]
-        if self.config.rotary:
+        if self.config.vector.rotary:
             valid, wide, narrow = self._rotate(m, valid, y, wide)
         m.d.comb += [
             out.i.valid.eq(valid),
@@ -242,17 +249,17 @@ class Epilogue(Component):
         ]
         with m.If(out.o.ready):
             m.d.sync += [waiting.eq(out.o.valid), held.eq(out.o.p)]
-        if self.config.argmax:
+        if self.config.vector.argmax:
             self._find_largest(m, out.i.valid, out.i.payload.write.data, place)
 
     def _pairs(self):
         """Return whether the second input rotates or multiplies."""
-        return self.rotate | self.times if self.config.rotary else 0
+        return self.rotate | self.times if self.config.vector.rotary else 0
 
     def _rotate(self, m, valid, y, wide):
         """Return whether there is a beat, and its elements of 16 and 8 bits, rotated or not."""
-        lanes = self.config.lanes
-        m.submodules.rotary = unit = RotaryUnit(lanes, self.config.operand_width)
+        lanes = self.config.vector.lanes
+        m.submodules.rotary = unit = RotaryUnit(lanes, self.config.array.operand_width)
         m.d.comb += [
             unit.en.eq(1),
             unit.times.eq(self.times),
@@ -273,7 +280,7 @@ class Epilogue(Component):
 
     def _find_largest(self, m, written, out, place):
         """Tell the largest element of what goes to be written, a cycle later."""
-        lanes = self.config.lanes
+        lanes = self.config.vector.lanes
         m.submodules.argmax = unit = ArgmaxUnit(lanes)
         column, first = Signal(COLUMN_WIDTH), Signal()
         with m.If(self.start):

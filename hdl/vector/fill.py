@@ -21,7 +21,7 @@ class Fill(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        largest = max(config.param_depth, config.table_slots)
+        largest = max(config.vector.words, config.table_slots)
         members = {
             "start": In(1),
             "params": In(1),
@@ -30,7 +30,7 @@ class Fill(Component):
             "addr": In((largest - 1).bit_length()),
             "i": In(stream.Signature(beat_layout(config))),
             "param_en": Out(1),
-            "param_addr": Out((config.param_depth - 1).bit_length()),
+            "param_addr": Out((config.vector.words - 1).bit_length()),
             "param_line": Out(range(config.param_lines)),
         }
         if config.activation:
@@ -52,7 +52,7 @@ class Fill(Component):
         ]
         if config.activation:
             # Addresses leave out bits below the alignment, so that a table's bytes come together.
-            low = (config.scratchpad_align - 1).bit_length()
+            low = (config.scratchpad.align - 1).bit_length()
             byte = self.i.p.data[index[:low]] if low else self.i.p.data[0]
             m.d.comb += [
                 self.table_write.en.eq(self.i.valid & self.table),

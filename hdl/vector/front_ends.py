@@ -45,14 +45,14 @@ class FrontEnds(Component):
             members["drained"] = In(beats)
         if config.softmax:
             members["owes"] = Out(1)
-        if config.norm:
-            sums = data.ArrayLayout(signed(16), config.lanes)
+        if config.vector.norm:
+            sums = data.ArrayLayout(signed(16), config.vector.lanes)
             members["o_sum"] = Out(stream.Signature(sums))
-        if config.row_factors and config.norm:
+        if config.row_factors and config.vector.norm:
             members["factor"] = Out(Flow(factor_layout()))
         if config.row_factors and config.softmax:
             members["sum_factor"] = Out(Flow(numbered_layout(config.row_factors)))
-        if config.softmax or config.norm:
+        if config.softmax or config.vector.norm:
             members |= error_port(config.protected("queues"))
         super().__init__(members)
 
@@ -73,7 +73,7 @@ class FrontEnds(Component):
             strobe = self._near(m, opcode.softmax)
             rows.append((strobe, front.i))
             values.append((strobe, front.o))
-        if self.config.norm:
+        if self.config.vector.norm:
             front = self._norm(m)
             checked.append(front)
             strobe = self._near(m, opcode.norm)
@@ -90,7 +90,7 @@ class FrontEnds(Component):
 
     def _near(self, m, value):
         """Return a value for a front end, with ``registered`` from a register of its own."""
-        if not self.config.registered:
+        if not self.config.control.registered:
             return value
         near = Signal(Value.cast(value).shape(), reset_less=True, attrs=dict(KEPT))
         m.d.sync += near.eq(value)

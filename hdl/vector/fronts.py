@@ -35,7 +35,7 @@ class MapFront(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        lanes = self.config.lanes
+        lanes = self.config.vector.lanes
         narrow, wide = elements(self.i.p, lanes, 1), elements(self.i.p, lanes, 2)
         for lane in range(lanes):
             element = Mux(self.wide, wide[lane], narrow[lane])
@@ -122,7 +122,7 @@ class SoftmaxFront(Component):
         parity = self.config.protected("queues") != "none"
         beats = staged(m, self.config, wiring.flipped(self.i), "beats")
         factors = self.config.row_factors
-        unit = SoftmaxUnit(lanes, self.config.max_row, factors=factors, parity=parity)
+        unit = SoftmaxUnit(lanes, self.config.vector.longest_row, factors=factors, parity=parity)
         m.submodules.softmax = unit
         gather(m, self, errors_of([unit]))
         m.submodules.first = first = ColumnOffset(lanes)
@@ -205,7 +205,7 @@ class NormFront(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        lanes = config.lanes
+        lanes = config.vector.lanes
         factor = {"factor": Out(Flow(factor_layout()))} if config.row_factors else {}
         super().__init__(
             {
@@ -224,21 +224,21 @@ class NormFront(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        lanes = self.config.lanes
+        lanes = self.config.vector.lanes
         parity = self.config.protected("queues") != "none"
         if self.config.row_factors:
-            unit = RowFactors(lanes=lanes, max_row=self.config.max_row)
+            unit = RowFactors(lanes=lanes, max_row=self.config.vector.longest_row)
             m.d.comb += [
                 self.factor.valid.eq(unit.factor.valid),
                 self.factor.payload.eq(unit.factor.payload),
             ]
         else:
-            unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row, parity=parity)
+            unit = AddNormUnit(lanes=lanes, max_row=self.config.vector.longest_row, parity=parity)
             m.d.comb += unit.rms.eq(self.rms)
             gather(m, self, errors_of([unit]))
         m.submodules.addnorm = unit
         joined = unit.i
-        if self.config.registered:
+        if self.config.control.registered:
             m.submodules.before = before = RegisterSlice(
                 unit.i.p.shape(), forward=not self.config.fused
             )

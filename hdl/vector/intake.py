@@ -42,19 +42,19 @@ class Intake(Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat to its result."""
-        return 2 * self.config.registered + self._depth
+        return 2 * self.config.control.registered + self._depth
 
     @property
     def _depth(self) -> int:
         """Cycles from a beat behind the door to its result."""
-        return requantizer_latency(registered=self.config.registered)
+        return requantizer_latency(registered=self.config.control.registered)
 
     def elaborate(self, _platform):
         """Nothing in the pipeline waits."""
         m = Module()
         lanes, taken = self.config.beat_lanes, Signal()
         beats = self.i
-        if self.config.registered:
+        if self.config.control.registered:
             beats = slices(m, wiring.flipped(self.i), "door")
         narrow = data.StructLayout(
             {
@@ -68,10 +68,12 @@ class Intake(Component):
         found = out.i.payload
         word = self.words.p
         wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
-        sleep = self.config.sleep
+        sleep = self.config.array.sleep
         for lane in range(lanes):
-            params = word.word.lanes[lane % self.config.lanes]
-            unit = Requantizer(self.config.multiplier_width, self.config.registered, sleep=sleep)
+            params = word.word.lanes[lane % self.config.vector.lanes]
+            unit = Requantizer(
+                self.config.vector.multiplier_width, self.config.control.registered, sleep=sleep
+            )
             m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
                 unit.en.eq(1),
@@ -94,7 +96,7 @@ class Intake(Component):
             found.last.eq(delay(m, word.last, self._depth)),
         ]
         brought = out.o
-        if self.config.registered:
+        if self.config.control.registered:
             brought = slices(m, out.o, "brought")
         m.d.comb += [
             self.o.p.data.as_value().eq(Cat(brought.p.elements)),

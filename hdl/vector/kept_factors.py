@@ -24,7 +24,10 @@ class KeptFactors(Component):
     def __init__(self, config: Config):
         self.config = config
         numbered = numbered_layout(config.row_factors)
-        flows = {"factor": (config.norm, factor_layout()), "sum_factor": (config.softmax, numbered)}
+        flows = {
+            "factor": (config.vector.norm, factor_layout()),
+            "sum_factor": (config.softmax, numbered),
+        }
         self.flows = [name for name, (given, _) in flows.items() if given]
         super().__init__(
             {
@@ -43,7 +46,7 @@ class KeptFactors(Component):
         """Count what is to come."""
         m = Module()
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
-        if self.config.norm:
+        if self.config.vector.norm:
             self._norms(m)
         if self.config.softmax:
             self._softmaxes(m)

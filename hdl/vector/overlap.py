@@ -49,7 +49,7 @@ class Overlap(Component):
         # It is read, but the command before is written, or the back end has not begun: one at a
         # time is behind.
         waiting = Signal()
-        read = waiting if self.config.registered else self.read | waiting
+        read = waiting if self.config.control.registered else self.read | waiting
         ended = self.written & ~self.behind
         m.d.comb += [
             self.o.eq(Mux(self.behind, kept, self.i)),

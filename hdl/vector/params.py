@@ -37,9 +37,9 @@ CHECKED = 32
 def param_layout(config: Config) -> data.StructLayout:
     """Return one parameter word: bias, multiplier and shift of each lane, then padding."""
     lane = data.StructLayout({"bias": signed(32), "multiplier": signed(32), "shift": signed(8)})
-    used = PARAM_BYTES * config.lanes
+    used = PARAM_BYTES * config.vector.lanes
     spare = 8 * (config.param_lines * config.line_bytes - used)
-    return data.StructLayout({"lanes": data.ArrayLayout(lane, config.lanes), "spare": spare})
+    return data.StructLayout({"lanes": data.ArrayLayout(lane, config.vector.lanes), "spare": spare})
 
 
 def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
@@ -54,10 +54,10 @@ def held_bits(config: Config) -> list[int | None]:
     Bits of a bias and of a shift above those that are held are copies of the uppermost one.
     """
     places: list[int | None] = []
-    for lane in range(config.lanes):
+    for lane in range(config.vector.lanes):
         bias, multiplier = 8 * PARAM_BYTES * lane, 8 * PARAM_BYTES * lane + 32
-        shift, low = multiplier + 32, 32 - config.multiplier_width
-        places += [bias + min(bit, config.bias_width - 1) for bit in range(32)]
+        shift, low = multiplier + 32, 32 - config.vector.multiplier_width
+        places += [bias + min(bit, config.vector.bias_width - 1) for bit in range(32)]
         places += [None if bit < low else multiplier + bit for bit in range(32)]
         places += [shift + min(bit, SHIFT_WIDTH - 1) for bit in range(8)]
     whole = 8 * config.param_lines * config.line_bytes
@@ -66,8 +66,8 @@ def held_bits(config: Config) -> list[int | None]:
 
 def words_wait(config: Config, first: int) -> int:
     """Return the cycles that a command's first beat waits for its word, if it comes ``first``."""
-    latency = WORD_LATENCY + config.registered + FACTOR_LATENCY * (config.row_factors > 0)
-    return max(0, latency - first - config.registered)
+    latency = WORD_LATENCY + config.control.registered + FACTOR_LATENCY * (config.row_factors > 0)
+    return max(0, latency - first - config.control.registered)
 
 
 def factor_members(config: Config) -> dict[str, Any]:
@@ -102,9 +102,9 @@ class ParamMemory(Component):
         self.config = config
         self.factored = factored
         members = factor_members(config) if factored else {}
-        self.depth = depth or config.param_depth
+        self.depth = depth or config.vector.words
         self.marked = marked
-        addr_width = (config.param_depth - 1).bit_length()
+        addr_width = (config.vector.words - 1).bit_length()
         self._addr_width = max(1, addr_width)
         super().__init__(
             {
@@ -125,10 +125,12 @@ class ParamMemory(Component):
         m = Module()
         level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
         places, lines, held = held_bits(self.config), [], {}
-        m.submodules.walker = walker = Walker(self._addr_width, registered=self.config.registered)
+        m.submodules.walker = walker = Walker(
+            self._addr_width, registered=self.config.control.registered
+        )
         m.d.comb += [
             walker.walk.eq(self.walk),
-            self.owes.eq(start_walk(m, walker, self.start, behind=self.config.fused)),
+            self.owes.eq(start_walk(m, walker, self.start, behind=self.config.fused is not None)),
         ]
         for line in range(self.config.param_lines):
             kept = sorted({one for one in places if one is not None and one // width == line})

@@ -25,7 +25,7 @@ class SumWriter(Component):
             {
                 "start": In(1),
                 "walk": In(walk_layout(config.sp_addr_width)),
-                "i": In(stream.Signature(data.ArrayLayout(signed(16), config.lanes))),
+                "i": In(stream.Signature(data.ArrayLayout(signed(16), config.vector.lanes))),
                 "write": Out(WritePort(config)),
                 "busy": Out(1),
             }
@@ -34,11 +34,11 @@ class SumWriter(Component):
     def elaborate(self, _platform):
         m = Module()
         # Who else writes must not wait for what a normalization computes in the same cycle.
-        stage = RegisterSlice if self.config.registered else Skid
+        stage = RegisterSlice if self.config.control.registered else Skid
         m.submodules.skid = skid = stage(self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
         m.submodules.places = places = Walker(
-            self.config.sp_addr_width, registered=self.config.registered
+            self.config.sp_addr_width, registered=self.config.control.registered
         )
         start_walk(m, places, self.start, behind=False)
         ahead = made_ahead(m, self.config, places)

@@ -86,11 +86,11 @@ class VectorEngine(Component):
             "drain": Out(DrainPort(config)),
             "o": Out(WritePort(config)),
         }
-        if config.norm:
+        if config.vector.norm:
             members["s"] = Out(WritePort(config))
-        if config.argmax:
+        if config.vector.argmax:
             members["largest"] = Out(largest_layout())
-        if config.trace:
+        if config.control.trace:
             members["trace"] = Out(TracePort(config))
         levels = {config.protected(unit) for unit in ("parameters", "queues")}
         members |= error_port(max(levels, key=LEVELS.index))
@@ -103,7 +103,7 @@ class VectorEngine(Component):
         m.submodules.walks = walks = VectorWalks(config)
         m.submodules.reader = reader = RowReader(config)
         m.submodules.second = second = RowReader(
-            config, wraps=config.rotary, ahead=SECOND_AHEAD * config.fused
+            config, wraps=config.vector.rotary, ahead=SECOND_AHEAD * bool(config.fused)
         )
         m.submodules.accumulators = accumulators = DrainReader(config)
         m.submodules.fronts = fronts = FrontEnds(config)
@@ -118,7 +118,7 @@ class VectorEngine(Component):
         m.d.sync += [opcode_r.eq(opcode), flag_r.eq(flag)]
         last = overlap.o  # what is about to be written belongs to it
         start, written = Signal(), Signal()
-        pairs = flag.rotate | flag.times if config.rotary else 0
+        pairs = flag.rotate | flag.times if config.vector.rotary else 0
         pairs_r = delay(m, pairs, 1)
         fills = opcode.params | opcode.table
         filling = delay(m, fills, 1)
@@ -126,7 +126,7 @@ class VectorEngine(Component):
         adds = flag.add | pairs
         # A normalization adds before, not behind.
         adding = delay(m, flag.add & ~opcode.norm, 1)
-        if config.registered:
+        if config.control.registered:
             # A command starts a cycle later, when it is decoded.
             opcode, flag, pairs, fills = opcode_r, flag_r, pairs_r, filling
             drains, adds = delay(m, drains, 1), delay(m, adds, 1)
@@ -163,7 +163,7 @@ class VectorEngine(Component):
         distribute(m, reader.o, [(filling, fill.i), (~filling, fronts.i)])
         residual = epilogue.residual
         m.d.comb += epilogue.add.eq(adding)
-        if config.registered:
+        if config.control.registered:
             m.submodules.residuals = residuals = RegisterSlice(
                 residual.p.shape(), forward=not config.fused
             )
@@ -175,7 +175,7 @@ class VectorEngine(Component):
         collect(m, config, [(opcode_r.drain, sums), (~opcode_r.drain, fronts.o)], epilogue.i)
         if config.fused:
             copy = self._intake(m, accumulators, walks, params, fronts, flag_r, flag.drain, start)
-            if config.beat_lanes > config.lanes:
+            if config.beat_lanes > config.vector.lanes:
                 m.d.comb += accumulators.softmax.eq(opcode_r.softmax)
             memories.append(copy)
         self._fill(m, fill, params, reader, opcode, start)
@@ -192,7 +192,7 @@ class VectorEngine(Component):
                 params.by_tile.eq(flag_r.by_tile),
             ]
             awaited = self._factors(m, params, fronts, decoder, start, opcode)
-        if config.norm:
+        if config.vector.norm:
             begin = start & flag.write_sum
             self._sums(m, fronts, self._registered(m, walks.s), begin, epilogue.done, written)
         else:
@@ -210,7 +210,7 @@ class VectorEngine(Component):
             self.status.done.eq((self.i.valid | overlap.behind) & Mux(filling, fill.done, written)),
         ]
         self._status(m, overlap)
-        if config.trace:
+        if config.control.trace:
             self._trace(m)
         gather(m, self, errors_of([*memories, fronts, epilogue]))
         return m
@@ -221,7 +221,7 @@ class VectorEngine(Component):
         With ``fused``, of machines that fill a device, the sizes of a walk have registers that no
         other walk shares, so that its walker can be near what takes its places.
         """
-        if not self.config.registered:
+        if not self.config.control.registered:
             return operand
         if not isinstance(operand, data.View):
             return delay(m, operand, 1)
@@ -238,7 +238,7 @@ class VectorEngine(Component):
 
         So it is with ``registered`` and ``row_factors``: words are a cycle later all the same.
         """
-        if not (self.config.registered and self.config.row_factors):
+        if not (self.config.control.registered and self.config.row_factors):
             return sums
         m.submodules.behind = behind = RegisterSlice(sums.p.shape())
         m.d.comb += [behind.i.p.eq(sums.p), behind.i.valid.eq(sums.valid & drains)]
@@ -274,7 +274,9 @@ class VectorEngine(Component):
         """
         begun, waiting, starts = Signal(), Signal(), Signal()
         m.d.sync += begun.eq((starts | begun) & ~self.i.ready)
-        m.d.comb += start.eq(delay(m, starts, 1, reset=True) if self.config.registered else starts)
+        m.d.comb += start.eq(
+            delay(m, starts, 1, reset=True) if self.config.control.registered else starts
+        )
         m.d.comb += [
             waiting.eq(self.i.valid & ~begun & ~awaited & (~overlap.behind | overlap.follows)),
             starts.eq(waiting),
@@ -288,7 +290,7 @@ class VectorEngine(Component):
         m.submodules.intake = intake = Intake(self.config)
         copy = ParamMemory(self.config, self.config.pre_depth, marked=True)
         m.submodules.pre_params = copy
-        late = int(self.config.registered)
+        late = int(self.config.control.registered)
         m.d.comb += [
             *(
                 getattr(copy, name).eq(delay(m, getattr(params, name), late))
@@ -318,7 +320,7 @@ class VectorEngine(Component):
         With ``registered`` parameters are written a cycle later, as the next command begins to
         read them two cycles later at the earliest.
         """
-        command, late = self.i.p, int(self.config.registered)
+        command, late = self.i.p, int(self.config.control.registered)
         m.d.comb += [
             fill.start.eq(start),
             fill.params.eq(opcode.params),
@@ -341,13 +343,13 @@ class VectorEngine(Component):
         ]
         if self.config.wide_functions:
             m.d.comb += epilogue.polynomial.eq(flag.polynomial)
-        if self.config.rotary:
+        if self.config.vector.rotary:
             m.d.comb += [
                 epilogue.rotate.eq(flag.rotate),
                 epilogue.times.eq(flag.times),
                 epilogue.r_zero.eq(overlap.o.table),
             ]
-        if self.config.argmax:
+        if self.config.vector.argmax:
             m.d.comb += [
                 epilogue.argmax.eq(flag.argmax),
                 epilogue.column.eq(overlap.o.table),
@@ -370,7 +372,7 @@ class VectorEngine(Component):
     def _status(self, m, overlap):
         """Tell what the engine is doing; a command is taken when it is done, or has been read."""
         requests = [port.request for port in (self.v, self.r, self.drain, self.o)]
-        if self.config.norm:
+        if self.config.vector.norm:
             requests.append(self.s.request)
         m.d.comb += [
             self.i.ready.eq((self.status.done & ~overlap.behind) | overlap.early),
@@ -386,7 +388,7 @@ class VectorEngine(Component):
             self.trace.o_valid.eq(self.o.request.valid & self.o.request.ready),
             self.trace.o_write.eq(self.o.request.p),
         ]
-        if self.config.norm:
+        if self.config.vector.norm:
             m.d.comb += [
                 self.trace.s_valid.eq(self.s.request.valid & self.s.request.ready),
                 self.trace.s_write.eq(self.s.request.p),

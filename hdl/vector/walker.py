@@ -67,7 +67,7 @@ def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterf
 
     One slice is beside the walker, and one beside what is written.
     """
-    return staged(m, config, slices(m, walker.o, *["near"] * config.registered), "ahead")
+    return staged(m, config, slices(m, walker.o, *["near"] * config.control.registered), "ahead")
 
 
 class Walker(Component):

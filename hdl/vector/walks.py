@@ -25,14 +25,14 @@ class VectorWalks(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        self.param_addr_width = max(1, (config.param_depth - 1).bit_length())
+        self.param_addr_width = max(1, (config.vector.words - 1).bit_length())
         rows = walk_layout(config.sp_addr_width)
         members = {
             "command": In(command_layout(Engine.VECTOR)),
             "opcode": In(opcode_layout()),
             "flag": In(flag_layout()),
             "i": Out(rows),
-            "r": Out(walk_layout(config.sp_addr_width, wraps=config.rotary)),
+            "r": Out(walk_layout(config.sp_addr_width, wraps=config.vector.rotary)),
             "o": Out(rows),
             "s": Out(rows),
             "params": Out(walk_layout(self.param_addr_width)),
@@ -44,7 +44,7 @@ class VectorWalks(Component):
     def elaborate(self, _platform):
         m = Module()
         config, command, opcode, flag = self.config, self.command, self.opcode, self.flag
-        cols = config.cols
+        cols = config.array.cols
         tile = Mux(opcode.drain, cols, command.n)
 
         self._rows(m, "i", tile, flag.wide_in | opcode.softmax | opcode.norm)
@@ -71,7 +71,7 @@ class VectorWalks(Component):
         if config.fused:
             self._pre(m)
         self._per_row(m)
-        if config.rotary:
+        if config.vector.rotary:
             self._pairs(m)
         self._fills(m)
         return m
@@ -79,7 +79,7 @@ class VectorWalks(Component):
     @property
     def _beat(self):
         """Columns of a beat."""
-        lanes, softmax = self.config.lanes, self.config.beat_lanes
+        lanes, softmax = self.config.vector.lanes, self.config.beat_lanes
         return Mux(self.opcode.softmax, softmax, lanes) if softmax > lanes else lanes
 
     def _pre(self, m):
@@ -115,8 +115,8 @@ class VectorWalks(Component):
         with m.If(self.flag.rotate):
             m.d.comb += [
                 self.r.period.eq(columns << 1),
-                self.r.beat_step.eq(rest(self.config.lanes) << 1),
-                self.r.tile_step.eq(rest(self.config.cols) << 1),
+                self.r.beat_step.eq(rest(self.config.vector.lanes) << 1),
+                self.r.tile_step.eq(rest(self.config.array.cols) << 1),
             ]
 
     def _rows(self, m, name, tile, wide):
@@ -126,7 +126,7 @@ class VectorWalks(Component):
             walk.base.eq(command[f"{name}_addr"]),
             walk.row_step.eq(command[f"{name}_stride"]),
             walk.beat_step.eq(Mux(wide, self._beat << 1, self._beat)),
-            walk.tile_step.eq(Mux(wide, 2 * self.config.cols, self.config.cols)),
+            walk.tile_step.eq(Mux(wide, 2 * self.config.array.cols, self.config.array.cols)),
             walk.m.eq(command.m),
             walk.n.eq(command.n),
             walk.beat.eq(self._beat),

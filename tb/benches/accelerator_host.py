@@ -124,11 +124,11 @@ class Host:
         self._sum = 0
         self._forgets = 0
         self._config, self._layout = config, write_layout(config)
-        self.events = Events(dut) if config.trace else None
+        self.events = Events(dut) if config.control.trace else None
         self._clk, self._data = dut.clk, dut.host__read_data
         # Behind a bus the line ends at the bridge.
         self._irq, self._forget = dut.irq, getattr(dut, "mem_forget", None)
-        if config.trace:
+        if config.control.trace:
             self._retire = dut.trace__retire
             self._traced = [
                 (getattr(dut, f"trace__{name}_valid"), getattr(dut, f"trace__{name}_write"))

@@ -43,8 +43,8 @@ class Counts:
         self.steps.append(step)
         if step.opcode != Opcode.MATMUL:
             return
-        rows, m, k = machine.config.rows, step["m"], step["k"]
-        kt, nt = ceil_div(k, rows), ceil_div(step["n"], machine.config.cols)
+        rows, m, k = machine.config.array.rows, step["m"], step["k"]
+        kt, nt = ceil_div(k, rows), ceil_div(step["n"], machine.config.array.cols)
         wide, count = "a_wide" in step.flags, parts(step, machine.config)
         cells = Region("sp", step["a_addr"], step["a_stride"], m, k << wide).cells()
         stored = machine.sp[cells]
@@ -55,7 +55,7 @@ class Counts:
         else:
             # The array sees the low bits of each byte.
             differs = stored.astype(np.int64) - step["a_zero"]
-            zeros = differs % (1 << machine.config.operand_width) == 0
+            zeros = differs % (1 << machine.config.array.operand_width) == 0
         self.gated += nt * int(zeros.sum())
         self.vectors += kt * nt * m * count
 
@@ -78,7 +78,7 @@ class Runs:
 
     def place(self, words: Sequence[int]) -> int:
         """Return a random address for a program."""
-        return int(self.random.integers(self.config.program_depth - len(words) + 1))
+        return int(self.random.integers(self.config.control.program_depth - len(words) + 1))
 
     async def set_enable(self) -> None:
         """Let any of the interrupts raise the line."""
@@ -119,7 +119,7 @@ class Runs:
         pc = await self.give(golden, program)
         found = await self.run(golden, pc, SHORT)
         self.shortest = min(self.shortest, found["CYCLES"])
-        if self.config.counters:
+        if self.config.control.counters:
             lines = sum(step["n"] for step in self.steps if step.opcode == Opcode.PARAMS)
             assert found["VECTOR_READ"] == lines * self.config.param_lines
             # Little stands in the way of these.
@@ -144,7 +144,7 @@ class Runs:
         host.quiet = not self.enable & INTERRUPT_DONE
         assert await host.ends(limit) == 0
         elapsed = host.cycles - host.started
-        if self.config.trace:
+        if self.config.control.trace:
             assert host.signatures == report.signatures
         np.testing.assert_array_equal(memory.bytes, golden.dram[: memory.bytes.size])
         counters = await self.registers(golden, pc)
@@ -153,10 +153,10 @@ class Runs:
         # every other cycle.
         over = elapsed - counters["CYCLES"] - max(3, len(counter_names(self.config)))
         assert over in (8, 9), over
-        if self.config.counters:
+        if self.config.control.counters:
             wanted = {
                 "MACS": report.counters["macs"],
-                "GATED": counts.gated * self.config.operand_gating,
+                "GATED": counts.gated * self.config.array.operand_gating,
                 "LOADED": memory.loaded - loaded,
                 "STORED": memory.stored - stored,
                 "ARRAY_PRODUCT": counts.vectors,
@@ -173,7 +173,7 @@ class Runs:
         found = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}
         wanted |= {"INTERRUPT_ENABLE": self.enable}
-        if self.config.argmax:
+        if self.config.vector.argmax:
             wanted |= {name: golden.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE")}
         present = counter_names(self.config)
         places = {REGISTER_MAP[f"{n}_{h}"].addr for n in present for h in ("LOW", "HIGH")}
@@ -219,5 +219,5 @@ class Runs:
         for name, count in zip(ARRAY_CAUSES, events.array, strict=True):
             assert counters[f"ARRAY_{name}"] == count, name
         # With ``registered`` a command that was taken names its first tile a cycle later.
-        assert counters["SPAN_MATRIX"] == events.span - self.config.registered
+        assert counters["SPAN_MATRIX"] == events.span - self.config.control.registered
         assert counters["VECTOR_WRITTEN"] == self.host.writes

@@ -54,7 +54,7 @@ class Trials:
         self.before: tuple[ShortProgram, Interpreter]
         self.whole = True
         # From a reset until a run may begin, with all that memory may owe.
-        self.bound = 3000 + self.config.acc_depth
+        self.bound = 3000 + self.config.accumulators.depth
 
     def all(self) -> list[Callable[[], Awaitable[None]]]:
         """Return what is tried, in its order."""
@@ -218,7 +218,7 @@ class Trials:
 
     async def outside(self) -> None:
         """A run begins, or goes on, where there is no program."""
-        host, depth = self.host, self.config.program_depth
+        host, depth = self.host, self.config.control.program_depth
         for pc in (depth, 1 << 31):
             await self.begin()
             await self.exact()

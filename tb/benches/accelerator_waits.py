@@ -35,7 +35,7 @@ class LongTrials(Trials):
 
     def all(self) -> list[Callable[[], Awaitable[None]]]:
         """Return what is tried, in its order."""
-        if not 0 < self.config.watchdog <= LONGEST_WATCHDOG:
+        if not 0 < self.config.control.watchdog <= LONGEST_WATCHDOG:
             return super().all()
         silences = [self.silence] * len(CHANNELS)
         return [
@@ -52,7 +52,7 @@ class LongTrials(Trials):
         """Check that a fault is told as the watchdog ticks, which it does at one distance."""
         self._ticks.append(self.host.cycles)
         # STATUS is read in every other cycle.
-        assert (self._ticks[-1] - self._ticks[0] + 2) % self.config.watchdog <= 4
+        assert (self._ticks[-1] - self._ticks[0] + 2) % self.config.control.watchdog <= 4
 
     async def silent_reset(self) -> None:
         """``rst`` comes while memory owes a report and says nothing, which is told in time."""
@@ -68,7 +68,7 @@ class LongTrials(Trials):
         dut.rst.value = 0
         host.quiet, self.runs.enable = True, 0
         cycles = await self.stopped(Cause.SILENCE, SHORT)
-        assert abs(cycles - 2 * self.config.watchdog) <= SLACK // 8
+        assert abs(cycles - 2 * self.config.control.watchdog) <= SLACK // 8
         memory.silent = frozenset()
         while await host.read("STATUS") & STATUS_RECOVERING:
             pass
@@ -77,7 +77,7 @@ class LongTrials(Trials):
 
     async def deadlock(self) -> None:
         """A command waits for tokens that nothing gives; it is told in the watchdog's time."""
-        watchdog = self.config.watchdog
+        watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
         for _ in range(3):
             await self.begin([*pack([wait]), Opcode.HALT])
@@ -90,7 +90,7 @@ class LongTrials(Trials):
         """One channel of external memory says nothing; it is told in the watchdog's time."""
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1
-        watchdog, memory = self.config.watchdog, self.memory
+        watchdog, memory = self.config.control.watchdog, self.memory
         await self.begin()
         memory.silent = frozenset({channel})
         cycles = await self.stopped(Cause.SILENCE, SHORT)
@@ -114,7 +114,7 @@ class LongTrials(Trials):
         memory.silent = frozenset(CHANNELS)
         await host.write("CONTROL", CONTROL_ABORT)
         await host.write("CONTROL", CONTROL_START)
-        for _ in range(self.config.watchdog // 4):
+        for _ in range(self.config.control.watchdog // 4):
             assert await host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
         memory.silent = frozenset()
         await self.exact()
@@ -126,7 +126,7 @@ class LongTrials(Trials):
         status = STATUS_BUSY
         while status & STATUS_BUSY:
             memory.silent = frozenset(CHANNELS)
-            for _ in range((self.config.watchdog - 100) // 2):
+            for _ in range((self.config.control.watchdog - 100) // 2):
                 status = await host.read("STATUS")
             memory.silent = frozenset()
             for _ in range(25):
@@ -136,7 +136,7 @@ class LongTrials(Trials):
     async def pause(self) -> None:
         """The array's span has a longer pause than it can tell, in which nothing else happens."""
         host, events = self.host, self.host.events
-        if events is None or not self.config.counters:
+        if events is None or not self.config.control.counters:
             return
         product = Instruction(Opcode.MATMUL, {"m": 1, "k": 1, "n": 1})
         wait = Instruction(Opcode.SET, {"register": 1})
@@ -156,7 +156,7 @@ class LongTrials(Trials):
         host.quiet = False
         assert await host.ends(SHORT + longest) == 0
         # With ``registered`` the first tile is named a cycle late, and so is that behind the pause.
-        late = 2 * self.config.registered
+        late = 2 * self.config.control.registered
         assert await host.read("SPAN_MATRIX_LOW") == events.span - late
         await self.runs.interrupted(INTERRUPT_DONE)
         # The sums are anything.

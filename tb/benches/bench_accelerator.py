@@ -32,11 +32,11 @@ HAPPENS = [*(f"STALL_{engine.name}" for engine in Engine), "ARRAY_QUEUE", "ARRAY
 
 async def _start(dut: Any) -> Runs:
     given = parameters()
-    config = Config(**given["config"])
+    config = Config.of(**given["config"])
     # Icarus loses what a package puts on an input before the simulation has begun.
     await start_clock(dut)
     if "bus" in given:
-        size = min(1 << config.mem_addr_width, SIZE)
+        size = min(1 << config.memory.addr_width, SIZE)
         memory = MODELS[given["bus"]](dut, config, rng(), given["stall"], size)
     else:
         memory = ExternalMemory(dut, config, rng(), given["stall"], given["latency"])

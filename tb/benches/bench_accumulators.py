@@ -34,18 +34,18 @@ class Rows:
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator, rate: float):
         self.dut, self.config, self.random, self.rate = dut, config, random, rate
-        self._half = 1 << (config.acc_width - 1)
-        self._acc = np.zeros((config.acc_depth, config.cols), np.int64)
+        self._half = 1 << (config.accumulators.width - 1)
+        self._acc = np.zeros((config.accumulators.depth, config.array.cols), np.int64)
         self._layout = DrainPort(config).members["data"].shape
         self._due: deque[int | None] = deque([None] * config.acc_latency)
-        self._added = dict.fromkeys(range(config.acc_depth), -ACC_SETTLE)
+        self._added = dict.fromkeys(range(config.accumulators.depth), -ACC_SETTLE)
         self._drained = dict(self._added)
         self._waiting: int | None = None
         self.cycles = self.answers = self.waited = 0
 
     def near(self) -> list[int]:
         """Return a few rows whose addresses differ in a bit each, the last row among them."""
-        depth = self.config.acc_depth
+        depth = self.config.accumulators.depth
         first = int(self.random.integers(depth))
         others = [first ^ 1 << int(bit) for bit in self.random.integers(0, 12, 6)]
         return [first, *(row for row in others if row < depth), depth - 1]
@@ -76,7 +76,7 @@ class Rows:
 
     async def use_all(self) -> None:
         """Accumulate every row, and drain every other."""
-        rows = [int(row) for row in self.random.permutation(self.config.acc_depth)]
+        rows = [int(row) for row in self.random.permutation(self.config.accumulators.depth)]
         for row in rows:
             await self._use(rows, row, None)
         await self.drain(rows[::2])
@@ -97,7 +97,7 @@ class Rows:
             adds == self._waiting or self.cycles - self._drained[adds] < ACC_SETTLE
         ):
             adds = None
-        values = random.integers(-self._half, self._half, config.cols)
+        values = random.integers(-self._half, self._half, config.array.cols)
         if config.slot_scales and random.random() < 0.5:
             values %= 1 << HARDWARE_WIDTH
             values -= values >> (HARDWARE_WIDTH - 1) << HARDWARE_WIDTH
@@ -125,10 +125,10 @@ class Rows:
         await self._cycle(answer, ready=drains is not None)
 
     def _scaled(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        scales = self.random.integers(0, 1 << SCALE_BITS, self.config.cols)
+        scales = self.random.integers(0, 1 << SCALE_BITS, self.config.array.cols)
         fits = np.abs(values).max() < 1 << (HARDWARE_WIDTH - 1)
         scaled = bool(fits and self.random.random() < 0.7)
-        layout = data.ArrayLayout(SCALE_BITS, self.config.cols)
+        layout = data.ArrayLayout(SCALE_BITS, self.config.array.cols)
         self.dut.accumulate__scales.value = pack(layout, scales.tolist())
         self.dut.accumulate__scaled.value = int(scaled)
         return values * scales if scaled else values
@@ -160,10 +160,10 @@ class Rows:
 async def rows_are_those_that_were_added(dut: Any) -> None:
     """Every drained row is the sum of what was added since it was drained or scrubbed."""
     given, random = parameters(), rng()
-    config = Config(**given["config"])
+    config = Config.of(**given["config"])
     await start_clock(dut)
     rows = Rows(dut, config, random, given["rate"])
-    every = random.permutation(config.acc_depth)
+    every = random.permutation(config.accumulators.depth)
     for scrubbed in (every, every[::3]):
         await rows.scrub(scrubbed)
         near: list[int] = []
@@ -172,6 +172,6 @@ async def rows_are_those_that_were_added(dut: Any) -> None:
                 near = rows.near()
             await rows.use(near)
         await rows.use_all()
-    await rows.drain(list(range(config.acc_depth)))
+    await rows.drain(list(range(config.accumulators.depth)))
     assert rows.answers > given["cycles"] // 20
     assert rows.waited > 0

@@ -169,7 +169,7 @@ if "errors" in parameters():
 
 async def _run(dut: Any, given: dict[str, Any], *, swapped: bool = False) -> None:
     random = rng()
-    config = Config(**given["config"])
+    config = Config.of(**given["config"])
     # Icarus loses what a package puts on an input before the simulation has begun.
     await start_clock(dut)
     around = Surroundings(dut, config, given, random)

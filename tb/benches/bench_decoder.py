@@ -24,7 +24,7 @@ async def weights_are_exact(dut: Any) -> None:
     """Every line equals the golden model's."""
     given, generator = parameters(), rng()
     config = PRESETS["small"].replace(**given["config"])
-    cols, layout = config.cols, step_layout(config)
+    cols, layout = config.array.cols, step_layout(config)
     steps: list[tuple[dict[str, int], np.ndarray, np.ndarray | None]] = []
     for _ in range(given["matrices"]):
         index = int(generator.integers(1, len(config.formats) + 1))

@@ -193,7 +193,9 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
     As many others take one of each kind, without waiting. The unit is idle behind the last.
     """
     given, random = parameters()["config"], rng()
-    room = given.get("queue_depth", PRESETS["small"].queue_depth) + bool(given.get("registered"))
+    room = given.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
+        given.get("registered")
+    )
     sliced = 2 * bool(given.get("registered"))
     await start_clock(dut)
     everything = (1 << len(Engine)) - 1

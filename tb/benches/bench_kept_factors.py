@@ -22,7 +22,7 @@ from celosia.tb.machine.packing import pack, unpack
 async def factors_have_their_numbers(dut: Any) -> None:
     """Each factor comes with its row's number, and units are told of as long as any is owed."""
     given, random = parameters(), rng()
-    config = Config(**given["config"])
+    config = Config.of(**given["config"])
     count, layout = config.row_factors, command_layout(Engine.VECTOR)
     numbered = numbered_layout(count)
     width = factor_layout().size
@@ -70,7 +70,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
     """A softmax of each power of two of rows owes until its last factor, of many for a while."""
     given = parameters()
-    size, layout = Config(**given["config"]).row_factors, command_layout(Engine.VECTOR)
+    size, layout = Config.of(**given["config"]).row_factors, command_layout(Engine.VECTOR)
     await start_clock(dut)
     for place in range(COUNT_WIDTH):
         rows = 1 << place

@@ -95,8 +95,8 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
         Command.HELLO: 5,
         Command.READ_REGISTERS: 256,
         Command.WRITE_REGISTERS: 256,
-        Command.LOAD_PROGRAM: config.program_depth,
-        Command.START: config.program_depth,
+        Command.LOAD_PROGRAM: config.control.program_depth,
+        Command.START: config.control.program_depth,
     }.get(command, identity.memory)
     if command in (Command.READ_MEMORY, Command.WRITE_MEMORY):
         amount = int(random.choice([0, 1, *random.integers(0, 40, 4), identity.payload]))
@@ -135,12 +135,12 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 async def requests_are_answered(dut: Any) -> None:
     """Answers, register writes and memory are the golden model's, whatever comes in."""
     given, random = parameters(), rng()
-    config, identity = Config(**given["config"]), Identity(**given["identity"])
+    config, identity = Config.of(**given["config"]), Identity(**given["identity"])
     await start_clock(dut)
     memory = ExternalMemory(dut, config, random, given["stall"], given["latency"])
     line = Line(dut, memory)
     expected = Registers()
-    golden = LinkModel(identity, config.program_depth, expected.read, expected.write)
+    golden = LinkModel(identity, config.control.program_depth, expected.read, expected.write)
     timeout = given["timeout"]
     statuses = set()
     previous = b""
@@ -190,7 +190,7 @@ async def requests_are_answered(dut: Any) -> None:
 async def a_start_is_not_repeated(dut: Any) -> None:
     """START of the same tag runs once until another request comes; corrupt ones are none."""
     given = parameters()
-    config = Config(**given["config"])
+    config = Config.of(**given["config"])
     await start_clock(dut)
     line = Line(dut, ExternalMemory(dut, config, rng(), 0.0, 0))
     start = request(Command.START, 7, 0, 3)

@@ -65,7 +65,7 @@ class Machine:
         fixed = given.get("timing")
         self.timing = MemoryTiming(**fixed) if fixed else random_timing(random, given["latency"])
         self.dram = bytearray(random.bytes(DRAM_BYTES))
-        self.sp = bytearray(random.bytes(config.scratchpad_bytes))
+        self.sp = bytearray(random.bytes(config.scratchpad.bytes))
         self.cycle = 0
         self.next_word = 0  # cycle from which the memory moves a word again
         self.words = 0
@@ -149,7 +149,7 @@ class Machine:
         if self.fires("i"):
             self.commands.popleft()
             if self.taken == len(self.done) and self.moving[self.taken]:
-                self.first = self.cycle + FIRST + self.config.registered
+                self.first = self.cycle + FIRST + self.config.control.registered
             self.taken += 1
         react()
         self.quiet += 1
@@ -254,7 +254,10 @@ def store_side(
             payload = machine.get("memory__data__payload")
             addr, last = addresses.popleft()
             place, content = expected.popleft()
-            assert (addr, payload >> machine.config.mem_width) == (place, (1 << len(content)) - 1)
+            assert (addr, payload >> machine.config.memory.width) == (
+                place,
+                (1 << len(content)) - 1,
+            )
             assert payload.to_bytes(64, "little")[: len(content)] == content
             machine.dram[addr : addr + len(content)] = content
             machine.move()

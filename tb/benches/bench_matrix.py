@@ -74,8 +74,8 @@ class _Sums:
 
     def __init__(self, config: Config, jobs: Jobs):
         self._jobs = jobs
-        self._acc = np.zeros((config.acc_depth, config.cols), np.int64)
-        self._half = 1 << (config.acc_width - 1)
+        self._acc = np.zeros((config.accumulators.depth, config.array.cols), np.int64)
+        self._half = 1 << (config.accumulators.width - 1)
         self._commands = self._rows = 0
 
     def check(self, rows: list[tuple[int, int, list[int]]]) -> None:
@@ -140,7 +140,7 @@ async def _run(dut: Any, jobs: Jobs, config: Config, stall: float, *, alone: boo
     cocotb.start_soon(send())
 
     layout = sum_layout(config)
-    scales = data.ArrayLayout(8, config.cols)
+    scales = data.ArrayLayout(8, config.array.cols)
     rows: list[tuple[int, int, list[int]]] = []
     sums = _Sums(config, jobs)
     totals = {"macs": 0, "gated": 0}
@@ -177,7 +177,7 @@ async def _run(dut: Any, jobs: Jobs, config: Config, stall: float, *, alone: boo
         answer.cancel()
     assert len(rows) == len(found.sends) == (jobs.events[-1] if jobs.events else 0)
     assert totals["macs"] == jobs.macs
-    if config.operand_gating:
+    if config.array.operand_gating:
         assert totals["gated"] == jobs.gated
     return found
 
@@ -210,7 +210,7 @@ def _plain() -> bool:
     """Return whether each vector passes once, and weights are INT8 in the scratchpad."""
     config = _config()
     others = (
-        config.wide_operands,
+        config.array.wide,
         config.packed_cache,
         config.packed_slots,
         config.vector_passes > 1,
@@ -224,21 +224,32 @@ if "random" in parameters() and _plain():
     async def products_take_the_stated_cycles(dut: Any) -> None:
         """One after the other each takes what the engine's docstring states; without, no gap."""
         config, generator = _config(), rng()
-        room = config.weight_depth - RING_SLOTS
-        largest = max(config.rows, config.cols)
+        room = config.array.weight_depth - RING_SLOTS
+        largest = max(config.array.rows, config.array.cols)
         for alone in (True, False):
             jobs, windows = Jobs(config, generator), []
             if room:
-                jobs.add(Opcode.PRELOAD, 0, room * config.rows, config.cols, set(), RING_SLOTS)
+                jobs.add(
+                    Opcode.PRELOAD,
+                    0,
+                    room * config.array.rows,
+                    config.array.cols,
+                    set(),
+                    RING_SLOTS,
+                )
             for _ in range(PRODUCTS):
                 kt, nt = (int(generator.integers(1, 4)) for _ in range(2))
                 m = int(generator.integers(largest, 6 * largest))
-                flags = {"b_transpose"} if generator.random() < 0.5 * config.b_transpose else set()
+                flags = (
+                    {"b_transpose"}
+                    if generator.random() < 0.5 * config.array.b_transpose
+                    else set()
+                )
                 if kt * nt <= room and generator.random() < 0.5:
                     flags = {"resident"}
                     m = m if alone else int(generator.integers(1, m + 1))
-                m = min(m, config.acc_depth // nt - 2)
-                shape = m, kt * config.rows, nt * config.cols
+                m = min(m, config.accumulators.depth // nt - 2)
+                shape = m, kt * config.array.rows, nt * config.array.cols
                 jobs.add(Opcode.MATMUL, *shape, flags, RING_SLOTS)
                 windows.append(window(config, *shape, *flags))
             found = await _run(dut, jobs, config, 0.0, alone=alone)

@@ -64,7 +64,7 @@ class _Port:
         return found
 
     def _requests(self, bursts: list[tuple[int, int]]) -> list[int]:
-        return [addr | words - 1 << self.config.mem_addr_width for addr, words in bursts]
+        return [addr | words - 1 << self.config.memory.addr_width for addr, words in bursts]
 
     async def read(self, bursts: list[tuple[int, int]], stall: float, pause: int = 0) -> None:
         """Read bursts, and compare them; pause within the first one."""
@@ -150,7 +150,7 @@ async def _in_time(dut: Any, port: _Port, model: SdramModel, half: int) -> None:
 async def bursts_are_kept(dut: Any) -> None:
     """Reads bring the bytes that were written last, and every time of the chip is kept."""
     given, random = parameters(), rng()
-    config = Config(**given["config"])
+    config = Config.of(**given["config"])
     await start_clock(dut, random)
     if given["device"] == "sdram":
         model: Any = SdramModel(SDRAM_SHEET, CLOCK)
@@ -161,7 +161,7 @@ async def bursts_are_kept(dut: Any) -> None:
         cocotb.start_soon(_psram(dut, model))
         pause, most = 300, 40
     port = _Port(dut, config, random)
-    half = 1 << config.mem_addr_width - 1
+    half = 1 << config.memory.addr_width - 1
     for stall in (0.0, 0.4, 0.0):
         reading = cocotb.start_soon(port.read(port.bursts(16, 0, half, most), stall))
         await port.write(port.bursts(16, half, 2 * half, most), stall)

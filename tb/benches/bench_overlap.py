@@ -43,7 +43,7 @@ async def commands_overlap_by_one(dut: Any) -> None:
     Until it is written it is the one that the back end works for, and no other leaves before.
     """
     given, random = parameters(), rng()
-    config = Config(**given["config"])
+    config = Config.of(**given["config"])
     await start_clock(dut, rng())
     door, behind = random_command(random), None
     read = left = 0
@@ -57,7 +57,7 @@ async def commands_overlap_by_one(dut: Any) -> None:
         await FallingEdge(dut.clk)
         followed = config.fused and door["flags"] >> FOLLOWED & 1
         # With ``registered`` what is read is known a cycle later.
-        known = read if config.registered else read or asks
+        known = read if config.control.registered else read or asks
         early = int(bool(known and followed and not (reading or owes or written or behind)))
         assert int(dut.early.value) == early
         assert int(dut.behind.value) == int(behind is not None)

@@ -39,10 +39,10 @@ class _Port:
 
 def _offer(port: _Port, config: Config, random: np.random.Generator) -> None:
     """Choose a request: often near the others, never across the end of a bank."""
-    spread = random.choice([4 * config.line_bytes, config.scratchpad_bytes])
-    base = int(random.integers(config.scratchpad_banks)) * config.bank_bytes
-    addr = (base + int(random.integers(spread))) % config.scratchpad_bytes
-    addr -= addr % config.scratchpad_align
+    spread = random.choice([4 * config.line_bytes, config.scratchpad.bytes])
+    base = int(random.integers(config.scratchpad.banks)) * config.bank_bytes
+    addr = (base + int(random.integers(spread))) % config.scratchpad.bytes
+    addr -= addr % config.scratchpad.align
     if port.write:
         room = config.bank_bytes - addr % config.bank_bytes
         room = min(room, written_bytes(config, port.name))
@@ -69,10 +69,10 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
     """Reads see earlier writes, the first port of a bank wins, answers come when they must."""
     given, random = parameters(), rng()
     config = PRESETS["small"].replace(**given["config"])
-    memory = bytearray(config.scratchpad_bytes)
+    memory = bytearray(config.scratchpad.bytes)
     due = [None] * config.sram_latency
     ports = [_Port(name, False, due=deque(due)) for name in given["readers"]]
-    ports[0].late = config.registered
+    ports[0].late = config.control.registered
     ports += [_Port(name, True) for name in given["writers"]]
     await start_clock(dut)
     for cycle in range(given["cycles"]):

@@ -75,7 +75,7 @@ def random_instruction(config: Config, random: np.random.Generator) -> Instructi
         definition
         for definition in DEFINITIONS.values()
         if definition.engine is not None
-        and (definition.unit is None or getattr(config, definition.unit))
+        and (definition.unit is None or config.read(definition.unit))
     ]
     definition = known[int(random.integers(len(known)))]
     return Instruction(
@@ -180,7 +180,7 @@ async def programs_mean_what_they_say(dut: Any) -> None:
     while done < given["programs"]:
         block = random_block(config, random, 0) if done else [*deepest_loops(), *deepest_loops()]
         program = pack([*block, Instruction(Opcode.HALT)])
-        room = config.program_depth - len(program)
+        room = config.control.program_depth - len(program)
         start = int(random.integers(room + 1)) if room >= 0 else 0
         tried = list(registers)
         words = [0] * start + program
@@ -219,7 +219,7 @@ async def long_loops_run_on(dut: Any) -> None:
         end = Instruction(Opcode.ENDLOOP)
         params = Instruction(Opcode.PARAMS, {"n": 5})
         program = pack([*loops, params, *[end] * LOOP_LEVELS, Instruction(Opcode.HALT)])
-        start = int(random.integers(config.program_depth - len(program) + 1))
+        start = int(random.integers(config.control.program_depth - len(program) + 1))
         await host.write("program", "addr", {start + i: word for i, word in enumerate(program)})
         # Three turns where all counts inside are 3, or all turns.
         words = DEFINITIONS[Opcode.PARAMS].words * 3 ** (LOOP_LEVELS - place)
@@ -253,7 +253,7 @@ async def words_follow_each_other(dut: Any) -> None:
     cycles = []
     for count in (1, 11):
         program = pack([Instruction(Opcode.LOOP, {"count": count}), load, *end])
-        assert len(program) <= config.program_depth
+        assert len(program) <= config.control.program_depth
         await host.write("program", "addr", dict(enumerate(program)))
         dut.idle.value = 1
         dut.o__ready.value = 1
@@ -291,7 +291,7 @@ async def wrong_programs_stop(dut: Any) -> None:
         (Cause.REGISTER, pack([Instruction(Opcode.SET, {"register": 0, "value": 1})])),
         (Cause.REGISTER, pack([Instruction(Opcode.SET, {"register": REGISTERS, "value": 1})])),
     ]
-    known = {d.opcode: d for d in DEFINITIONS.values() if not d.unit or getattr(config, d.unit)}
+    known = {d.opcode: d for d in DEFINITIONS.values() if not d.unit or config.read(d.unit)}
     wrong += [(Cause.INSTRUCTION, [code]) for code in range(1 << 5) if code not in known]
     wrong += [
         (Cause.LOOP, pack([Instruction(Opcode.LOOP, {"count": single(bit)}), end]))
@@ -314,7 +314,7 @@ async def wrong_programs_stop(dut: Any) -> None:
         if cause == Cause.PROGRAM:  # the last word is followed by none, unless a loop goes back
             turns = 1 + len(words)
             program = pack([Instruction(Opcode.LOOP, {"count": turns}), load]) + words
-            begin = config.program_depth - len(program)
+            begin = config.control.program_depth - len(program)
         await host.write("program", "addr", {begin + i: word for i, word in enumerate(program)})
         sent = await host.run(begin, 1000)
         assert int(dut.error.value), f"no error at {words}"

@@ -46,7 +46,7 @@ class Memory:
 
     def __init__(self, dut: Any, config: Config, stall: float):
         self._config, self._stall = config, stall
-        self.bytes = rng().integers(0, 256, config.scratchpad_bytes).astype(np.uint8)
+        self.bytes = rng().integers(0, 256, config.scratchpad.bytes).astype(np.uint8)
         for name, latency in (("a", config.sram_latency), ("b", config.weight_latency)):
             cocotb.start_soon(self._answer(dut, name, latency))
 
@@ -73,7 +73,7 @@ async def sums_are_exact(dut: Any) -> None:
     """Every command adds what the golden model says, in time."""
     given, generator = parameters(), rng()
     config = PRESETS["small"].replace(**given["config"])
-    lanes, cols = given["lanes"], config.cols
+    lanes, cols = given["lanes"], config.array.cols
     await start_clock(dut)
     memory = Memory(dut, config, given.get("stall", 0.0))
     driver = StreamDriver(dut, "i", generator)
@@ -82,25 +82,29 @@ async def sums_are_exact(dut: Any) -> None:
         weight = random_weight(generator, k, n, sparsity)
         code = encode(weight, lanes, cols)
         decoded = decode(code, lanes, cols, k)
-        zero = int(generator.integers(-128, 128)) if config.zero_points else 0
+        zero = int(generator.integers(-128, 128)) if config.array.zero_points else 0
         a = generator.integers(-128, 128, (m, k))
         stride, acc_stride = k + int(generator.integers(0, 9)), m + int(generator.integers(0, 3))
         gap = int(generator.integers(0, 9))
-        room = config.scratchpad_bytes - m * stride - gap - code.size
+        room = config.scratchpad.bytes - m * stride - gap - code.size
         place = int(generator.integers(0, room + 1))
         for row in range(m):
             memory.bytes[place + row * stride :][:k] = a[row].astype(np.int8).view(np.uint8)
         b_addr = place + m * stride + gap
         memory.bytes[b_addr : b_addr + code.size] = code
         tiles = -(-n // cols)
-        acc_addr = int(generator.integers(0, config.acc_depth - tiles * acc_stride + 1))
+        acc_addr = int(generator.integers(0, config.accumulators.depth - tiles * acc_stride + 1))
         operands = {"a_addr": place, "a_stride": stride, "b_addr": b_addr, "acc_addr": acc_addr}
         operands |= {"acc_stride": acc_stride, "m": m, "k": k, "n": n, "a_zero": zero}
         operands |= {"beats": code.size // beat_bytes(lanes) - HEADER_BEATS}
         push = int(generator.integers(0, 1 << len(Engine)))
         header = {"opcode": Opcode.SPARSE, "push": push}
         cocotb.start_soon(driver.send([pack(command_layout(Engine.MATRIX), header | operands)]))
-        counts, acc, last = {"macs": 0, "skipped": 0}, np.zeros((config.acc_depth, cols)), 0
+        counts, acc, last = (
+            {"macs": 0, "skipped": 0},
+            np.zeros((config.accumulators.depth, cols)),
+            0,
+        )
         cycle = begin = end = 0
         while not int(dut.done.value):
             await FallingEdge(dut.clk)
@@ -123,13 +127,13 @@ async def sums_are_exact(dut: Any) -> None:
             assert cycle < 50_000
         assert int(dut.push.value) == push
         assert last + config.acc_settle <= cycle + dispatch_cycles(config)
-        expected = np.zeros((config.acc_depth, tiles * cols), np.int64)
-        sums = wrap(multiply(a - zero, decoded, n), config.acc_width)
+        expected = np.zeros((config.accumulators.depth, tiles * cols), np.int64)
+        sums = wrap(multiply(a - zero, decoded, n), config.accumulators.width)
         for tile in range(tiles):
             part = sums[:, tile * cols : (tile + 1) * cols]
             rows = slice(acc_addr + tile * acc_stride, acc_addr + tile * acc_stride + m)
             expected[rows, : part.shape[1]] += part
-        found = wrap(acc.astype(np.int64), config.acc_width)
+        found = wrap(acc.astype(np.int64), config.accumulators.width)
         np.testing.assert_array_equal(found, expected[:, :cols])
         assert counts == {"macs": m * decoded.value.size, "skipped": m * decoded.skipped}
         for _ in range(dispatch_cycles(config)):

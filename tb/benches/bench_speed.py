@@ -27,7 +27,7 @@ LATENCY = 8
 async def runs_are_timed(dut: Any) -> None:
     """Each run ends without an error, and takes some cycles."""
     given = parameters()
-    config = Config(**given["config"])
+    config = Config.of(**given["config"])
     memory = ExternalMemory(dut, config, rng(), 0.0, LATENCY)
     program = random_program(config, rng(), given["steps"])
     await start_clock(dut)

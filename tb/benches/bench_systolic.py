@@ -41,12 +41,14 @@ class Schedule:
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):
         self._config = config
-        self._tree = config.array == "tree"
+        self._tree = config.array.kind == "tree"
         self._rng = generator
         self._cycles = cycles
         self._rate = rate
-        self._slots = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
-        self._used = np.full(config.weight_depth, -1)
+        self._slots = np.zeros(
+            (config.array.weight_depth, config.array.rows, config.array.cols), np.int64
+        )
+        self._used = np.full(config.array.weight_depth, -1)
         self._load: tuple[int, bool, Ints] | None = None
         self._steady = False
         self._next = 0
@@ -63,7 +65,7 @@ class Schedule:
         """Return operands over the whole range, many with one bit, a quarter of them zero."""
         low = self._config.operand_min
         high = self._config.operand_max
-        if self._config.zero_points:
+        if self._config.array.zero_points:
             low, high = low - high, high - low
         values = self._rng.integers(low, high + 1, shape)
         values[self._rng.random(shape) < 0.2] = low
@@ -75,7 +77,7 @@ class Schedule:
 
     def _vector(self, cycle: int) -> None:
         busy = None if self._load is None or self._steady or self._tree else self._load[0]
-        slots = [slot for slot in range(self._config.weight_depth) if slot != busy]
+        slots = [slot for slot in range(self._config.array.weight_depth) if slot != busy]
         if self._rng.random() >= self._rate:
             self.vectors.append(None)
             self.sums.append(None)
@@ -83,14 +85,17 @@ class Schedule:
             return
         fresh = self._last in slots and self._rng.random() < 0.5
         slot = self._last if fresh else int(self._rng.choice(slots))
-        a = self._operands(self._config.rows)
+        a = self._operands(self._config.array.rows)
         self._used[slot] = cycle
         self.vectors.append({"a": a.tolist(), "slot": self._copies(slot)})
         weights = self._slots[slot]
-        if self._config.sleep:
+        if self._config.array.sleep:
             weights = self._asleep(weights)
         if self._config.passes > 1:
-            width, place = self._config.pass_width, int(self._rng.integers(self._config.passes))
+            width, place = (
+                self._config.array.pass_width,
+                int(self._rng.integers(self._config.passes)),
+            )
             low, high = (-1, 1) if width == 1 else (-8, 7)
             # Narrow weights are the last part as they are.
             whole = place < 2 and bool(np.all((low <= weights) & (weights <= high)))
@@ -110,7 +115,7 @@ class Schedule:
 
         A column with multipliers in common with one that it has is awake, and so has a sum.
         """
-        cols = self._config.cols
+        cols = self._config.array.cols
         n = int(self._rng.integers(1, cols + 1))
         self.vectors[-1]["n"] = n
         n += side(self._config, n - 1) == "left"
@@ -120,17 +125,17 @@ class Schedule:
         self.lines.append(None)
         if self._rng.random() >= self._rate and not (self._load and self._steady):
             return
-        rows, cols = self._config.rows, self._config.cols
+        rows, cols = self._config.array.rows, self._config.array.cols
         if self._load is None:
-            free = [s for s in range(self._config.weight_depth) if self._used[s] < cycle]
+            free = [s for s in range(self._config.array.weight_depth) if self._used[s] < cycle]
             if not free:
                 return
-            column = self._config.b_transpose and bool(self._rng.integers(2))
+            column = self._config.array.b_transpose and bool(self._rng.integers(2))
             lines = cols if column else rows
             lines = int(self._rng.choice([1, self._rng.integers(1, lines + 1), lines, lines]))
             tile = self._operands(lines, rows if column else cols)
             if self._config.passes > 1 and self._rng.random() < 0.6:
-                tile = tile % 3 - 1 if self._config.pass_width == 1 else tile % 16 - 8
+                tile = tile % 3 - 1 if self._config.array.pass_width == 1 else tile % 16 - 8
             self._load = (int(self._rng.choice(free)), column, tile)
             if self._tree:
                 self._next = int(self._rng.integers(lines))
@@ -153,7 +158,7 @@ class Schedule:
             "index": self._next,
             "data": np.resize(data, elements).tolist(),
         }
-        line |= {"column": int(column)} if self._config.b_transpose else {}
+        line |= {"column": int(column)} if self._config.array.b_transpose else {}
         if far := weight_layout(self._config).members.get("far"):
             own = {name: line[name] for name in ("data", "column") if name in line}
             line["far"] = [own] * far.length
@@ -194,6 +199,6 @@ async def sums_are_exact(dut: Any) -> None:
         assert int(dut.o__valid.value) == int(expected is not None), cycle
         if expected is not None:
             assert unpack(sums, int(dut.o__payload.value)) == expected.tolist(), cycle
-        if config.operand_gating and 2 <= cycle < given["cycles"] + 2:
+        if config.array.operand_gating and 2 <= cycle < given["cycles"] + 2:
             assert int(dut.zeros.value) == schedule.zeros[cycle - 2], cycle
         await RisingEdge(dut.clk)

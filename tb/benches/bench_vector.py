@@ -53,8 +53,8 @@ class Surroundings:
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator, stall: float):
         self.dut, self.config, self.random, self.stall = dut, config, random, stall
-        self.sp = random.integers(0, 256, config.scratchpad_bytes).astype(np.uint8)
-        self.acc = np.zeros((config.acc_depth, config.cols), np.int64)
+        self.sp = random.integers(0, 256, config.scratchpad.bytes).astype(np.uint8)
+        self.acc = np.zeros((config.accumulators.depth, config.array.cols), np.int64)
         self.signatures: list[int] = []
         self.cycles = 0
         self.pushed = 0
@@ -64,7 +64,7 @@ class Surroundings:
         self._behind = False
         self._written = 0
         self._readers = ["v", "r", "drain"]
-        self._writers = ["o", "s"] if config.norm else ["o"]
+        self._writers = ["o", "s"] if config.vector.norm else ["o"]
         self._ports = [*self._readers, *self._writers]
         self._due: dict[str, deque[int | None]] = {
             name: deque([None] * (config.acc_latency if name == "drain" else config.sram_latency))
@@ -107,7 +107,7 @@ class Surroundings:
             self._due[name].append(self._read(name, taken[name]))
         for name in self._writers:
             self._write(name, taken[name])
-        if self.config.trace:
+        if self.config.control.trace:
             self._trace(taken, done)
         if done:
             self.pushed = self.get("status__push")
@@ -144,7 +144,7 @@ class Surroundings:
             self.acc[addr] = 0
             return pack(self._row_layout, row)
         config = self.config
-        addr -= addr % config.scratchpad_align
+        addr -= addr % config.scratchpad.align
         end = min(addr + config.line_bytes, (addr // config.bank_bytes + 1) * config.bank_bytes)
         undefined = self.random.bytes(config.line_bytes - (end - addr))
         return int.from_bytes(self.sp[addr:end].tobytes() + undefined, "little")
@@ -226,7 +226,7 @@ class Surroundings:
 
 
 async def _surroundings(dut: Any, stall: float) -> Surroundings:
-    config = Config(**parameters()["config"])
+    config = Config.of(**parameters()["config"])
     # Answers come before the reset, but no command.
     await start_clock(dut, rng(), still=["i__valid", "i__payload"])
     return Surroundings(dut, config, rng(), stall)
@@ -285,7 +285,7 @@ async def every_instruction_is_exact(dut: Any) -> None:
             np.testing.assert_array_equal(room.sp, after.sp, message)
             np.testing.assert_array_equal(room.acc, after.acc, message)
             if "argmax" in after.step.flags:
-                for _ in range(ArgmaxUnit(config.lanes).latency):
+                for _ in range(ArgmaxUnit(config.vector.lanes).latency):
                     await room.cycle()
                 assert unpack(largest_layout(), room.get("largest")) == after.largest, message
         assert [value % (1 << 64) for value in room.signatures] == signatures
@@ -315,11 +315,11 @@ def _random_steps(config: Config, random: np.random.Generator) -> Iterator[Step]
 
 def _stated(config: Config, step: Step) -> int:
     """Return the cycles that the vector engine's docstring states."""
-    opcode, lanes = step.opcode, config.lanes
+    opcode, lanes = step.opcode, config.vector.lanes
     if opcode == Opcode.SOFTMAX:
         lanes = config.beat_lanes
     m, n = step.operands.get("m", 1), step.operands.get("n", 1)
-    begins = reader_latency(config) + config.registered
+    begins = reader_latency(config) + config.control.registered
     overhead = begins + Epilogue(config).latency
     beats = ceil_div(n, lanes)
     if step.flags & {"rotate", "times"}:
@@ -329,19 +329,23 @@ def _stated(config: Config, step: Step) -> int:
     if opcode == Opcode.MAP:
         overhead += words_wait(config, reader_latency(config))
     if opcode == Opcode.DRAIN:
-        tiles, rest = divmod(n, config.cols)
-        overhead += drain_latency(config) + config.registered - begins
+        tiles, rest = divmod(n, config.array.cols)
+        overhead += drain_latency(config) + config.control.registered - begins
         overhead += words_wait(config, drain_latency(config))
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
-        unit = SoftmaxUnit(lanes, config.max_row, factors=config.row_factors)
-        overhead += unit.latency + 2 * config.registered + unit.rows(beats)
+        unit = SoftmaxUnit(lanes, config.vector.longest_row, factors=config.row_factors)
+        overhead += unit.latency + 2 * config.control.registered + unit.rows(beats)
     if opcode == Opcode.NORM:
-        overhead += 1 + 2 * config.registered
+        overhead += 1 + 2 * config.control.registered
         if not config.row_factors:
-            overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 2
+            overhead += (
+                AddNormUnit(lanes=lanes, max_row=config.vector.longest_row).latency + beats - 2
+            )
     if "drain" in step.flags:
-        overhead += drain_latency(config) + config.registered + Intake(config).latency - begins
+        overhead += (
+            drain_latency(config) + config.control.registered + Intake(config).latency - begins
+        )
     fills = {
         Opcode.PARAMS: n * config.param_lines,
         Opcode.TABLE: TABLE_ENTRIES,

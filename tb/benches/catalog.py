@@ -37,14 +37,13 @@ class Bench:
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
         """Return the unit and its bench's parameters."""
         component = make_unit(self.name, config)
-        values = {name: getattr(config, of) for name, of in self.config.items()}
+        values = {name: config.read(of) for name, of in self.config.items()}
         values |= {name: getattr(component, of) for name, of in self.unit.items()}
         if self.fields:
-            values["config"] = (
-                component.config.fields() if self.fields == "unit" else config.fields()
-            )
-        if self.fields == "tree":
-            values["config"]["array"] = "tree"
+            chosen = component.config if self.fields == "unit" else config
+            if self.fields == "tree":
+                chosen = chosen.replace(array="tree")
+            values["config"] = chosen.fields()
         return component, {**self.given, **values}
 
 

@@ -27,15 +27,17 @@ class Jobs:
     def __init__(self, config: Config, generator: np.random.Generator):
         self._config = config
         self._rng = generator
-        self.sp = generator.integers(0, 256, config.scratchpad_bytes).astype(np.uint8)
+        self.sp = generator.integers(0, 256, config.scratchpad.bytes).astype(np.uint8)
         self.sp[generator.random(self.sp.size) < 0.2] = 3  # a zero where the zero point is 3
         if config.block_exponents:
             # Stretches of small values, whose blocks have the other exponents.
             places = np.arange(self.sp.size) // 32
             small = generator.integers(0, 5, places[-1] + 1)[places]
             self.sp = (self.sp.view(np.int8) >> small).astype(np.uint8)
-        self.slots = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
-        self.acc = np.zeros((config.acc_depth, config.cols), np.int64)
+        self.slots = np.zeros(
+            (config.array.weight_depth, config.array.rows, config.array.cols), np.int64
+        )
+        self.acc = np.zeros((config.accumulators.depth, config.array.cols), np.int64)
         self.payloads: list[int] = []
         self.pushes: list[int] = []
         self.after: list[Ints] = []
@@ -61,7 +63,7 @@ class Jobs:
         cells = addr + stride * np.arange(lines)[:, None] + np.arange(length << wide)
         if wide:
             return self.sp[cells].view("<i2").astype(np.int64)
-        bits = self._config.operand_width
+        bits = self._config.array.operand_width
         values = self.sp[cells].astype(np.int64) % (1 << bits)
         return values - (values >> (bits - 1) << bits) - zero
 
@@ -77,8 +79,8 @@ class Jobs:
     ) -> None:
         """Append a command."""
         config = self._config
-        kt, nt = -(-k // config.rows), -(-n // config.cols)
-        zeros = self._rng.choice([-128, 0, 3, 127], 2) if config.zero_points else (0, 0)
+        kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)
+        zeros = self._rng.choice([-128, 0, 3, 127], 2) if config.array.zero_points else (0, 0)
         zeros = [int(np.clip(zero, config.operand_min, config.operand_max)) for zero in zeros]
         a_wide, byte = "a_wide" in flags, bool(flags & BYTES)
         zeros = [0 if wide else zero for wide, zero in zip((a_wide, byte), zeros, strict=True)]
@@ -104,7 +106,9 @@ class Jobs:
             halves = np.split(b, 2, axis=1)
             b = pairs.both(*halves)
             if "block" in flags:
-                b = blocks.both(*halves, config.cols, config.slot_exponents, config.slot_scales)
+                b = blocks.both(
+                    *halves, config.array.cols, config.slot_exponents, config.slot_scales
+                )
             if "lower" in flags:
                 lower = pairs.both_lower(*halves)[:, : config.low_rows].T
         if index and "resident" not in flags:
@@ -112,8 +116,8 @@ class Jobs:
             b = unpack_weights(b.astype(np.uint8), k, form, group)
         elif b_shape[0] > k and "b_transpose" not in flags:
             self.lines.append((b_shape[0] * nt, False))
-            b = marked(b, config.rows, config.slot_scales)
-        tiles = cut(b.T if "b_transpose" in flags else b, config.rows, config.cols)
+            b = marked(b, config.array.rows, config.slot_scales)
+        tiles = cut(b.T if "b_transpose" in flags else b, config.array.rows, config.array.cols)
         transpose = "b_transpose" in flags
         if "append" in flags:
             straight = b.T if transpose else b
@@ -141,10 +145,10 @@ class Jobs:
             if "pair" in flags:
                 parts = 1
             if index and ("grouped" not in flags or "resident" in flags):
-                parts = config.formats[index - 1].passes(config.pass_width)
+                parts = config.formats[index - 1].passes(config.array.pass_width)
             parts = 2 if a_wide and "b_low" not in flags else parts
             self.events[-1] += m * nt * kt * parts
-        whole, size = (config.cols, n) if transpose else (config.rows, k)
+        whole, size = (config.array.cols, n) if transpose else (config.array.rows, k)
         if "append" in flags:
             for first in range(0, line + size, whole):
                 lines = (min(first + whole, line + size) - max(first, line)) * (1 + twice)
@@ -174,12 +178,12 @@ class Jobs:
         """
         m, low = a.shape[0], self._config.low_rows
         if lower:
-            again = np.zeros((m, self._config.rows), np.int64)
+            again = np.zeros((m, self._config.array.rows), np.int64)
             again[:, : a.shape[1]] = 16 * a
-            again[:, self._config.rows - low :] = a[:, :low][:, ::-1]
+            again[:, self._config.array.rows - low :] = a[:, :low][:, ::-1]
         nt, kt, rows, cols = tiles.shape
         stride = m + int(self._rng.integers(0, 3))
-        addr = int(self._rng.integers(0, self._config.acc_depth - nt * stride + 1))
+        addr = int(self._rng.integers(0, self._config.accumulators.depth - nt * stride + 1))
         operands |= {"acc_addr": addr, "acc_stride": stride}
         self.acc = accumulate(
             self.acc,
@@ -187,7 +191,7 @@ class Jobs:
             tiles,
             acc_addr=addr,
             acc_stride=stride,
-            acc_width=self._config.acc_width,
+            acc_width=self._config.accumulators.width,
         )
         for column, row in np.ndindex(nt, kt if once else 0):
             part = (a & 255 if wide else a)[:, row * rows : (row + 1) * rows]
@@ -198,21 +202,26 @@ class Jobs:
     def add_random(self) -> None:
         """Append a MATMUL, or where there is room PRELOAD and resident MATMULs."""
         config = self._config
-        room = config.weight_depth - RING_SLOTS
-        k, n = (int(self._rng.integers(1, 3 * side + 1)) for side in (config.rows, config.cols))
+        room = config.array.weight_depth - RING_SLOTS
+        k, n = (
+            int(self._rng.integers(1, 3 * side + 1))
+            for side in (config.array.rows, config.array.cols)
+        )
         if self._rng.random() < RARE:
             k, n = ((k, LONG - n), (LONG - k, n))[int(self._rng.integers(2))]
-        b_flags = {"b_transpose"} if config.b_transpose and self._rng.random() < 0.5 else set()
+        b_flags = (
+            {"b_transpose"} if config.array.b_transpose and self._rng.random() < 0.5 else set()
+        )
         if config.formats and self._rng.random() < 0.6:
             b_flags = {*chosen(int(self._rng.integers(1, len(config.formats) + 1)))}
             b_flags |= {"grouped"} if config.weight_group and self._rng.random() < 0.5 else set()
             k *= int(self._rng.integers(1, 5))
         a_flags: set[str] = set()
-        if config.wide_operands and self._rng.random() < 0.6:
+        if config.array.wide and self._rng.random() < 0.6:
             a_flags = {"a_wide"}
             if not index_of(frozenset(b_flags)) and self._rng.random() < 0.6:
                 a_flags |= {str(self._rng.choice(["b_high", "b_low"]))}
-        tiles = -(-k // config.rows) * -(-n // config.cols)
+        tiles = -(-k // config.array.rows) * -(-n // config.array.cols)
         if room and self._rng.random() < 0.4:
             self.append_random("b_transpose" in b_flags)
         elif tiles <= room and self._rng.random() < 0.6:
@@ -223,8 +232,8 @@ class Jobs:
             for _ in range(int(self._rng.integers(0, 3))):
                 self.add(Opcode.MATMUL, self._rows(n), k, n, {"resident", *a_flags} - BYTES, slot)
             if config.packed_slots:
-                most = 2 * config.rows * -(-k // config.rows)
-                k = int(self._rng.integers(most - 2 * config.rows, most)) + 1
+                most = 2 * config.array.rows * -(-k // config.array.rows)
+                k = int(self._rng.integers(most - 2 * config.array.rows, most)) + 1
                 narrow = [at for at, form in enumerate(config.formats) if form.paired]
                 form = chosen(1 + int(self._rng.choice(narrow)))
                 form |= {"grouped"} if config.slot_scales and self._rng.random() < 0.7 else set()
@@ -235,9 +244,13 @@ class Jobs:
     def append_random(self, transpose: bool) -> None:
         """Append a few PRELOADs of single lines, between products that use the same slots."""
         config = self._config
-        room = config.weight_depth - RING_SLOTS
+        room = config.array.weight_depth - RING_SLOTS
         for _ in range(int(self._rng.integers(1, 5))):
-            side, across = (config.cols, config.rows) if transpose else (config.rows, config.cols)
+            side, across = (
+                (config.array.cols, config.array.rows)
+                if transpose
+                else (config.array.rows, config.array.cols)
+            )
             line, length = int(self._rng.integers(side)), int(self._rng.integers(1, across + 1))
             lines = int(self._rng.choice([1, 1, self._rng.integers(1, 2 * side + 1)]))
             stack = 1
@@ -257,24 +270,24 @@ class Jobs:
                 slot = RING_SLOTS + int(self._rng.integers(0, min(room - tiles, 2) + 1))
                 k, n = (length, lines) if transpose else (lines, length)
                 flags = {"append"} | pair | low | ({"b_transpose"} if transpose else set())
-                use = min(stack * config.rows, room * config.rows), config.cols
-                use = (length, config.cols) if low == {"lower"} else use
+                use = min(stack * config.array.rows, room * config.array.rows), config.array.cols
+                use = (length, config.array.cols) if low == {"lower"} else use
                 if self._rng.random() < 0.7:
-                    self.add(Opcode.MATMUL, self._rows(config.cols), *use, {"resident"}, slot)
+                    self.add(Opcode.MATMUL, self._rows(config.array.cols), *use, {"resident"}, slot)
                 self.add(Opcode.PRELOAD, 0, k, n, flags, slot, line)
                 if self._rng.random() < 0.7:
                     if config.block_exponents and pair and low != {"lower"}:
                         # Rows of other bytes have exponents, too.
                         low ^= {"block"} if self._rng.random() < 0.3 else set()
                     flags = {"resident"} | pair | second | low
-                    self.add(Opcode.MATMUL, self._rows(config.cols), *use, flags, slot)
-            transpose ^= bool(config.b_transpose and self._rng.random() < 0.6)
+                    self.add(Opcode.MATMUL, self._rows(config.array.cols), *use, flags, slot)
+            transpose ^= bool(config.array.b_transpose and self._rng.random() < 0.6)
 
     def _rows(self, n: int) -> int:
         """Return a number of rows, often a small one, whose sums have room."""
         config = self._config
-        room = config.acc_depth // -(-n // config.cols) - 2
-        long = min(room, LONG) if self._rng.random() < RARE else 3 * config.rows + 1
+        room = config.accumulators.depth // -(-n // config.array.cols) - 2
+        long = min(room, LONG) if self._rng.random() < RARE else 3 * config.array.rows + 1
         return int(min(room, self._rng.choice([1, 2, 3, self._rng.integers(1, long + 1)])))
 
 
@@ -283,14 +296,14 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
 
     Tiles are whole or m is at least their lines.
     """
-    rows, cols = config.rows, config.cols
+    rows, cols = config.array.rows, config.array.cols
     tiles = -(-k // rows) * -(-n // cols)
     load = cols if "b_transpose" in flags else min(k, rows)
     resident = "resident" in flags
     load = 1 if resident else load
     # A tree's vectors wait for the last line of the first tile, an array's for the first.
-    wait = load - 1 if config.array == "tree" else 0
-    wait += config.registered
+    wait = load - 1 if config.array.kind == "tree" else 0
+    wait += config.control.registered
     settle = array_latency(config) + config.sram_latency + config.acc_settle + 1
     m *= config.passes
     return max(m, load) * (tiles - 1) + m + wait + settle - resident

@@ -38,7 +38,7 @@ def random_command(
         row_bytes = int(random.integers(max(1, longest // 2), longest + 1))
     else:
         m, row_bytes = shape
-    bank = int(random.integers(config.scratchpad_banks)) * config.bank_bytes
+    bank = int(random.integers(config.scratchpad.banks)) * config.bank_bytes
     room = config.bank_bytes - row_bytes
     sp_stride = int(random.integers(-min(room // m, 99), min(room // m, 99) + 1))
     low = max(0, -sp_stride * (m - 1))

@@ -45,7 +45,7 @@ class ExternalMemory:
     def __init__(
         self, dut: Any, config: Config, rng: np.random.Generator, stall: float, latency: int
     ):
-        self.bytes = np.zeros(min(1 << config.mem_addr_width, SIZE), np.uint8)
+        self.bytes = np.zeros(min(1 << config.memory.addr_width, SIZE), np.uint8)
         self.loaded = self.stored = 0
         self.silent: frozenset[str] = frozenset()
         self.stray = False

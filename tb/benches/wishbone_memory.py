@@ -165,7 +165,7 @@ class WishbonePackage:
             dut,
             PREFIX,
             dut.clk,
-            width=config.mem_width,
+            width=config.memory.width,
             signals_dict=_SIGNALS,
             datgen=self._words(),
             ackgen=self._replies(),

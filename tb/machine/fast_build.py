@@ -41,7 +41,7 @@ def interface(config: Config) -> dict[str, int]:
     burst, trace = burst_layout(config), write_layout(config)
     word = MemoryWritePort(config).members["data"].signature.members["payload"].shape
     values = {
-        "MEM_WIDTH": config.mem_width,
+        "MEM_WIDTH": config.memory.width,
         "BURST_WIDTH": burst.size,
         "WRITE_WIDTH": word.size,
         "TRACE_WIDTH": trace.size,
@@ -134,11 +134,11 @@ def build_verilator(
         verilog = noting(verilog)
     if random_start:
         verilog = uninitialized(verilog)
-    defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(own)}
+    defines = {**interface(config), "HAS_TRACE": int(config.control.trace), **_member_names(own)}
     if faults:
         defines |= {"CORRECTED": "top__DOT__memory_errors"} if config.protects else {}
         defines |= {"HAS_FAULTS": 1, "STATUS_ADDR": REGISTER_MAP["STATUS"].addr}
-        defines["LONGEST_WAIT"] = 3 * config.watchdog + 2 * config.acc_depth
+        defines["LONGEST_WAIT"] = 3 * config.control.watchdog + 2 * config.accumulators.depth
     header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     names = ["main.cpp", "machine.h", *["faults.h"] * faults]
     texts = {name: (_HARNESS / name).read_text(encoding="utf-8") for name in names}
@@ -177,7 +177,7 @@ def build_icarus(config: Config, memory_bytes: int) -> Path:
     verilog = checked(accelerator_verilog(config))
     defines = {**interface(config), "MEMORY_WORDS": max(1, memory_bytes // config.mem_bytes)}
     header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
-    if config.trace:
+    if config.control.trace:
         header += "`define HAS_TRACE\n"
     main = (_HARNESS / "main.v").read_text(encoding="utf-8")
     command = ["iverilog", "-g2005", "-o", "harness.vvp", "-s", "harness", "main.v", "top.v"]

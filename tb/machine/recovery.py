@@ -7,7 +7,6 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, Opcode
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.registers import (
     CONTROL_ABORT,
     CONTROL_FORGET,
@@ -113,15 +112,15 @@ class Campaign:
         self.cold: list[str] = []
         self._wanted = [self._first(config, self._rng) for _ in range(programs)]
         # From a reset until a run may begin, and from a silence until STATUS tells it.
-        depth = max(config.acc_depth, 32)
-        words = depth * config.cols if isinstance(config, MicroConfig) else depth
-        self._bound = 10 * words + 4 * config.watchdog + 10_000
+        depth = max(config.accumulators.depth, 32)
+        words = depth * config.array.cols if config.micro is not None else depth
+        self._bound = 10 * words + 4 * config.control.watchdog + 10_000
 
     def _first(self, config: Config, rng: np.random.Generator) -> _Wanted:
         """Return a program and what it gives, on the golden machine and on this one."""
         while True:
             program = random_program(config, rng, STEPS, alone=True)
-            if len(program.words) <= config.program_depth:
+            if len(program.words) <= config.control.program_depth:
                 break
         golden = Interpreter(config)
         self._load(golden, program)
@@ -189,7 +188,7 @@ class Campaign:
         machine.write_register("PC", 0)
         machine.write_register("CONTROL", CONTROL_START)
         if late:
-            machine.clock(int(self._rng.integers(machine.config.watchdog // 2)))
+            machine.clock(int(self._rng.integers(machine.config.control.watchdog // 2)))
             machine.behave(MemoryBehaviour.ANSWERS)
         if machine.wait(self._bound + wanted.cycles) >= self._bound + wanted.cycles:
             return "the next run hangs"
@@ -209,7 +208,7 @@ class Campaign:
             return "signatures differ"
         if self.machine.read_memory(*stored) != wanted.result:
             return "external memory differs"
-        if report.cycles != wanted.cycles and not isinstance(self.machine.config, MicroConfig):
+        if report.cycles != wanted.cycles and self.machine.config.micro is None:
             return f"{report.cycles} cycles instead of {wanted.cycles}"
         return ""
 
@@ -239,7 +238,7 @@ def _abort_in_silence(machine: VerilatorMachine, rng: np.random.Generator) -> No
     machine.behave(MemoryBehaviour.SILENT)
     machine.clock(int(rng.integers(200)))
     machine.write_register("CONTROL", CONTROL_ABORT)
-    machine.clock(int(rng.integers(2 * machine.config.watchdog)))
+    machine.clock(int(rng.integers(2 * machine.config.control.watchdog)))
     machine.behave(MemoryBehaviour.ANSWERS)
 
 

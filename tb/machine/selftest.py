@@ -85,7 +85,7 @@ def selftest(
     Raises :class:`InputError` where no random program fits the machine.
     """
     rng = np.random.default_rng(seed)
-    groups = ["core", *(unit for unit in UNITS if getattr(config, unit)), "all"]
+    groups = ["core", *(unit for unit in UNITS if config.read(unit)), "all"]
     total = programs * len(groups) + 3
     done = 0
 
@@ -96,7 +96,7 @@ def selftest(
             progress(done, total)
 
     wrong = int(machine.read_register("ID") != IDENTITY)
-    for value in (config.program_depth - 1, 0):
+    for value in (config.control.program_depth - 1, 0):
         machine.write_register("PC", value)
         wrong += int(machine.read_register("PC") != value)
     advance()
@@ -128,8 +128,8 @@ def selftest(
         definition.opcode.name
         for definition in DEFINITIONS.values()
         if definition.engine is not None
-        and (definition.unit is None or getattr(config, definition.unit))
-        and (definition.opcode != Opcode.PRELOAD or config.weight_depth > RING_SLOTS)
+        and (definition.unit is None or config.read(definition.unit))
+        and (definition.opcode != Opcode.PRELOAD or config.array.weight_depth > RING_SLOTS)
     ]
     return {
         "memory_bytes": memory_bytes,
@@ -159,7 +159,7 @@ def clearing_programs(config: Config) -> list[list[int]]:
     External memory begins with a scratchpad row of zeros.
     """
     program = [*clearing(config), *clearing_sums(config)]
-    step = config.program_depth // 12 - 1  # an instruction has at most 11 words
+    step = config.control.program_depth // 12 - 1  # an instruction has at most 11 words
     return [
         pack([*insert_tokens(program[first : first + step], config), Instruction(Opcode.HALT)])
         for first in range(0, len(program), step)
@@ -201,19 +201,19 @@ def _fitting(config: Config, memory_bytes: int, rng: np.random.Generator) -> Ran
     for _ in range(_ATTEMPTS):
         program = random_program(config, rng, steps)
         words, end = len(program.words), program.result_addr + program.result_bytes
-        if words <= config.program_depth and end <= memory_bytes:
+        if words <= config.control.program_depth and end <= memory_bytes:
             return program
         steps = max(1, steps - 2)
     raise InputError(
-        f"No random program fits program_depth = {config.program_depth} words and {memory_bytes} "
-        "bytes of external memory"
+        f"No random program fits program_depth = {config.control.program_depth} words and "
+        f"{memory_bytes} bytes of external memory"
     )
 
 
 def _agrees(machine: HostedMachine, config: Config, program: RandomProgram) -> bool:
     """Run a program on a machine and on the golden machine, and tell whether they do the same."""
     golden = Interpreter(config)
-    registers = ("ARGMAX", "ARGMAX_VALUE") if config.argmax else ()
+    registers = ("ARGMAX", "ARGMAX_VALUE") if config.vector.argmax else ()
     if registers:  # what is there may be gone on from
         golden.argmax, value = (machine.read_register(name) for name in registers)
         golden.argmax_value = value - (value >> 31 << 32)
@@ -225,7 +225,7 @@ def _agrees(machine: HostedMachine, config: Config, program: RandomProgram) -> b
         each.load_program(program.words)
         macs.append(each.start().counters["macs"])
     return (
-        (not config.counters or macs[0] == macs[1])
+        (not config.control.counters or macs[0] == macs[1])
         and all(machine.read_register(name) == golden.read_register(name) for name in registers)
         and machine.read_memory(0, end) == golden.read_memory(0, end)
         and _scratchpad(machine, config, end) == golden.sp.tobytes()
@@ -238,7 +238,7 @@ def _scratchpad(machine: Machine, config: Config, room: int) -> bytes:
     rows = 1 << (min(config.bank_bytes, room) // row).bit_length() - 1
     operands = {"sp_stride": row, "dram_stride": row, "m": rows, "row_bytes": row}
     content = b""
-    for addr in range(0, config.scratchpad_bytes, row * rows):
+    for addr in range(0, config.scratchpad.bytes, row * rows):
         store = Instruction(Opcode.STORE, {**operands, "sp_addr": addr})
         machine.load_program(pack([store, Instruction(Opcode.HALT)]))
         machine.start()

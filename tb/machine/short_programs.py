@@ -32,13 +32,13 @@ class ShortProgram:
 def has_room(config: Config) -> bool:
     """Tell whether every short program fits a configuration."""
     return (
-        config.scratchpad_banks > 1
+        config.scratchpad.banks > 1
         and config.bank_bytes >= 1024
-        and config.acc_depth >= 2 * COLUMNS
-        and config.param_depth >= 4 * COLUMNS
-        and config.program_depth >= 128
-        and config.max_row > 1
-        and config.max_k >= DEPTH
+        and config.accumulators.depth >= 2 * COLUMNS
+        and config.vector.words >= 4 * COLUMNS
+        and config.control.program_depth >= 128
+        and config.vector.longest_row > 1
+        and config.accumulators.longest_sum >= DEPTH
     )
 
 
@@ -50,9 +50,9 @@ def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
     """
     width = config.mem_bytes
     m, k = (int(rng.integers(2, high + 1)) for high in (ROWS, DEPTH))
-    n = int(rng.integers(2, min(COLUMNS, config.max_row) + 1))
-    tiles = ceil_div(n, config.cols)
-    m = max(1, min(m, config.acc_depth // (2 * tiles)))
+    n = int(rng.integers(2, min(COLUMNS, config.vector.longest_row) + 1))
+    tiles = ceil_div(n, config.array.cols)
+    m = max(1, min(m, config.accumulators.depth // (2 * tiles)))
     half = config.bank_bytes // 2
 
     def stride(columns: int) -> int:
@@ -64,7 +64,7 @@ def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
         places[name] = len(image)
         shape = (rows, stride(columns))
         image += rng.integers(0, 256, shape).astype(np.uint8).tobytes()
-    columns = config.lane_groups * config.lanes * tiles
+    columns = config.lane_groups * config.vector.lanes * tiles
     params = param_words(
         rng.integers(-1000, 1000, columns),
         rng.integers(1 << 29, 1 << 31, columns),
@@ -77,8 +77,8 @@ def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
     image += data
     image += bytes(-len(image) % width)
     result = len(image)
-    acc = int(rng.integers(config.acc_depth - m * tiles + 1))
-    bank = config.bank_bytes * (config.scratchpad_banks - 1)
+    acc = int(rng.integers(config.accumulators.depth - m * tiles + 1))
+    bank = config.bank_bytes * (config.scratchpad.banks - 1)
     product = {
         **{"a_addr": 0, "a_stride": stride(k), "b_addr": bank, "b_stride": stride(n)},
         **{"acc_addr": acc, "acc_stride": m, "m": m, "k": k, "n": n},

@@ -19,7 +19,6 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.registers import (
     CAUSE_MEANINGS,
     CONTROL_START,
@@ -76,7 +75,7 @@ class SimulatedMachine(ABC):
         self._recovered = False  # since its reset, as far as is known
         self.recordings: list[Recording] = []
         self._log = run_folder("machine") / "simulation.log"
-        memory_bytes = min(memory_bytes, 1 << config.mem_addr_width)
+        memory_bytes = min(memory_bytes, 1 << config.memory.addr_width)
         command = self._command(memory_bytes, MemoryTiming(**timing))
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
@@ -111,9 +110,10 @@ class SimulatedMachine(ABC):
 
         Raises :class:`InputError` where they do not fit the program memory.
         """
-        if len(words) > self.config.program_depth:
+        if len(words) > self.config.control.program_depth:
             raise InputError(
-                f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
+                f"Program has {len(words)} words, but program_depth is "
+                f"{self.config.control.program_depth}"
             )
         self.write_register("PROGRAM_ADDR", 0)
         addr = REGISTER_MAP["PROGRAM_DATA"].addr
@@ -188,11 +188,11 @@ class SimulatedMachine(ABC):
 
         Raises :class:`InputError` where the configuration has no ports for it.
         """
-        if not self.config.trace:
+        if not self.config.control.trace:
             raise InputError(
                 f"Recording a run needs the field trace, which {self.config.name} lacks"
             )
-        if isinstance(self.config, MicroConfig):
+        if self.config.micro is not None:
             raise InputError(
                 f"Recording a run needs engines, which {self.config.name}, microcoded, lacks"
             )

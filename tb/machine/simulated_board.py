@@ -81,7 +81,7 @@ def build_board(
     reached = ""
     if sdram is not None:
         values = data_sheets.SDRAM[sdram.name].figures(1e9 / clock)
-        values |= {"CLOCK": clock, "LAST": top.config.mem_addr_width}
+        values |= {"CLOCK": clock, "LAST": top.config.memory.addr_width}
         flags += ["-CFLAGS", " ".join(f"-DSDRAM_{name}={value}" for name, value in values.items())]
         reached = _WATCHED
     if ddr3 is not None:

@@ -31,10 +31,10 @@ def make_machine(
     """
     check_simulator(simulator)
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()
-    if size > 1 << config.mem_addr_width:
+    if size > 1 << config.memory.addr_width:
         raise InputError(
             f"External memory of {memory_bytes} bytes needs more than mem_addr_width = "
-            f"{config.mem_addr_width} bits of address"
+            f"{config.memory.addr_width} bits of address"
         )
     if simulator == "golden":
         return Interpreter(config)

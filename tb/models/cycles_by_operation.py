@@ -120,7 +120,7 @@ def _products(command: Command, config: Config) -> tuple[int, int]:
     if command.opcode != Opcode.MATMUL:
         return 0, 0
     m, k, n = (command.operands[name] for name in "mkn")
-    return m * k * n, m * ceil_div(k, config.rows) * ceil_div(n, config.cols)
+    return m * k * n, m * ceil_div(k, config.array.rows) * ceil_div(n, config.array.cols)
 
 
 def _bytes(command: Command, config: Config) -> tuple[int, int]:

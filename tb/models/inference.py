@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import Engine
-from celosia.arch.micro.config import MicroConfig
 from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.runtime.encoder_host import EncoderHost
 from celosia.generators.runtime.golden import GoldenModel
@@ -91,8 +90,8 @@ class Inferences:
             return round(sum(of(run) for run in some) / (len(some) * compiled.batch))
 
         ideal = mean(lambda run: -(-compiled.macs(run.rows) // config.elements), runs)
-        microcoded = isinstance(config, MicroConfig)
-        counted = bool(cycles) and config.counters
+        microcoded = config.micro is not None
+        counted = bool(cycles) and config.control.counters
         engines = [engine.name.lower() for engine in Engine] if counted else []
         timing = self.timing.latency, self.timing.interval
 
@@ -192,7 +191,7 @@ def infer(
             inferences.tensors += compared
         else:
             expected, reference = golden.run(values, width)
-            if compiled.config.trace:
+            if compiled.config.control.trace:
                 pairs = zip(report.signatures, reference.signatures, strict=True)
                 inferences.mismatches += sum(signature != wanted for signature, wanted in pairs)
             inferences.mismatches += int(not np.array_equal(output, expected))

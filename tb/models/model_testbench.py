@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
-from celosia.arch.micro.config import MicroConfig
 from celosia.generators.export.manifest import PROGRAM_HEX
 from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.runtime.golden import GoldenModel
@@ -53,7 +52,7 @@ def model_testbench(
     for index, values in enumerate(inputs):
         writer.steps.say(f"input {index}")
         runs.run(values, bits)
-    microcoded = isinstance(config, MicroConfig)
+    microcoded = config.micro is not None
     predicted = LONG if microcoded else SLACK * compiled.predict(LATENCY, bits=bits).cycles
     limit = predicted + SLACK * len(compiled.words)
     memory = writer.memory(compiled.memory_bytes)

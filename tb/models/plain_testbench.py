@@ -69,7 +69,7 @@ class Steps:
     @property
     def value_width(self) -> int:
         """Width of a step's value (bits)."""
-        return max(self.config.mem_width, 32)
+        return max(self.config.memory.width, 32)
 
     def say(self, text: str) -> None:
         """Add a comment."""
@@ -101,10 +101,10 @@ def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> di
     line that begins with PASS, or with FAIL and status 1.
     """
     program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
-    if len(program.words) > config.program_depth:
+    if len(program.words) > config.control.program_depth:
         raise InputError(
             f"A testbench needs {len(program.words)} words of program, but program_depth is "
-            f"{config.program_depth}"
+            f"{config.control.program_depth}"
         )
     end = program.result_addr + program.result_bytes
     end += -end % config.mem_bytes
@@ -117,7 +117,7 @@ def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> di
     steps.add(Action.RUN)
     steps.add_words(Action.WORD_IS, 0, golden.read_memory(0, end))
     # What is not counted is read as 0.
-    products = report.counters["macs"] if config.counters else 0
+    products = report.counters["macs"] if config.control.counters else 0
     steps.add(Action.REGISTER_IS, REGISTER_MAP["MACS_LOW"].addr, products)
     return testbench_files(
         config, attachment, program.words, before, steps, LIMIT, top, PROGRAM_HEX

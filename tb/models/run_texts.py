@@ -18,7 +18,7 @@ from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
-from celosia.tb.models.run_text import totals
+from celosia.tb.models.run_text import REPORTED_MHZ, totals
 from celosia.tb.models.text_session import Turn
 from celosia.tb.models.texts_session import TextsSession
 
@@ -132,7 +132,7 @@ def _figures(
         spent.update(turn.counters)
     last, texts = both[-1], program.texts
     timed = last.cycles > 0
-    counted = timed and config.counters
+    counted = timed and config.control.counters
     mean = sum(turn.cycles for turn in both) / len(both) / texts if timed else None
     expected = program.predict_texts(positions, timing.latency, timing.interval, bits=bits)
     every = [session.setup, *session.turns]
@@ -151,8 +151,8 @@ def _figures(
         "predicted_cycles": expected if timed else None,
         "cycles_per_token": last.cycles / texts if timed else None,
         "mean_cycles_per_token": mean,
-        "clock_mhz": config.clock_mhz,
-        "tokens_per_second": config.clock_mhz * 1e6 / mean if mean else None,
+        "clock_mhz": REPORTED_MHZ,
+        "tokens_per_second": REPORTED_MHZ * 1e6 / mean if mean else None,
         "setup_cycles": session.setup.cycles or None,
         "macs": last.counters["macs"],
         "macs_busy": last.counters["macs"] / config.elements / last.cycles if counted else None,

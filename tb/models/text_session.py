@@ -170,7 +170,7 @@ class TextSession:
 
     def choose(self) -> int:
         """Return the token of the largest logit behind the last token, the first of equals."""
-        if not self.program.config.argmax:
+        if not self.program.config.vector.argmax:
             return int(np.argmax(self.logits()))
         chosen = [
             tuple(machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE"))
@@ -214,7 +214,7 @@ class TextSession:
     def _run(self, pc: int, written: Sequence[Written]) -> Turn:
         report, *others = (machine.start(pc) for machine in self._machines)
         turn = Turn(report.cycles, Counter(_counters(report)))
-        if self.program.config.trace and others:
+        if self.program.config.control.trace and others:
             pairs = list(zip(written, report.signatures, others[0].signatures, strict=True))
             turn.wrong = [
                 tensor.name for tensor, signature, expected in pairs if signature != expected

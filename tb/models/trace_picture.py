@@ -53,7 +53,7 @@ def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
     x = np.array([low, ridge, high])
     axes.plot(x, np.minimum(x * config.mem_bytes, config.elements), color="black", linewidth=1.5)
     axes.annotate(
-        f"array: {config.rows} x {config.cols} = {config.elements} products per cycle",
+        f"array: {config.array.rows} x {config.array.cols} = {config.elements} products per cycle",
         (high, config.elements),
         (-4, 4),
         textcoords="offset points",

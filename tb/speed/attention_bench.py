@@ -39,7 +39,13 @@ def bench_attention(
             raise InputError(f"Size {name} of attention must be from 1 to {MOST}, not {size}")
     dim = heads * head_dim
     model = ModelDescription(
-        name="attention", tokens=seq, features=dim, dim=dim, layers=1, heads=heads, ffn=config.cols
+        name="attention",
+        tokens=seq,
+        features=dim,
+        dim=dim,
+        layers=1,
+        heads=heads,
+        ffn=config.array.cols,
     )
     rng = np.random.default_rng(seed)
     inputs, weights = random_inputs(rng, model), random_weights(rng, model)

@@ -49,6 +49,6 @@ def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str,
         "predicted_utilization": ideal / expected.cycles,
         "least_bytes": compiled.least_bytes(),
         "program_words": len(compiled.words),
-        "program_depth": config.program_depth,
+        "program_depth": config.control.program_depth,
         "plan": dataclasses.asdict(compiled.plan),
     }

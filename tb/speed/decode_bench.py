@@ -96,6 +96,6 @@ def bench_decode(
         "mismatches": turn.mismatches,
         "tensors": turn.tensors,
         "program_words": len(program.words),
-        "where": where(turn.counters) if cycles and config.counters else {},
+        "where": where(turn.counters) if cycles and config.control.counters else {},
         "counters": dict(turn.counters),
     }

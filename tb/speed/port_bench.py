@@ -43,7 +43,7 @@ def bench_port(
     """
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")
-    macros = f"-DWIDTH={config.mem_width} -DADDR={config.mem_addr_width}"
+    macros = f"-DWIDTH={config.memory.width} -DADDR={config.memory.addr_width}"
     runtime = Runtime("harness")
     command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
     command += ["-CFLAGS", macros, "-Mdir", ".", "-o", "port", *_FLAGS, "port.cpp", "top.v"]

@@ -6,7 +6,6 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
-from celosia.arch.micro.config import MicroConfig
 from celosia.generators.lower.encoder_compiler import Options, compile_quantized
 from celosia.generators.studies.gemm_bench import product_model, random_gemm
 from celosia.tb.machine.memory_timing import SDRAM
@@ -26,7 +25,7 @@ def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> d
     Raises :class:`InputError` where the product does not fit the configuration, or that is
     microcoded.
     """
-    if isinstance(config, MicroConfig):
+    if config.micro is not None:
         raise InputError(f"Sleep is for engines, which {config.name}, microcoded, lacks")
     gemm = random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n)
     counts, cycles, mismatches = [], [], 0

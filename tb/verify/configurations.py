@@ -50,7 +50,7 @@ def random_config(rng: Random) -> Config:
             except InputError:
                 continue  # a field that it needs has another value
     # The largest power of two that divides what is read or written at once, or one below.
-    least = config.rows | config.cols | config.lanes | config.mem_bytes
+    least = config.array.rows | config.array.cols | config.vector.lanes | config.mem_bytes
     if config.sparse_lanes:
         least |= MOST_LOADED | beat_bytes(config.sparse_lanes)
     return config.replace(scratchpad_align=int(2 ** rng.integers((least & -least).bit_length())))
@@ -88,9 +88,8 @@ def _base(rng: Random) -> Config:
     # As Config.sum_width; a random width from there up to the widest accumulator.
     most = (1 << operand_width) - 1 if zero_points else 1 << (operand_width - 1)
     sum_width = (max_k * most * most).bit_length() + 1
-    return Config(
+    return Config.of(
         name="random",
-        clock_mhz=_between(rng, 10, 200),
         rows=rows,
         cols=cols,
         lanes=lanes,
@@ -108,7 +107,7 @@ def _base(rng: Random) -> Config:
         mem_addr_width=int(rng.integers(16, 19)),
         program_depth=_between(rng, 1200, 4000),
         param_depth=_between(rng, 1, 64),
-        table_slots=_between(rng, 1, 5),
+        **_tables(rng, units["activation"]),
         max_row=_between(rng, 1, 100),
         queue_depth=_between(rng, 1, 5),
         trace=bool(rng.random() < 0.5),
@@ -120,14 +119,20 @@ def _base(rng: Random) -> Config:
     )
 
 
+def _tables(rng: Random, present: bool) -> dict[str, int]:
+    """Return how many activation tables there are, if there is a unit for them."""
+    slots = _between(rng, 1, 5)
+    return {"table_slots": slots} if present else {}
+
+
 def _passes(rng: Random, config: Config) -> dict[str, Any]:
     pass_width = int(rng.choice(PASS_WIDTHS))
-    return {"pass_width": pass_width, "packed": config.packed and pass_width > 1}
+    return {"pass_width": pass_width, "packed": config.array.packed and pass_width > 1}
 
 
 def _formats(rng: Random, config: Config) -> dict[str, Any]:
     names = rng.permutation(list(FORMATS))[: _between(rng, 1, MOST_FORMATS)]
-    group = config.rows * int(rng.choice([0, 1, 2, 4]))
+    group = config.array.rows * int(rng.choice([0, 1, 2, 4]))
     return {"weight_formats": ",".join(names), "weight_group": group}
 
 
@@ -138,7 +143,7 @@ def _slots(_rng: Random, config: Config) -> dict[str, Any]:
 def _cache(rng: Random, config: Config) -> dict[str, Any]:
     found: dict[str, Any] = {"packed_cache": True}
     if config.passes == 1:
-        found["low_rows"] = int(rng.integers(config.rows - config.high_rows + 1))
+        found["low_rows"] = int(rng.integers(config.array.rows - config.high_rows + 1))
         found["block_exponents"] = bool(rng.integers(2))
     return found
 
@@ -166,7 +171,7 @@ _OPTIONS: tuple[Callable[[Random, Config], dict[str, Any]], ...] = (
     _protect,
     lambda _rng, _config: {"counters": False},
     lambda rng, _config: {"watchdog": int(rng.choice([0, 1 << rng.integers(13, 29)]))},
-    lambda rng, config: {"pre_depth": int(rng.integers(1, config.param_depth + 1))},
+    lambda rng, config: {"pre_depth": int(rng.integers(1, config.vector.words + 1))},
     lambda rng, _config: {"bias_width": int(rng.integers(1, 33))},
     lambda _rng, _config: {"multiplier_width": MULTIPLIER_WIDTHS[0]},
     lambda rng, _config: {"row_factors": _between(rng, 1, 64)},

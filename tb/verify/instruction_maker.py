@@ -52,7 +52,7 @@ class InstructionMaker:
 
     def _aligned(self, count: int) -> int:
         """Return a number of bytes, rounded up to where rows of the scratchpad may begin."""
-        return -(-count // self.config.scratchpad_align) * self.config.scratchpad_align
+        return -(-count // self.config.scratchpad.align) * self.config.scratchpad.align
 
     def _zero(self, allowed: bool = True) -> int:
         bound = self.config.operand_max
@@ -63,7 +63,7 @@ class InstructionMaker:
         config = self.config
         stride = self._aligned(row + self._below(8))
         span = stride * (m - 1) + row
-        bank = self._below(config.scratchpad_banks) * config.bank_bytes
+        bank = self._below(config.scratchpad.banks) * config.bank_bytes
         addr = bank + self._aligned(self._below(max(1, config.bank_bytes - span + 1)))
         if self.rng.random() < 0.1:
             addr, stride = addr + stride * (m - 1), -stride
@@ -72,7 +72,7 @@ class InstructionMaker:
     def _shape(self, wide: bool) -> tuple[int, int]:
         """Return m and n such that a matrix takes at most a quarter of a bank."""
         quarter = self.config.bank_bytes // 4 // (2 if wide else 1)
-        n = self._size(min(MAX_K, self.config.max_row, quarter // 2))
+        n = self._size(min(MAX_K, self.config.vector.longest_row, quarter // 2))
         m = self._size(min(MAX_M, quarter // (n + 8)))
         return m, n
 
@@ -85,9 +85,9 @@ class InstructionMaker:
 
     def _absent(self) -> set[str]:
         config = self.config
-        absent = {"resident"} if config.weight_depth < 3 else set()
+        absent = {"resident"} if config.array.weight_depth < 3 else set()
         for unit, names in UNIT_FLAGS.items():
-            if not getattr(config, unit):
+            if not config.read(unit):
                 absent |= names
         return absent | {"followed"}
 
@@ -118,17 +118,17 @@ class InstructionMaker:
 
     def _matmul(self) -> Instruction:
         config = self.config
-        k = self._size(min(MAX_K, config.max_k))
-        m = self._size(min(MAX_M, config.acc_depth // 4))
-        n = self._size(min(4, config.acc_depth // 4 // m) * config.cols)
-        acc_addr = self._below(4) * (config.acc_depth // 4)
+        k = self._size(min(MAX_K, config.accumulators.longest_sum))
+        m = self._size(min(MAX_M, config.accumulators.depth // 4))
+        n = self._size(min(4, config.accumulators.depth // 4 // m) * config.array.cols)
+        acc_addr = self._below(4) * (config.accumulators.depth // 4)
         if config.fused and self.rng.random() < 0.2:
             # A drain of these may space its tile columns.
-            m, n = 1, config.cols * self._size(min(4, config.acc_depth // 4))
+            m, n = 1, config.array.cols * self._size(min(4, config.accumulators.depth // 4))
         m, n = self.filled.get(acc_addr, (m, n))
         flags = self._flags(Opcode.MATMUL)
-        kt, nt = -(-k // config.rows), -(-n // config.cols)
-        if kt * nt + 2 > config.weight_depth:
+        kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)
+        if kt * nt + 2 > config.array.weight_depth:
             flags -= {"resident"}
         flags, form = self._format(flags)
         flags = self._bytes(flags, form)
@@ -141,8 +141,8 @@ class InstructionMaker:
             "m": m,
             "k": k,
             "n": n,
-            "a_zero": self._zero(config.zero_points and not a_wide),
-            "b_zero": self._zero(config.zero_points and form is None and not byte),
+            "a_zero": self._zero(config.array.zero_points and not a_wide),
+            "b_zero": self._zero(config.array.zero_points and form is None and not byte),
             "slot": 2,
         }
         self.filled[acc_addr] = (m, n)
@@ -150,20 +150,20 @@ class InstructionMaker:
 
     def _preload(self) -> Instruction:
         config = self.config
-        room = config.weight_depth - 2
-        k = self._size(min(MAX_K, room * config.rows))
-        n = self._size(min(MAX_K, room // -(-k // config.rows) * config.cols))
+        room = config.array.weight_depth - 2
+        k = self._size(min(MAX_K, room * config.array.rows))
+        n = self._size(min(MAX_K, room // -(-k // config.array.rows) * config.array.cols))
         flags = self._flags(Opcode.PRELOAD)
         if "append" in flags and "b_transpose" not in flags:
-            n = min(n, config.cols)
+            n = min(n, config.array.cols)
         flags, form = self._format(flags)
         operands = {
             **self._b(k, n, flags, form),
             "k": k,
             "n": n,
-            "b_zero": self._zero(config.zero_points and form is None),
+            "b_zero": self._zero(config.array.zero_points and form is None),
             "slot": 2,
-            "line": self._below(config.cols if "b_transpose" in flags else config.rows),
+            "line": self._below(config.array.cols if "b_transpose" in flags else config.array.rows),
         }
         return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
 
@@ -175,15 +175,15 @@ class InstructionMaker:
         flags = self._output_flags(flags)
         if self.config.wide_functions and self.rng.random() < 0.4:
             flags = flags & {"per_tensor", "per_row", "relu"} | {"polynomial"}
-        if "per_row" in flags and n > self.config.lanes:
+        if "per_row" in flags and n > self.config.vector.lanes:
             flags |= {"per_tensor"}
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
         if self.rng.random() < 0.7:
             self._multiply(operands, m, n, flags)
-        tiles, rest = divmod(n, self.config.cols)
+        tiles, rest = divmod(n, self.config.array.cols)
         if self.config.fused and m == 1 and not rest and self.rng.random() < 0.5:
             flags |= {"spaced"}
-            operands |= self._matrix("o", tiles, self.config.cols << ("wide_out" in flags))
+            operands |= self._matrix("o", tiles, self.config.array.cols << ("wide_out" in flags))
         else:
             self._in_place(operands, {"r"} if flags & {"add", "times"} else set())
         return Instruction(Opcode.DRAIN, operands, frozenset(flags))
@@ -191,7 +191,7 @@ class InstructionMaker:
     def _multiply(self, operands: dict[str, int], m: int, n: int, flags: set[str]) -> None:
         """Let a drain multiply by factors, of rows or of tile columns, if there are so many."""
         by_tile = self.rng.random() < 0.5
-        count = -(-n // self.config.cols) if by_tile else m
+        count = -(-n // self.config.array.cols) if by_tile else m
         if count <= self.config.row_factors:
             flags |= {"factors", *(("by_tile",) if by_tile else ())}
             operands["params"] += self._factor(count)
@@ -225,7 +225,7 @@ class InstructionMaker:
         table, pairs = self._below(self.config.table_slots), n
         if "rotate" in flags:
             table = self._aligned(4 * self._size(n)) // 2
-            pairs = min(n, table + self.config.lanes)
+            pairs = min(n, table + self.config.vector.lanes)
         elif "times" in flags:
             table = self._zero()
         elif "argmax" in flags:
@@ -250,7 +250,7 @@ class InstructionMaker:
             flags -= {"drain"}
         elif self.config.fused and opcode in _TAKERS.values() and self.rng.random() < 0.8:
             flags |= {"drain"}
-        if opcode == Opcode.SOFTMAX and self.config.beat_lanes > self.config.lanes:
+        if opcode == Opcode.SOFTMAX and self.config.beat_lanes > self.config.vector.lanes:
             flags |= {"per_tensor"}
         m, n = self._shape(wide=True)
         filled = {*self.filled}
@@ -314,7 +314,7 @@ class InstructionMaker:
         return Instruction(opcode, operands)
 
     def _table(self) -> Instruction:
-        addr = self._below(max(1, self.config.scratchpad_bytes - 255))
+        addr = self._below(max(1, self.config.scratchpad.bytes - 255))
         operands = {"i_addr": self._aligned(addr), "table": self._below(self.config.table_slots)}
         return Instruction(Opcode.TABLE, operands)
 
@@ -329,11 +329,11 @@ class InstructionMaker:
         ]
         makers += [self.drain] * 2 if self.filled else []
         if self.filled and config.fused:
-            units = [opcode for unit, opcode in _TAKERS.items() if getattr(config, unit)]
+            units = [opcode for unit, opcode in _TAKERS.items() if config.read(unit)]
             makers += [lambda opcode=opcode: self._row_step(opcode) for opcode in 3 * units]
-        makers += [self._preload] if config.weight_depth > 2 else []
+        makers += [self._preload] if config.array.weight_depth > 2 else []
         for unit, opcode in (("softmax", Opcode.SOFTMAX), ("norm", Opcode.NORM)):
-            if getattr(config, unit):
+            if config.read(unit):
                 makers += [lambda opcode=opcode: self._row_step(opcode)] * 2
         if config.activation:
             makers += [self._table]

@@ -38,17 +38,22 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
                 "row_bytes": row,
             },
         )
-        for bank in range(config.scratchpad_banks)
+        for bank in range(config.scratchpad.banks)
     ]
     words = config.bank_bytes // (config.param_lines * config.line_bytes)
-    for first, count in _pieces(config.param_depth, words):
+    for first, count in _pieces(config.vector.words, words):
         program.append(Instruction(Opcode.PARAMS, {"params": first, "n": count}))
     if config.activation:
         slots = range(config.table_slots)
         program += [Instruction(Opcode.TABLE, {"table": slot}) for slot in slots]
-    if config.weight_depth > RING_SLOTS:
-        for slot in range(RING_SLOTS, config.weight_depth):
-            operands = {"k": config.rows, "n": config.cols, "b_stride": config.cols, "slot": slot}
+    if config.array.weight_depth > RING_SLOTS:
+        for slot in range(RING_SLOTS, config.array.weight_depth):
+            operands = {
+                "k": config.array.rows,
+                "n": config.array.cols,
+                "b_stride": config.array.cols,
+                "slot": slot,
+            }
             program.append(Instruction(Opcode.PRELOAD, operands))
     return program
 
@@ -56,8 +61,13 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
 def clearing_sums(config: Config) -> list[Instruction]:
     """Return what clears accumulators, after :func:`clearing`."""
     program = []
-    for first, count in _pieces(config.acc_depth, config.bank_bytes // config.cols):
-        operands = {"acc_addr": first, "o_stride": config.cols, "m": count, "n": config.cols}
+    for first, count in _pieces(config.accumulators.depth, config.bank_bytes // config.array.cols):
+        operands = {
+            "acc_addr": first,
+            "o_stride": config.array.cols,
+            "m": count,
+            "n": config.array.cols,
+        }
         program.append(Instruction(Opcode.DRAIN, operands, frozenset({"per_tensor"})))
     return program
 
@@ -111,7 +121,7 @@ def _fits(instruction: Instruction, config: Config) -> bool:
 def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Instruction], bytes]:
     """Return the loading of random parameters that lie at an external address."""
     room = config.bank_bytes // (config.param_lines * config.line_bytes)
-    columns = min(config.param_depth, room, 64) * config.lanes
+    columns = min(config.vector.words, room, 64) * config.vector.lanes
     shifts = rng.integers(-20, 3, columns)
     params = param_words(
         rng.integers(-(1 << 20), 1 << 20, columns),

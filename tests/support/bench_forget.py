@@ -106,7 +106,7 @@ class Host:
 async def a_silent_memory_is_left_and_the_next_run_is_exact(dut: Any) -> None:
     """The memory falls silent in a burst; behind FORGET the run of before is exact."""
     settings = parameters()
-    config = Config(**settings["config"])
+    config = Config.of(**settings["config"])
     await start_clock(dut)
     host, memory = Host(dut), Memory(dut, settings["bus"])
     cocotb.start_soon(memory.serve())

@@ -88,7 +88,7 @@ HOSTS = {"axi4-lite": AxiLiteHost, "wishbone": WishboneHost}
 async def test_inferences_are_exact_whatever_the_buses_do(dut: Any) -> None:
     """Pauses everywhere; a run that memory fails in says so, and the next one is exact again."""
     settings, random = parameters(), rng()
-    config = Config(**settings["config"])
+    config = Config.of(**settings["config"])
     await start_clock(dut)
     # Behind the reset: Icarus spreads no value that WishboneMaster sets at time 0.
     host = HOSTS[settings["control"]](dut, random, settings["stall"])

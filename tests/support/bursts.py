@@ -39,7 +39,7 @@ def random_bench(config, rng, bursts=40, lengths=(1, 2, 4, 21), near=1 << 9):
     async def bench(ctx, unit):
         for _ in range(bursts):
             last = int(rng.choice(lengths)) - 1
-            spread = int(rng.choice([near, 1 << config.mem_addr_width]))
+            spread = int(rng.choice([near, 1 << config.memory.addr_width]))
             addr = int(rng.integers((spread // size) - last)) * size
             stall = float(rng.choice([0, 0.4, 0.95]))
             if rng.integers(2):

@@ -32,10 +32,10 @@ def with_zero_tiles(rng, weights, config, share, of=""):
     for name, value in weights.items():
         sparse_weights[name] = value
         if value.ndim == 2 and of in name and share:
-            shape = -(-np.array(value.shape) // [config.cols, config.rows])
+            shape = -(-np.array(value.shape) // [config.array.cols, config.array.rows])
             keep = np.ones(np.prod(shape), np.bool_)
             keep[rng.permutation(keep.size)[: round(share * keep.size)]] = False
-            tiles = keep.reshape(shape).repeat(config.cols, 0).repeat(config.rows, 1)
+            tiles = keep.reshape(shape).repeat(config.array.cols, 0).repeat(config.array.rows, 1)
             sparse_weights[name] = np.where(tiles[: value.shape[0], : value.shape[1]], value, 0)
     return sparse_weights
 

@@ -5,7 +5,7 @@
 .registers 7 HEADER WORD VALUE NUMBERS LIST LEFT ENTRY
     ANDI ZERO, ZERO, 0
     ST ZERO, ZERO, {{ where.registers }}
-    SET LEFT, {{ config.acc_depth }}
+    SET LEFT, {{ config.accumulators.depth }}
 clear:
     ADDI WORD, LEFT, -1
     SUMS WORD, ZERO

@@ -13,7 +13,7 @@
 .registers 24 ELEMENT_IN
 .registers 24 TILE LEFT COLUMNS ROW_COUNT
 
-% set whole_tiles = config.requantizer and config.cols > 1 and is_power(config.cols)
+% set whole_tiles = config.requantizer and config.array.cols > 1 and is_power(config.array.cols)
 
 op_DRAIN:
     SIGNAL {{ signal.VECTOR }}
@@ -22,13 +22,13 @@ op_DRAIN:
     SLLI ROW_STEP, FLAGS, {{ 31 - bit("DRAIN", "per_row") }}
     SRAI ROW_STEP, ROW_STEP, 31
     ANDI ROW_STEP, ROW_STEP, {{ PARAM_WORDS }}
-    SET COLUMNS, {{ config.cols }}
+    SET COLUMNS, {{ config.array.cols }}
     MOVE ROW_COUNT, n
 % if whole_tiles
-    ANDI T, n, {{ config.cols - 1 }}
+    ANDI T, n, {{ config.array.cols - 1 }}
     BNE T, ZERO, drain_row
 {{ choose_loop("tiles_in") }}
-    SRLI ROW_COUNT, n, {{ log2(config.cols) }}
+    SRLI ROW_COUNT, n, {{ log2(config.array.cols) }}
 % endif
 drain_row:
     MOVE TILE, acc_addr

@@ -65,7 +65,7 @@ tiles_in_{{ tail }}_next:
 {{ scale_sum() }}
 {{ write(tail) }}
 tiles_in_{{ tail }}_rest:
-% for _ in range(config.cols - 1)
+% for _ in range(config.array.cols - 1)
 {{ scale_sum() }}
 {{ write(tail) }}
 % endfor
@@ -191,7 +191,7 @@ scale_alone:
 {{ tile_loop(tail) }}
 % endfor
 % endif
-% for front in ["sums_in", "map_in"] + (["words_in"] if config.softmax or config.norm else [])
+% for front in ["sums_in", "map_in"] + (["words_in"] if config.softmax or config.vector.norm else [])
 % set wanted = TAILS[:2] if front == "words_in" else tails
 .words {{ front }} {% for tail in wanted %}{{ front }}_{{ tail }} {% endfor %}
 

@@ -8,7 +8,7 @@ wide_in:
     SUB X, X, i_zero
     BACK LINK
 
-% if config.softmax or config.norm
+% if config.softmax or config.vector.norm
 ; Reciprocal and reciprocal square root, equation (7), in two routines.
 ;
 ; normalize takes a positive integer of 64 bits in VALUE and REST and returns the exponent of its leading one in RIGHT, and in
@@ -80,6 +80,6 @@ fill_bytes:
 filled:
     BACK LINK
 % endif
-% if config.norm
+% if config.vector.norm
 .words rsqrt {{ rsqrt | join(" ") }}
 % endif

@@ -8,8 +8,8 @@
 .registers 13 K_LEFT N_LEFT ROWS_LEFT COLUMNS LENGTH
 .registers 18 POINT PLACE HELP ONE BLANKS MISSING
 .registers 24 ODD LEAST TWO BEHIND NEXT
-% set words = config.rows == 2
-% set columns = config.cols + config.cols % 2
+% set words = config.array.rows == 2
+% set columns = config.array.cols + config.array.cols % 2
 
 ; A pointer's way over so many steps.
 % macro skip(pointer, step, count)
@@ -45,13 +45,13 @@ MATMUL_straight:
     ANDI HELP, HELP, 1
 ; More columns than there are, where not all is even or weights are transposed.
     ADD LEAST, N_LEFT, HELP
-    ADDI LEAST, LEAST, {{ config.cols }}
+    ADDI LEAST, LEAST, {{ config.array.cols }}
     BNE HELP, ZERO, MATMUL_parity
-    SET LEAST, {{ config.cols }}
+    SET LEAST, {{ config.array.cols }}
 MATMUL_parity:
     SET TWO, 2
     ADD BEHIND, B_STEP, B_STEP
-    ADDI BEHIND, BEHIND, {{ 2 - config.cols }}
+    ADDI BEHIND, BEHIND, {{ 2 - config.array.cols }}
 ; From behind all rows to the first one's next two bytes.
     MUL m, a_stride
     LOW NEXT
@@ -61,7 +61,7 @@ MATMUL_column:
     MOVE A_TILE, a_addr
     MOVE B_TILE, B_TOP
     MOVE K_LEFT, k
-% if words and config.cols % 2 == 0
+% if words and config.array.cols % 2 == 0
 ; A tile column whose operands come as words, where there are whole ones.
     BLT N_LEFT, LEAST, MATMUL_tile
     ADD PLACE, B_TOP, B_STEP
@@ -69,7 +69,7 @@ MATMUL_column:
     MOVE POINT, a_addr
 MATMUL_words:
 % for pointer in ("B_TILE", "PLACE")
-% for _ in range(config.cols // 2 - 1)
+% for _ in range(config.array.cols // 2 - 1)
     WEIGHTS {{ pointer }}, TWO
 % endfor
     WEIGHTS {{ pointer }}, BEHIND
@@ -83,22 +83,22 @@ MATMUL_words:
 
 ; A tile's weights into the array.
 MATMUL_tile:
-    MINI LENGTH, K_LEFT, {{ config.rows }}
-    MINI COLUMNS, N_LEFT, {{ config.cols }}
+    MINI LENGTH, K_LEFT, {{ config.array.rows }}
+    MINI COLUMNS, N_LEFT, {{ config.array.cols }}
     SET HELP, {{ columns }}
     SUB BLANKS, HELP, COLUMNS
-    SET HELP, {{ config.rows }}
+    SET HELP, {{ config.array.rows }}
     SUB MISSING, HELP, LENGTH
     MOVE PLACE, B_TILE
 MATMUL_weights:
     MOVE POINT, PLACE
     ADD PLACE, PLACE, B_STEP
-    SLTI HELP, COLUMNS, {{ config.cols }}
+    SLTI HELP, COLUMNS, {{ config.array.cols }}
     BNE HELP, ZERO, MATMUL_part
-% for _ in range(config.cols)
+% for _ in range(config.array.cols)
     WEIGHT POINT, B_COLUMN
 % endfor
-% if columns > config.cols
+% if columns > config.array.cols
     BLANK
 % endif
     LOOP LENGTH, MATMUL_weights
@@ -134,20 +134,20 @@ MATMUL_bytes:
     MOVE BLANKS, A_TILE
     MOVE ROWS_LEFT, m
 MATMUL_row:
-% for _ in range(config.rows)
+% for _ in range(config.array.rows)
     ENTER POINT, ONE
 % endfor
     ADD BLANKS, BLANKS, a_stride
     MOVE POINT, BLANKS
     LOOP ROWS_LEFT, MATMUL_row
 MATMUL_streamed:
-    ADDI A_TILE, A_TILE, {{ config.rows }}
-{{ skip("B_TILE", "B_STEP", config.rows) }}
-    ADDI K_LEFT, K_LEFT, {{ -config.rows }}
+    ADDI A_TILE, A_TILE, {{ config.array.rows }}
+{{ skip("B_TILE", "B_STEP", config.array.rows) }}
+    ADDI K_LEFT, K_LEFT, {{ -config.array.rows }}
     BLT ZERO, K_LEFT, MATMUL_tile
 MATMUL_summed:
     ADD ACC_TILE, ACC_TILE, acc_stride
-{{ skip("B_TOP", "B_COLUMN", config.cols) }}
-    ADDI N_LEFT, N_LEFT, {{ -config.cols }}
+{{ skip("B_TOP", "B_COLUMN", config.array.cols) }}
+    ADDI N_LEFT, N_LEFT, {{ -config.array.cols }}
     BLT ZERO, N_LEFT, MATMUL_column
     GOTO next

@@ -21,7 +21,7 @@ _WRITTEN_AHEAD = 4  # blocks
 def block_layout(config: Config, chip: Ddr3Chip) -> data.StructLayout:
     """Return the payload of a command: a block's address, and whether it is a burst's last one."""
     return data.StructLayout(
-        {"addr": config.mem_addr_width - exact_log2(chip.block_bytes), "final": 1}
+        {"addr": config.memory.addr_width - exact_log2(chip.block_bytes), "final": 1}
     )
 
 
@@ -31,7 +31,7 @@ class _Burst:
     def __init__(self, config: Config, chip: Ddr3Chip):
         self.shift = exact_log2(config.mem_bytes)
         self.inner = exact_log2(chip.block_bytes) - self.shift
-        self.word = Signal(config.mem_addr_width - self.shift)
+        self.word = Signal(config.memory.addr_width - self.shift)
         self.left = Signal(8)
         self.active = Signal()
 
@@ -124,7 +124,7 @@ class BlockReader(Component):
             blocks.w_en.eq(self.i_valid),
             blocks.w_data.eq(self.i),
             self.port.data.valid.eq(blocks.r_rdy),
-            self.port.data.p.eq(blocks.r_data.word_select(place, config.mem_width)),
+            self.port.data.p.eq(blocks.r_data.word_select(place, config.memory.width)),
             taken.eq(moves & (place == current.last)),
             blocks.r_en.eq(taken),
             parts.r_en.eq(taken),
@@ -194,7 +194,7 @@ class BlockWriter(Component):
             for index in range(ratio):
                 with m.Case(index):
                     m.d.comb += [
-                        block.data.word_select(index, config.mem_width).eq(port.data.p.data),
+                        block.data.word_select(index, config.memory.width).eq(port.data.p.data),
                         block.mask.word_select(index, config.mem_bytes).eq(port.data.p.mask),
                     ]
         with m.If(moves):

@@ -35,7 +35,7 @@ class Ddr3Memory(Component):
         if config.mem_bytes > chip.block_bytes:
             raise InputError(
                 f"mem_width must be at most {8 * chip.block_bytes}, a block of {chip.name}, not "
-                f"{config.mem_width}"
+                f"{config.memory.width}"
             )
         check_holds(chip, config)
         self.config = config

@@ -32,7 +32,7 @@ class Bursts(Component):
                 "write": In(burst),
                 "busy": Out(1),
                 "writes": Out(1),
-                "place": Out(config.mem_addr_width - exact_log2(chip.column_bytes)),
+                "place": Out(config.memory.addr_width - exact_log2(chip.column_bytes)),
                 "ahead": Out(range(columns)),
                 "ends": Out(1),
                 "final": Out(1),

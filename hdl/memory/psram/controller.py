@@ -47,7 +47,7 @@ class PsramController(Component):
         if config.mem_bytes < chip.column_bytes:
             raise InputError(
                 f"mem_width must be at least {8 * chip.column_bytes}, a column of {chip.dies} "
-                f"{chip.name}, not {config.mem_width}"
+                f"{chip.name}, not {config.memory.width}"
             )
         check_holds(chip, config)
         self.config = config
@@ -57,7 +57,7 @@ class PsramController(Component):
             raise InputError(
                 f"mem_width must be at most {8 * self.timing.columns * chip.column_bytes}, which "
                 f"{chip.name} moves under one command at {clock / 1e6:g} MHz, not "
-                f"{config.mem_width}"
+                f"{config.memory.width}"
             )
         super().__init__(
             {
@@ -145,7 +145,7 @@ class PsramController(Component):
         width, ratio = 8 * self.chip.dies, self._ratio()
         words = self.timing.columns >> ratio  # of the longest piece
         m.submodules.queue = queue = SyncFIFOBuffered(
-            width=self.config.mem_width + self.config.mem_bytes, depth=2 * words
+            width=self.config.memory.width + self.config.mem_bytes, depth=2 * words
         )
         m.submodules.splitter = splitter = WordSplitter(self.config, width)
         m.submodules.collector = collector = WordCollector(self.config, width, 2 * words, words)

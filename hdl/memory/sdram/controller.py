@@ -42,10 +42,10 @@ class SdramController(Component):
     """
 
     def __init__(self, config: Config, chip: SdramChip, clock: float):
-        if config.mem_width % chip.data_width:
+        if config.memory.width % chip.data_width:
             raise InputError(
                 f"mem_width must be at least {chip.data_width}, the width of {chip.name}, not "
-                f"{config.mem_width}"
+                f"{config.memory.width}"
             )
         check_holds(chip, config)
         self.config = config
@@ -154,7 +154,7 @@ class SdramController(Component):
         # The chip drives the data pins until ``cas`` cycles after a READ, and one is left between.
         quiet = Signal(range(cas + 2))
         reads, writes = Signal(), Signal()
-        first = now.piece.col[: exact_log2(self.config.mem_width // width)] == 0
+        first = now.piece.col[: exact_log2(self.config.memory.width // width)] == 0
         m.d.comb += [
             reads.eq(may & ~now.writes & (collector.room | ~first)),
             writes.eq(may & now.writes & splitter.valid & (quiet == 0)),

@@ -38,7 +38,7 @@ def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
         flags.add("wide_out")
     if flag and config.row_factors and opcode in (Opcode.SOFTMAX, Opcode.NORM):
         flags |= {"factors", "rms"} & set(DEFINITIONS[opcode].flags)
-    if flag and opcode == Opcode.SOFTMAX and config.beat_lanes > config.lanes:
+    if flag and opcode == Opcode.SOFTMAX and config.beat_lanes > config.vector.lanes:
         flags.add("per_tensor")
     return frozenset(flags)
 
@@ -71,7 +71,7 @@ def least_sizes(opcode: Opcode, flags: frozenset[str], config: Config) -> dict[s
     if "rotate" in flags:
         least["n"] = 2
     if "spaced" in flags:
-        least["n"] = config.cols
+        least["n"] = config.array.cols
     if opcode == Opcode.SPARSE:
         least["k"] = LEAST_K
     return least
@@ -97,14 +97,14 @@ def build(
     for attempt in range(1 if least else _TRIES):
         small = least or attempt == _TRIES - 1
         chosen = {
-            name: low if small else int(rng.integers(low, low + 2 * config.cols + 1))
+            name: low if small else int(rng.integers(low, low + 2 * config.array.cols + 1))
             for name, low in smallest.items()
         }
         if "rotate" in flags and not small:
             # Beyond the second tile column a head's pairs may begin again.
-            chosen["n"] = 2 * int(rng.integers(1, 2 * config.cols + 1))
+            chosen["n"] = 2 * int(rng.integers(1, 2 * config.array.cols + 1))
         if "spaced" in flags and not small:
-            chosen["n"] = config.cols * int(rng.integers(1, 5))
+            chosen["n"] = config.array.cols * int(rng.integers(1, 5))
         if flags & {"argmax", "spaced"}:
             chosen["m"] = 1
         operands = _operands(opcode, flags, {**chosen, **given}, config, rng)
@@ -142,12 +142,14 @@ def _operands(
         return int(rng.integers(config.operand_min, config.operand_max + 1)) if allowed else 0
 
     values = {
-        "a_zero": zero(config.zero_points and "a_wide" not in flags),
-        "b_zero": zero(config.zero_points and not (index_of(flags) or flags & {*_BYTES})),
+        "a_zero": zero(config.array.zero_points and "a_wide" not in flags),
+        "b_zero": zero(config.array.zero_points and not (index_of(flags) or flags & {*_BYTES})),
         "i_zero": zero(),
         "o_zero": zero(not flags & {"rotate", "times"}),
         "slot": RING_SLOTS,
-        "line": int(rng.integers(config.cols if "b_transpose" in flags else config.rows)),
+        "line": int(
+            rng.integers(config.array.cols if "b_transpose" in flags else config.array.rows)
+        ),
         "table": int(rng.integers(config.table_slots)),
         "start": int(rng.integers(-3, 4)),
         "start_step": int(rng.integers(-1, 2)),
@@ -166,7 +168,7 @@ def _operands(
     elif "argmax" in flags:
         values["table"] = int(rng.integers(1 << 20))
     if "factors" in flags:
-        rows = -(-n // config.cols) if "by_tile" in flags else chosen["m"]
+        rows = -(-n // config.array.cols) if "by_tile" in flags else chosen["m"]
         values["params"] = int(rng.integers(max(1, config.row_factors - rows + 1))) << FACTOR_SHIFT
     known = DEFINITIONS[opcode].operands
     return dict.fromkeys(known, 0) | {
@@ -193,7 +195,7 @@ def _placed(
         if region.addr >= _MARK and region.m * region.count
     }
     result = dict(operands)
-    free = [0] * config.scratchpad_banks
+    free = [0] * config.scratchpad.banks
     # A command that is followed leaves room for the one behind it.
     twice = 2 if "followed" in flags else 1
     for name, region in sorted(found.items(), key=lambda item: -item[1].m * item[1].count):
@@ -229,7 +231,7 @@ def _place(
     """Give a matrix the next free bytes of the emptiest bank; tell whether it has room."""
     stride = name.replace("addr", "stride")
     strided = stride in result
-    align = config.scratchpad_align
+    align = config.scratchpad.align
     step = region.count + int(rng.integers(slack + 1)) if strided else region.stride
     step = -(-step // align) * align
     span = step * (region.m * twice - 1) + region.count

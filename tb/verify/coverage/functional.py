@@ -53,7 +53,7 @@ def _goals(config: Config) -> Iterator[Goal]:
         named = [name for name in SIZES if name in definition.operands]
         if definition.engine is None:
             continue
-        if not named and (definition.unit is None or getattr(config, definition.unit)):
+        if not named and (definition.unit is None or config.read(definition.unit)):
             yield Goal(opcode, PLAIN, "", "", 0)
         for flag in (PLAIN, *definition.flags):
             for size in named:
@@ -69,7 +69,7 @@ def _is_taken(opcode: Opcode, flag: str, size: str, value: int, config: Config) 
     """Tell whether the checker takes a size that is no larger than the largest."""
     if opcode == Opcode.SPARSE and size == "k":
         return value >= LEAST_K
-    unit = {"rotate": 2, "spaced": config.cols}.get(flag, 1)
+    unit = {"rotate": 2, "spaced": config.array.cols}.get(flag, 1)
     return size != "n" or not value % unit
 
 
@@ -79,8 +79,8 @@ def _side(opcode: Opcode, size: str, config: Config) -> int:
         return config.mem_bytes
     if size == "n":
         matrix = DEFINITIONS[opcode].engine == Engine.MATRIX
-        return config.cols if matrix else config.lanes
-    return config.rows
+        return config.array.cols if matrix else config.vector.lanes
+    return config.array.rows
 
 
 def reached(step: Step, config: Config) -> set[str]:

@@ -87,7 +87,7 @@ class DirectedProgram:
         self._image = np.zeros(MEMORY_BYTES, np.uint8)
         self._image[:SOURCE_BYTES] = rng.integers(0, 256, SOURCE_BYTES)
         self._image[:SOURCE_BYTES][rng.random(SOURCE_BYTES) < 0.2] = 0
-        columns = config.param_depth * config.lanes
+        columns = config.vector.words * config.vector.lanes
         params = param_words(
             rng.integers(-(1 << 20), 1 << 20, columns),
             rng.integers(1 << 29, 1 << 31, columns),
@@ -100,9 +100,9 @@ class DirectedProgram:
         self._image[_PARAMS : _PARAMS + len(data)] = np.frombuffer(data, np.uint8)
         self._code = _CODE
         self._program: list[Instruction] = []
-        for bank in range(config.scratchpad_banks):
+        for bank in range(config.scratchpad.banks):
             self._load_bank(bank)
-        count = min(config.param_depth, config.bank_bytes // self._param_bytes, 64)
+        count = min(config.vector.words, config.bank_bytes // self._param_bytes, 64)
         self._program += [self._load_params(0, count), Instruction(Opcode.PARAMS, {"n": count})]
         self._load_bank(0)
 
@@ -129,7 +129,7 @@ class DirectedProgram:
             name = "acc" if goal.opcode == Opcode.DRAIN else "i"
             self._sum(value[f"{name}_addr"], value["m"], value["n"])
             if goal.opcode == Opcode.DRAIN and "factors" in flags:
-                tiles = -(-value["n"] // self.config.cols)
+                tiles = -(-value["n"] // self.config.array.cols)
                 self._factors(value["params"], tiles if "by_tile" in flags else value["m"])
         elif goal.opcode == Opcode.PARAMS:
             self._program.append(self._load_params(value["i_addr"], value["n"]))
@@ -197,7 +197,7 @@ class DirectedProgram:
         matrix = rng.integers(-128, 128, (value["k"], value["n"]))
         # The code has as many beats as the instruction says at most.
         matrix[rng.random(matrix.shape) < 0.6] = 0
-        code = encode(matrix, config.sparse_lanes, config.cols)
+        code = encode(matrix, config.sparse_lanes, config.array.cols)
         self._image[self._code : self._code + len(code)] = code
         operands = {"dram_addr": self._code, "sp_addr": value["b_addr"]}
         operands |= {"m": 1, "row_bytes": len(code)}
@@ -208,7 +208,7 @@ class DirectedProgram:
 
     def _follow(self, found: Instruction, value: dict[str, int]) -> None:
         """Add the command that one in front of it says comes, on other sums to another place."""
-        tiles = -(-value["n"] // self.config.cols)
+        tiles = -(-value["n"] // self.config.array.cols)
         sums = "acc_addr" if found.opcode == Opcode.DRAIN else "i_addr"
         behind = {sums: value[sums] + tiles * value["m"]}
         behind["o_addr"] = value["o_addr"] + value["o_stride"] * value["m"]
@@ -227,7 +227,7 @@ class DirectedProgram:
         config = self.config
         row = min(_ROW, config.bank_bytes)
         dump = {"dram_addr": _DUMP, "dram_stride": row, "sp_stride": row}
-        dump |= {"m": config.scratchpad_bytes // row, "row_bytes": row}
+        dump |= {"m": config.scratchpad.bytes // row, "row_bytes": row}
         program = [
             *clearing(config, _ZEROS),
             *self._program,

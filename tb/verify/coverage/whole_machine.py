@@ -100,12 +100,12 @@ def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generato
     machine.write_register("INTERRUPT_ENABLE", 1)
     for cause, program in _WRONG.items():
         words = pack(program)
-        first = config.program_depth - len(words)  # the last word is followed by none
+        first = config.control.program_depth - len(words)  # the last word is followed by none
         machine.write_register("PROGRAM_ADDR", first)
         for word in words:
             machine.write_register("PROGRAM_DATA", word)
         _stops(machine, first, cause)
-    _stops(machine, config.program_depth, Cause.PROGRAM)
+    _stops(machine, config.control.program_depth, Cause.PROGRAM)
     machine.write_register("INTERRUPT", machine.read_register("INTERRUPT"))
     _check("" if machine.read_register("INTERRUPT") == 0 else "INTERRUPT stays")
     for name in REGISTER_MAP:
@@ -136,7 +136,7 @@ def _give_up(config: Config, machine: VerilatorMachine, program: list[Instructio
     machine.behave(MemoryBehaviour.SILENT)
     machine.clock(_BEGUN)
     machine.write_register("CONTROL", CONTROL_ABORT)
-    machine.clock(FLUSH + config.acc_depth + _BEGUN)
+    machine.clock(FLUSH + config.accumulators.depth + _BEGUN)
     status = machine.read_register("STATUS")
     _check("" if status & STATUS_RECOVERING else f"STATUS tells {status:#x} while words are owed")
     machine.behave(MemoryBehaviour.ANSWERS)

@@ -8,7 +8,6 @@ from typing import Any
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.micro.config import MicroConfig
 from celosia.arch.presets import load
 from celosia.arch.registers import STATUS_ERROR, cause_of
 from celosia.generators.campaign.case import Case
@@ -40,9 +39,9 @@ def fault_config(source: str, overrides: str) -> Config:
     Raises :class:`InputError` where it is microcoded, or cannot be.
     """
     config = load(source, [text for text in overrides.split(";") if text])
-    if isinstance(config, MicroConfig):
+    if config.micro is not None:
         raise InputError(f"Faults need engines, which {config.name}, microcoded, lacks")
-    return config.replace(watchdog=min(config.watchdog or WATCHDOG, WATCHDOG), trace=False)
+    return config.replace(watchdog=min(config.control.watchdog or WATCHDOG, WATCHDOG), trace=False)
 
 
 def units_of(text: str) -> list[str]:

@@ -102,12 +102,12 @@ class TextProblem(Problem):
 
     def __init__(self, model: str, config: Config):
         super().__init__()
-        if not config.argmax:
+        if not config.vector.argmax:
             raise InputError(f"Faults in a language model need argmax, which {config.name} lacks")
         source = load_text(model)
         source.description.refuse_source("A campaign of faults")
         decoder = source.quantize()
-        context = min(decoder.places, config.max_row, CONTEXT)
+        context = min(decoder.places, config.vector.longest_row, CONTEXT)
         self._program = compile_text(decoder, config, context=context)
         self._vocabulary = decoder.description.vocabulary
 

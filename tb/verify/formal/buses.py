@@ -13,7 +13,7 @@ from celosia.tb.verify.formal.prover import properties
 _CONFIG = PRESETS["tiny"].replace(mem_addr_width=14, mem_width=32)
 """External memory of four pages of 4096 bytes, in words of 4 bytes."""
 
-_ADDRESSES = BusAddress(_CONFIG.mem_addr_width, 32, 1 << 20)
+_ADDRESSES = BusAddress(_CONFIG.memory.addr_width, 32, 1 << 20)
 _LONGEST = 2  # words of a Wishbone burst
 _BURSTS = 4  # written bursts in flight
 _WAIT = 6  # cycles

@@ -55,7 +55,7 @@ _PATHS = {name: f"loops.{name}" for name in _LOOPS}
 
 def _known(config: Config) -> list:
     return [
-        known for known in DEFINITIONS.values() if known.unit is None or getattr(config, known.unit)
+        known for known in DEFINITIONS.values() if known.unit is None or config.read(known.unit)
     ]
 
 
@@ -247,7 +247,7 @@ def _registers(module: ModuleType) -> dict[str, Any]:
 
     Without ``fresh`` the word and what it does as a header mean nothing; neither has one.
     """
-    loop = (_CONFIG.program_depth - 1).bit_length() + COUNT_WIDTH + 2
+    loop = (_CONFIG.control.program_depth - 1).bit_length() + COUNT_WIDTH + 2
     return {
         **dict.fromkeys(("fresh", "outside", "after_last", "wrong"), 1),
         "current": module._Decoded,

@@ -33,9 +33,11 @@ def random_text_machine(rng: np.random.Generator) -> Config:
     slots = int(rng.choice(_SLOTS))
     return config.replace(
         weight_depth=slots,
-        param_depth=config.param_depth + 200,
-        acc_depth=config.acc_depth + 100,
-        **({"bias_width": max(_BIASES, config.bias_width)} if slots > RING_SLOTS else _WHOLE),
+        param_depth=config.vector.words + 200,
+        acc_depth=config.accumulators.depth + 100,
+        **(
+            {"bias_width": max(_BIASES, config.vector.bias_width)} if slots > RING_SLOTS else _WHOLE
+        ),
     )
 
 
@@ -52,21 +54,22 @@ def _roomy(rng: np.random.Generator) -> Config:
     """Return a machine with room for small tensors; three of four have every unit."""
     config = random_config(rng)
     if rng.random() < 0.75:
-        rotary = not (config.lanes % 2 or config.cols % 2)
+        rotary = not (config.vector.lanes % 2 or config.array.cols % 2)
         config = config.replace(**dict.fromkeys(_NEEDED, True), rotary=rotary)
     return config.replace(
         program_depth=1 << 16,
-        scratchpad_bytes=min(1 << 24, config.scratchpad_bytes << int(rng.integers(1, 6))),
-        param_depth=config.param_depth + int(rng.integers(40, 200)),
-        acc_depth=config.acc_depth + int(rng.integers(0, 100)),
-        max_row=config.max_row + int(rng.integers(0, 100)),
+        scratchpad_bytes=min(1 << 24, config.scratchpad.bytes << int(rng.integers(1, 6))),
+        param_depth=config.vector.words + int(rng.integers(40, 200)),
+        acc_depth=config.accumulators.depth + int(rng.integers(0, 100)),
+        max_row=config.vector.longest_row + int(rng.integers(0, 100)),
         mem_addr_width=int(rng.integers(18, 25)),
     )
 
 
 def simulated(config: Config) -> Config:
     """Return a machine that is not so slow while it is hot that a simulation takes long."""
-    return config.replace(throttle=min(config.throttle, _HOTTEST))
+    cycles = config.throttle.cycles if config.throttle else 0
+    return config.replace(throttle=min(cycles, _HOTTEST))
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     config, model = random_machine(rng), random_model(rng)
     weights, inputs = random_weights(rng, model), random_inputs(rng, model)
     config = simulated(config) if on_circuit else config
-    mixed = config.wide_operands and rng.random() < 0.5
+    mixed = config.array.wide and rng.random() < 0.5
     options = Options(
         search=False,
         activations=MIXED if mixed else INT8,
@@ -85,8 +85,8 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
     read at all their bits.
     """
     config, model = compiled.config, compiled.quantized.description
-    if len(compiled.words) > config.program_depth:
-        return f"{len(compiled.words)} words are more than {config.program_depth}"
+    if len(compiled.words) > config.control.program_depth:
+        return f"{len(compiled.words)} words are more than {config.control.program_depth}"
     for length in {model.sequence, 2} if model.variable else {model.sequence}:
         given_registers = compiled.registers(min(length, model.sequence))
         registers = [given_registers.get(number, 0) for number in range(REGISTERS)]

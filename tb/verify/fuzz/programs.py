@@ -72,7 +72,7 @@ def run(case: Case) -> dict[str, Any]:
 def _fitting(config: Config, rng: np.random.Generator) -> RandomProgram:
     while True:
         program = random_program(config, rng, _STEPS, alone=True)
-        if len(program.words) <= config.program_depth:
+        if len(program.words) <= config.control.program_depth:
             return program
 
 

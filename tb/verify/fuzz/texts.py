@@ -30,13 +30,13 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     config, model = random_text_machine(rng), random_text_model(rng)
     # Most of what would be refused only when the model is calibrated.
     while rng.random() < 0.9 and (
-        config.operand_width != OPERAND_BITS
-        or (model.position == "rotary") > config.rotary
+        config.array.operand_width != OPERAND_BITS
+        or (model.position == "rotary") > config.vector.rotary
         or (config.row_factors > 0) > (model.norm == "rmsnorm" and not model.source_layers)
     ):
         config, model = random_text_machine(rng), random_text_model(rng)
     config = simulated(config) if on_circuit else config
-    resident = config.weight_depth > RING_SLOTS
+    resident = config.array.weight_depth > RING_SLOTS
     options = _options(rng, config, model, resident=resident)
     decoder = untrained(model, options, int(rng.integers(1 << 30)))
     context = int(rng.integers(_STEPS + 1, min(_LENGTH, decoder.places) + 1))
@@ -70,8 +70,8 @@ def _options(
         given["kv_bits"] = 4
         given["whole"] = config.low_rows
         if config.block_exponents:
-            given["block"] = 2 * min(config.cols, model.head_dim)
-    elif config.wide_operands and rng.random() < 0.5:
+            given["block"] = 2 * min(config.array.cols, model.head_dim)
+    elif config.array.wide and rng.random() < 0.5:
         given["activations"] = MIXED
     if config.row_factors and given.get("weights", INT8) == INT8:
         given |= {"folded": True, "deferred": True}

@@ -1,0 +1,211 @@
+"""Short names of a configuration's fields: one word for ``--set``, replacements and messages.
+
+A short name never changes, whatever record holds the field. That of an optional unit itself is true
+where the unit is present.
+"""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from celosia.arch.errors import InputError, check_known
+from celosia.arch.fields import Fields
+
+PATHS = {
+    "name": "name",
+    "rows": "array.rows",
+    "cols": "array.cols",
+    "array": "array.kind",
+    "packed": "array.packed",
+    "pass_width": "array.pass_width",
+    "packed_slots": "weights.pairs",
+    "packed_cache": "packed_cache",
+    "low_rows": "packed_cache.low_rows",
+    "block_exponents": "packed_cache.exponents",
+    "weight_depth": "array.weight_depth",
+    "operand_width": "array.operand_width",
+    "acc_width": "accumulators.width",
+    "max_k": "accumulators.longest_sum",
+    "lanes": "vector.lanes",
+    "softmax_lanes": "softmax.lanes",
+    "scratchpad_bytes": "scratchpad.bytes",
+    "scratchpad_banks": "scratchpad.banks",
+    "scratchpad_align": "scratchpad.align",
+    "registered": "control.registered",
+    "acc_depth": "accumulators.depth",
+    "mem_width": "memory.width",
+    "mem_addr_width": "memory.addr_width",
+    "program_depth": "control.program_depth",
+    "param_depth": "vector.words",
+    "pre_depth": "fused.words",
+    "multiplier_width": "vector.multiplier_width",
+    "bias_width": "vector.bias_width",
+    "table_slots": "activation.slots",
+    "row_factors": "factors.rows",
+    "max_row": "vector.longest_row",
+    "queue_depth": "control.queue_depth",
+    "watchdog": "control.watchdog",
+    "zero_points": "array.zero_points",
+    "b_transpose": "array.b_transpose",
+    "operand_gating": "array.operand_gating",
+    "sleep": "array.sleep",
+    "activation": "activation",
+    "wide_operands": "array.wide",
+    "wide_functions": "activation.polynomials",
+    "softmax": "softmax",
+    "norm": "vector.norm",
+    "rotary": "vector.rotary",
+    "argmax": "vector.argmax",
+    "fused": "fused",
+    "weight_formats": "weights.formats",
+    "weight_group": "weights.group",
+    "sparse_lanes": "sparse.lanes",
+    "sparse_depth": "sparse.longest_row",
+    "throttle": "throttle.cycles",
+    "protect": "control.protect",
+    "counters": "control.counters",
+    "trace": "control.trace",
+    "micro": "micro",
+    "requantizer": "micro.requantizer",
+}
+"""The place of each field: its record and its name there, or an optional unit alone."""
+
+SHORT = {path: name for name, path in PATHS.items()}
+"""The short name of each place."""
+
+
+def _record(annotation: Any) -> tuple[type, bool]:
+    """Return a record's class, and whether it may be absent."""
+    if isinstance(annotation, types.UnionType):
+        return typing.get_args(annotation)[0], True
+    return annotation, False
+
+
+_KINDS = {field.name: _record(field.type) for field in dataclasses.fields(Fields)}
+RECORDS: dict[str, type] = {name: kind for name, (kind, _) in _KINDS.items() if name != "name"}
+"""The class of each record, by its name in a configuration."""
+OPTIONAL = tuple(name for name, (_, absent) in _KINDS.items() if absent)
+"""The records that may be absent."""
+
+
+def _leaf(record: str, name: str) -> tuple[type, Any]:
+    """Return a field's type, and its value in a machine without the record."""
+    (field,) = (each for each in dataclasses.fields(RECORDS[record]) if each.name == name)
+    assert isinstance(field.type, type)
+    absent = field.type() if field.default is dataclasses.MISSING else field.default
+    return field.type, absent
+
+
+def _describe(path: str) -> tuple[type, Any]:
+    record, _, name = path.partition(".")
+    if name:
+        return _leaf(record, name)
+    return (str, "") if path == "name" else (bool, False)
+
+
+TYPES = {name: _describe(path)[0] for name, path in PATHS.items()}
+"""The type of each field."""
+ABSENT = {name: _describe(path)[1] for name, path in PATHS.items()}
+"""The value of each field in a machine without its unit."""
+
+
+def flat(config: Fields) -> dict[str, Any]:
+    """Return every field's value by its short name."""
+    values: dict[str, Any] = {}
+    for short, path in PATHS.items():
+        record, _, name = path.partition(".")
+        held = getattr(config, record)
+        if name:
+            values[short] = ABSENT[short] if held is None else getattr(held, name)
+        else:
+            values[short] = held if path == "name" else held is not None
+    return values
+
+
+def switch(record: str) -> str:
+    """Return the short name of the field that says whether an optional unit is present."""
+    if record in SHORT:
+        return SHORT[record]
+    first = dataclasses.fields(RECORDS[record])[0]
+    return SHORT[f"{record}.{first.name}"]
+
+
+def records(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the records that hold values by short names, with ``name``.
+
+    Raises :class:`InputError` where an absent unit has a field.
+    """
+    made: dict[str, Any] = {"name": values["name"]}
+    for record, kind in RECORDS.items():
+        paths = {each.name: f"{record}.{each.name}" for each in dataclasses.fields(kind)}
+        held = {name: values[SHORT[path]] for name, path in paths.items()}
+        if record in OPTIONAL and not values[switch(record)]:
+            _check_absent(record, {SHORT[paths[name]]: value for name, value in held.items()})
+            made[record] = None
+        else:
+            made[record] = kind(**held)
+    return made
+
+
+def _check_absent(record: str, held: Mapping[str, Any]) -> None:
+    unit = switch(record)
+    for short, value in held.items():
+        if short != unit and value != ABSENT[short]:
+            raise InputError(
+                f"Field {short} needs {unit}, but {short} is {shown(value)} and {unit} "
+                f"{shown(ABSENT[unit])}"
+            )
+
+
+def shown(value: Any) -> str:
+    """Return a value as messages write it."""
+    return repr(value) if isinstance(value, str) else str(value).lower()
+
+
+def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes by short names: of records, of tables, of paths, of units that are left out.
+
+    Raises :class:`InputError` where a name is unknown.
+    """
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        record, dot, leaf = name.partition(".")
+        if dot:
+            values |= _table(record, {leaf: value})
+        elif name in RECORDS and (value is None or isinstance(value, Mapping | RECORDS[name])):
+            values |= _table(name, value)
+        elif name in OPTIONAL and name not in SHORT and value is False:
+            values |= _table(name, None)
+        else:
+            check_known("field", name, sorted(PATHS))
+            values[name] = value
+    return values
+
+
+def _table(record: str, value: Any) -> dict[str, Any]:
+    """Return by short names what a table or a record says of a record; None: it is absent."""
+    check_known("record", record, RECORDS)
+    if value is None:
+        return {switch(record): ABSENT[switch(record)]}
+    if not isinstance(value, Mapping):
+        value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    for leaf in value:
+        check_known(
+            f"field of {record}", leaf, [each.name for each in dataclasses.fields(RECORDS[record])]
+        )
+    present = {SHORT[record]: True} if record in OPTIONAL and record in SHORT else {}
+    return present | {SHORT[f"{record}.{leaf}"]: each for leaf, each in value.items()}
+
+
+def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with changes, by short names; a unit that is left out loses its fields."""
+    after = {**values, **changes}
+    for record in OPTIONAL:
+        unit = switch(record)
+        if unit in changes and not changes[unit]:
+            for each in dataclasses.fields(RECORDS[record]):
+                short = SHORT[f"{record}.{each.name}"]
+                after[short] = changes.get(short, ABSENT[short])
+    return after
