@@ -186,7 +186,7 @@ def compile_decoder(
     check_bits([bits], options.weights)
     machine = config if fixed else equipped(config, options)
     check_described(described, machine, wide_functions=options.wide_functions)
-    capacity = options.context or min(described.positions, machine.max_row)
+    capacity = options.context or min(described.positions, machine.vector.longest_row)
     if capacity > described.positions:
         raise InputError(
             f"Context must be at most the {described.positions} tokens that model {described.name} "
@@ -200,7 +200,7 @@ def compile_decoder(
 
     def programs(decoder: Decoder) -> TextProgram:
         own = machine if fixed else paired(machine, decoder)
-        room = options.context or min(decoder.places, own.max_row)
+        room = options.context or min(decoder.places, own.vector.longest_row)
         return compile_text(
             decoder,
             own,
