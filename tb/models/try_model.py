@@ -27,7 +27,9 @@ _PRODUCTS = 1 << 34
 """Products of all samples together, above which a model has fewer of them, and one run."""
 _TEXTS, _LENGTH = 96, 12
 _ENCODERS = PRESETS["small"].replace(program_depth=1 << 14)
-_LARGE = PRESETS["medium"].replace(program_depth=1 << 16, mem_addr_width=28)
+_LARGE = PRESETS["medium"].replace(
+    program_depth=1 << 16, mem_addr_width=28, scratchpad_bytes=1 << 22, acc_depth=1 << 14
+)
 _MANY = 1 << 24
 """Weights of the blocks from which on an encoder is tried on the machine `medium`."""
 _DECODERS = PRESETS["story"].replace(param_depth=1 << 11, weight_depth=1 << 13)
