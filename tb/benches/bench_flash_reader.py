@@ -10,11 +10,11 @@ from celosia.arch.flash import ADDR_WIDTH, BOARD_NS, READS, WAITED, start_up
 from celosia.tb.benches.common import StreamDriver, StreamMonitor, rng, start_clock
 from celosia.tb.devices.flash import FlashModel, FlashModes
 from celosia.tb.machine.toolchain import PERIOD_NS
-from celosia.tb.verify.mutation.devices import FLASH, FLASH_CLOCK, FLASH_SHEET
+from celosia.tb.verify.mutation.devices import CLOCK, FLASH, FLASH_SHEET
 
 _PINS = ("sck", "cs_n", "dq_o", "dq_oe")
 _LANES = 4
-_TIMES, _START = FLASH.at(FLASH_CLOCK), start_up(FLASH, _LANES)
+_TIMES, _START = FLASH.at(CLOCK), start_up(FLASH, _LANES)
 _LIMIT = 30_000  # cycles
 _LONGEST = max(_TIMES.power, _TIMES.wake, 2 * _TIMES.half * 8 * _LANES) + 2  # cycles of a step
 _MODES: list[dict[str, Any]] = [
@@ -84,7 +84,7 @@ class _Pins:
 
 
 def _chip(contents: bytes, modes: FlashModes | None = None) -> FlashModel:
-    model = FlashModel(FLASH_SHEET, FLASH_CLOCK, contents, quad=True, way=BOARD_NS, modes=modes)
+    model = FlashModel(FLASH_SHEET, CLOCK, contents, quad=True, way=BOARD_NS, modes=modes)
     # A cycle has passed since the reset.
     model.step({"sck": 0, "cs_n": 1, "dq_o": 0b1100, "dq_oe": 0b1101})
     return model

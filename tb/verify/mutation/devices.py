@@ -28,10 +28,7 @@ from celosia.tb.devices.ddr3 import REGISTERS, SEQUENCE
 from celosia.tb.devices.linked_host import ADDR, IDENTITY
 
 CLOCK = 143e6
-"""Clock of the SDRAM (Hz)."""
-
-FLASH_CLOCK = 100e6
-"""Clock of the machine with the flash (Hz): an even number of cycles is half a period's."""
+"""Clock of the SDRAM and of the flash (Hz)."""
 
 PSRAM_CLOCK = 40e6
 """Clock of the machine with the PSRAM (Hz)."""
@@ -48,8 +45,8 @@ SDRAM_SHEET = replace(
 PSRAM = replace(PSRAM_CHIPS["W955D8MBYA"], row_bits=9, col_bits=4, vcs_us=1.0)
 PSRAM_SHEET = replace(data_sheets.PSRAM["W955D8MBYA"], rows=512, columns=16, vcs=1.0)
 
-FLASH = replace(FLASH_CHIPS["IS25LP128F"], power_us=1.0, wake_us=0.5, reset_us=0.95)
-FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=0.95)
+FLASH = replace(FLASH_CHIPS["IS25LP128F"], power_us=1.0, wake_us=0.5, reset_us=1.0)
+FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.0)
 
 
 def memory_config(config: Config) -> Config:
@@ -107,7 +104,7 @@ DEVICE_BENCHES = {
         DeviceBench(
             name="flash_reader",
             module="celosia.tb.benches.bench_flash_reader",
-            component=lambda _config: FlashReader(FLASH, FLASH_CLOCK, 4),
+            component=lambda _config: FlashReader(FLASH, CLOCK, 4),
         ),
         DeviceBench(
             name="power_on",
