@@ -1,8 +1,8 @@
 """Benches of SPI: a host with a clock of its own, transfers of any length, some cut.
 
-Parameters of the peripheral's: ``transfers``, how many; ``stall`` of what is to be sent;
-``half_ns``, the least half period of the host's clock; ``wire_ns``, from a pad to the other end's;
-``setup_ns`` in which the host's input must be still before it is sampled.
+Parameters of the peripheral's: ``transfers``, how many; ``stall``, the chance that a byte to be
+sent comes late; ``half_ns``, the least half period of the host's clock; ``wire_ns``, from a pad to
+the other end's; ``setup_ns`` in which the host's input must be still before it is sampled.
 """
 
 from typing import Any
@@ -115,15 +115,27 @@ async def bytes_pass_both_ways(dut: Any) -> None:
     await RisingEdge(dut.clk)
     # The upper bit tells a byte from filling.
     data = (0x80 | random.integers(0, 128, 8 * given["transfers"])).tolist()
-    cocotb.start_soon(StreamDriver(dut, "i", random, given["stall"]).send(data))
+    begin = 6  # bytes that wait from the start on
+
+    async def give() -> None:
+        driver = StreamDriver(dut, "i", random)
+        await driver.send(data[:begin])
+        for byte in data[begin:]:
+            # Two bytes take at least 192 cycles.
+            for _ in range(int(random.integers(400)) * (random.random() < given["stall"])):
+                await RisingEdge(dut.clk)
+            await driver.send([byte])
+
+    cocotb.start_soon(give())
     received = Received(dut)
     wanted: list[int | None] = []
     sent: list[int] = []
     fillings = lost = 0
-    for _ in range(given["transfers"]):
-        bytes_in = random.integers(0, 256, int(random.integers(1, 5))).tolist()
+    for index in range(given["transfers"]):
+        count = int(random.integers(1, 5)) if index else begin - 1
+        bytes_in = random.integers(0, 256, count).tolist()
         bits = [byte >> place & 1 for byte in bytes_in for place in reversed(range(8))]
-        cut = int(random.integers(1, 8)) if random.random() < 0.3 else 0
+        cut = int(random.integers(1, 8)) if index and random.random() < 0.3 else 0
         bits = bits[: len(bits) - cut]
         found = await host.transfer(bits)
         wanted += bytes_in[: len(bits) // 8] + [None] * bool(cut)
@@ -137,6 +149,7 @@ async def bytes_pass_both_ways(dut: Any) -> None:
             assert part == [expected >> bit & 1 for bit in range(7, -1, -1)][: len(part)]
             lost += len(part) < 8
             sent.append(expected)
+        assert index or not fillings, "filling is sent while a byte waits"
     await Timer(10 * PERIOD_NS, "ns")
     assert received.bytes == wanted
     assert None in wanted

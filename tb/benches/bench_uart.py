@@ -191,6 +191,8 @@ async def bytes_are_sent(dut: Any) -> None:
         while True:
             await FallingEdge(dut.clk)
             line.append(int(dut.tx.value))
+            idle = all(line[-10 * divisor :])
+            assert int(dut.i__ready.value) or not idle, "a byte waits while nothing is sent"
 
     cocotb.start_soon(watch())
     half = len(data) // 2

@@ -62,7 +62,7 @@ LINK_BENCHES = {
         module="celosia.tb.benches.bench_spi",
         component=lambda _config: SpiPeripheral(),
         given={
-            **{"transfers": 60, "stall": 0.9, "half_ns": CYCLES // 2 * PERIOD_NS},
+            **{"transfers": 60, "stall": 0.3, "half_ns": CYCLES // 2 * PERIOD_NS},
             **{"wire_ns": 9, "setup_ns": 11},
         },
         tests=("bytes_pass_both_ways",),
