@@ -110,10 +110,10 @@ def check_rows(model: ModelDescription, config: Config) -> None:
             "tokens"
         )
     needs = dict.fromkeys(("max_row", "max_k"), model.sequence)
-    short = {name: least for name, least in needs.items() if getattr(config, name) < least}
+    short = {name: least for name, least in needs.items() if config.read(name) < least}
     if short:
         least = " and ".join(f"{name} of at least {value}" for name, value in short.items())
-        has = " and ".join(str(getattr(config, name)) for name in short)
+        has = " and ".join(str(config.read(name)) for name in short)
         change = " and ".join(f"{name}={value}" for name, value in short.items())
         most = min(config.vector.longest_row, config.accumulators.longest_sum) - own
         raise InputError(
