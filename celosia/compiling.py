@@ -132,7 +132,7 @@ def compile_encoder(
     assert isinstance(source, Source)
     check_bits([bits], options.weights)
     machine = config if fixed else equipped(config, options)
-    options, summary = search_formats(model.name, source, machine, options, loss, show)
+    options, summary = search_formats(model.name, None, machine, options, loss, show)
     machine = config if fixed else equipped(config, options)
     with show(f"{model.name} on {config.name}"):
         code = compile_model(source.description, source.weights, inputs, machine, options)

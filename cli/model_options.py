@@ -8,7 +8,6 @@ from celosia.arch.config import Config
 from celosia.cli.format_options import Formats
 from celosia.cli.options import grouped
 from celosia.cli.output import progress, say
-from celosia.generators.frontend.sources import load_source
 from celosia.generators.lower.encoder_compiler import Options
 from celosia.generators.lower.equipment import equipped
 from celosia.generators.studies.mixtures import search_formats
@@ -55,8 +54,7 @@ def searched(
     options = encoder_options(formats, ranges)
     if formats.loss is None:
         return options
-    source = load_source(model)
     machine = equipped(config, options)
-    options, summary = search_formats(model, source, machine, options, formats.loss, progress)
+    options, summary = search_formats(model, None, machine, options, formats.loss, progress)
     say(f"celosia: {summary}", err=True)
     return options

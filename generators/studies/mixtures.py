@@ -10,7 +10,6 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.generators.frontend import digits
-from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.frontend.weights import Floats, model_names
@@ -39,7 +38,7 @@ Show = Callable[[str], AbstractContextManager[Progress]]
 
 def search_formats(
     name: str,
-    source: Source | TextSource,
+    source: TextSource | None,
     config: Config,
     options: _Options,
     bound: float | None,
@@ -47,17 +46,18 @@ def search_formats(
 ) -> tuple[_Options, str]:
     """Return options with the formats of weights that lose ``bound`` at most, and a summary.
 
-    Without a bound the options stay. ``name`` is the name or path of the model ``source``.
+    Without a bound the options stay. ``name`` is the name or path of the model, ``source`` the model
+    if it is a language model.
 
     Raises :class:`InputError` if the model has no loss to be measured.
     """
     if bound is None:
         return options, ""
-    text = isinstance(source, TextSource)
     if options.balance is None:
-        options = replace(options, balance=DECODER_BALANCE if text else ENCODER_BALANCE)
+        balance = ENCODER_BALANCE if source is None else DECODER_BALANCE
+        options = replace(options, balance=balance)
     with show("Formats of weights") as update:
-        if isinstance(source, TextSource):
+        if source is not None:
             mixture = mix_text(source, options, bound, update)
         else:
             mixture = mix_digits(name, config, options, bound, update)
