@@ -46,8 +46,8 @@ def search_formats(
 ) -> tuple[_Options, str]:
     """Return options with the formats of weights that lose ``bound`` at most, and a summary.
 
-    Without a bound the options stay. ``name`` is the name or path of the model, ``source`` the model
-    if it is a language model.
+    Without a bound the options stay. ``name`` is the name or path of the model, ``source`` the
+    model if it is a language model.
 
     Raises :class:`InputError` if the model has no loss to be measured.
     """
