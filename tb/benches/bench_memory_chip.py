@@ -151,7 +151,7 @@ class _Port:
         dut, words = self.dut, 48
         apart = URGENT * floor(SDRAM_SHEET.refi * CLOCK / 1e9)
         for move in (self._give_one, self._take_one):
-            request = first | words - 1 << self.config.mem_addr_width
+            request = first | words - 1 << self.config.memory.addr_width
             name = "write" if move == self._give_one else "read"
             if name == "write":
                 self._expect([(first, words)])
