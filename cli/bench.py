@@ -116,7 +116,10 @@ def shapes(
         )
     result["memory"] = timing.fields()
     report(
-        f"Shapes on {config.name}", [_shape_row(one) for one in result["shapes"]], as_json, result
+        f"Shapes on {config.name}",
+        [_shape_row(shape) for shape in result["shapes"]],
+        as_json,
+        result,
     )
 
 

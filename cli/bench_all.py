@@ -42,8 +42,8 @@ _PREFACE = tomllib.loads(_TEXT)["preface"]
 
 def read_cases(kind: str) -> dict[str, list[Case]]:
     """Return the cases of benchmarks.toml by heading, of the kind ``full`` or ``quick``."""
-    found = tomllib.loads(_TEXT)[kind]
-    return {heading: [Case(**one) for one in cases] for heading, cases in found.items()}
+    entries = tomllib.loads(_TEXT)[kind]
+    return {heading: [Case(**case) for case in cases] for heading, cases in entries.items()}
 
 
 @click.command("all", cls=Command, example="--quick")
@@ -65,18 +65,21 @@ def bench_all(quick: bool, only: str, out: Path | None, as_json: bool) -> None:
         raise InputError(f"No heading has {only!r}; known headings are {', '.join(every)}")
     kept = sections(out.read_text(encoding="utf-8")) if only and out and out.is_file() else {}
     total = sum(len(cases) for cases in groups.values())
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows_by_heading: dict[str, list[dict[str, Any]]] = {}
     with progress("Benchmarks") as update:
         done = 0
         for heading, cases in groups.items():
-            found[heading] = []
+            rows_by_heading[heading] = []
             for case in cases:
-                found[heading].append(measure(case))
+                rows_by_heading[heading].append(measure(case))
                 done += 1
                 update(done, total)
-    rows = [row for measured in found.values() for row in measured]
+    rows = [row for measured in rows_by_heading.values() for row in measured]
     if out is not None:
-        tables = {name: table(found[name]) if name in found else kept.get(name) for name in every}
+        tables = {
+            name: table(rows_by_heading[name]) if name in rows_by_heading else kept.get(name)
+            for name in every
+        }
         write_files(out.parent, {out.name: "\n".join(markdown(tables))})
     names = ("command", "figure", "value", "mismatches")
     shown = [{name: row[name] for name in names} for row in rows]

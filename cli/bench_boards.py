@@ -78,12 +78,12 @@ def bench_boards(
             update(done, len(cases))
             if kept or not measure(case, folder, [place / REPORT for place in built]):
                 recount(case, folder)
-    found = read(folder)
+    reports = read(folder)
     for page in pages:
-        content = refresh(page.read_text(encoding="utf-8"), found, str(page))
+        content = refresh(page.read_text(encoding="utf-8"), reports, str(page))
         write_files(page.parent, {page.name: content})
-    rows = [row(found[case.file]) for case in cases if case.file in found]
-    report("Builds", rows, as_json, {"reports": found})
+    rows = [row(reports[case.file]) for case in cases if case.file in reports]
+    report("Builds", rows, as_json, {"reports": reports})
 
 
 def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
@@ -97,9 +97,9 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
     design = case.design()
     for file in (folder / case.file, *others):
         if file.is_file():
-            found = json.loads(file.read_text(encoding="utf-8"))
-            if found.get("design") == design:
-                _keep(case, folder, found | {"sources": TODAY})
+            report_of_case = json.loads(file.read_text(encoding="utf-8"))
+            if report_of_case.get("design") == design:
+                _keep(case, folder, report_of_case | {"sources": TODAY})
                 return False
     with tempfile.TemporaryDirectory(prefix="celosia.") as work:
         main = "from celosia.cli.main import main; main()"
@@ -115,7 +115,7 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
         raise RunError(f"celosia build {' '.join(case.words)} failed: {errors[-400:]}")
     if done.returncode:
         board = get_board(case.board)
-        found = {
+        report_of_case = {
             "board": case.board,
             "device": board.device.name,
             "config": case.config or board.config.name,
@@ -123,8 +123,12 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
             "refused": errors.splitlines()[-1].removeprefix("celosia: "),
         }
     else:
-        found = json.loads(done.stdout)
-    _keep(case, folder, found | ({"sources": TODAY} if found.get("design") == design else {}))
+        report_of_case = json.loads(done.stdout)
+    _keep(
+        case,
+        folder,
+        report_of_case | ({"sources": TODAY} if report_of_case.get("design") == design else {}),
+    )
     return True
 
 
@@ -140,22 +144,22 @@ def recount(case: Case, folder: Path) -> None:
     file = folder / case.file
     if not file.is_file():
         return
-    found = json.loads(file.read_text(encoding="utf-8"))
-    today = found.get("design") == case.design()
-    if not today and found.get("sources") == TODAY:
-        found["sources"] = older_sources(file, found["design"])
-        _keep(case, folder, found)
-    if case.unit is not None or "refused" in found:
+    report_of_case = json.loads(file.read_text(encoding="utf-8"))
+    today = report_of_case.get("design") == case.design()
+    if not today and report_of_case.get("sources") == TODAY:
+        report_of_case["sources"] = older_sources(file, report_of_case["design"])
+        _keep(case, folder, report_of_case)
+    if case.unit is not None or "refused" in report_of_case:
         return
     board, config = case.target()
     machine = f"{fingerprint(config):08x}"
-    if found.get("configuration") != machine and not today:
+    if report_of_case.get("configuration") != machine and not today:
         warn(f"{case.file} is of another machine than today's, and keeps its cycles")
         return
-    _keep(case, folder, renewed(found, rates(config, board, found["clock_mhz"])))
+    _keep(case, folder, renewed(report_of_case, rates(config, board, report_of_case["clock_mhz"])))
 
 
-def _keep(case: Case, folder: Path, found: Mapping[str, Any]) -> None:
+def _keep(case: Case, folder: Path, report_of_case: Mapping[str, Any]) -> None:
     """Write a report with the command that makes it."""
-    kept = {"command": " ".join(["celosia build", *case.words]), **found}
+    kept = {"command": " ".join(["celosia build", *case.words]), **report_of_case}
     write_files(folder, {case.file: json.dumps(kept, indent=2) + "\n"})

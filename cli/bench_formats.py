@@ -90,9 +90,9 @@ def bench_formats(
     engine, slots and zero-skip unit included, on a device of ECP5.
     """
     every = list(read_formats())
-    chosen = [one for one in every if only.lower() in one.name.lower()]
+    chosen = [form for form in every if only.lower() in form.name.lower()]
     if not chosen:
-        names = ", ".join(one.name for one in every)
+        names = ", ".join(form.name for form in every)
         raise InputError(f"No format is named {only!r}; known formats are {names}")
     rows: list[dict[str, Any]] = []
     with progress(f"Formats, {simulator}") as update:
@@ -102,7 +102,7 @@ def bench_formats(
                 rows[-1] |= measured_area(case.config)
             update(done + 1, len(chosen))
     for row in rows:
-        first = next(one for one in rows if one["weights"] == row["weights"])
+        first = next(entry for entry in rows if entry["weights"] == row["weights"])
         row["share"] = row["cycles"] / first["cycles"] if first["cycles"] else None
     mismatches = sum(row["mismatches"] for row in rows)
     result: dict[str, Any] = {**sizes, "simulator": simulator}
@@ -112,7 +112,7 @@ def bench_formats(
 
 def _measure(case: Format, simulator: str, timing: MemoryTiming, **sizes: int) -> dict[str, Any]:
     """Return the row of a format, area apart."""
-    found = bench_decode(
+    figures = bench_decode(
         case.config,
         lambda config, size: make_machine(config, simulator, size, timing),
         options=Quantization(**case.options),
@@ -126,12 +126,12 @@ def _measure(case: Format, simulator: str, timing: MemoryTiming, **sizes: int) -
     return {
         "format": case.name,
         "weights": case.place,
-        "cycles": found["cycles"],
+        "cycles": figures["cycles"],
         "share": None,
-        "predicted": found["predicted_cycles"],
-        "bytes": found["loaded_bytes"],
-        "slots": found["slots"],
-        "mismatches": found["mismatches"],
+        "predicted": figures["predicted_cycles"],
+        "bytes": figures["loaded_bytes"],
+        "slots": figures["slots"],
+        "mismatches": figures["mismatches"],
     }
 
 

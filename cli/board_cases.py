@@ -41,8 +41,8 @@ class Case:
     @property
     def words(self) -> list[str]:
         """The command's words after ``celosia build``, without ``--out``."""
-        given = (("board", self.board), ("unit", self.unit), ("config", self.config))
-        words = [word for name, value in given if value for word in (f"--{name}", value)]
+        fields = (("board", self.board), ("unit", self.unit), ("config", self.config))
+        words = [word for name, value in fields if value for word in (f"--{name}", value)]
         words += [word for change in self.changes for word in ("--set", change)]
         words += ["--memory", self.memory] if self.memory else []
         words += ["--clock", f"{self.mhz:g}"] if self.mhz else []

@@ -70,8 +70,8 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     The board's own machine is the one that leaves room for what reads the flash.
     """
     board, config = target
-    found = with_flash(board, kind)
-    return found, found.config if config == board.config else config
+    reading_board = with_flash(board, kind)
+    return reading_board, reading_board.config if config == board.config else config
 
 
 def checked_clock(mhz: float) -> float:

@@ -15,22 +15,22 @@ TODAY = "today's"
 """The field ``sources`` of a report whose design today's sources give as well."""
 
 
-def row(found: Mapping[str, Any]) -> dict[str, Any]:
+def row(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the line of a report."""
     used = {
-        title: f"{found[key]:,} of {found['available'][key]:,}" if key in found else "-"
+        title: f"{report[key]:,} of {report['available'][key]:,}" if key in report else "-"
         for key, title in RESOURCES.items()
     }
-    speeds = {name.replace("_", " "): found.get(name) for name in SPEEDS}
+    speeds = {name.replace("_", " "): report.get(name) for name in SPEEDS}
     return {
-        "board": found["board"],
-        "device": found["device"],
-        "machine": found["config"],
-        "sources": found.get("sources"),
+        "board": report["board"],
+        "device": report["device"],
+        "machine": report["config"],
+        "sources": report.get("sources"),
         **used,
-        "MHz": found.get("fmax_mhz"),
-        "MHz of seeds": _spread(found.get("seeds", {})),
-        "clock MHz": found.get("clock_mhz"),
+        "MHz": report.get("fmax_mhz"),
+        "MHz of seeds": _spread(report.get("seeds", {})),
+        "clock MHz": report.get("clock_mhz"),
         **speeds,
     }
 
@@ -44,52 +44,54 @@ def _spread(seeds: Mapping[str, float | None]) -> str | None:
     return told if len(reached) == len(seeds) else f"{told}; {len(reached)} of {len(seeds)} routed"
 
 
-def boards_table(found: Mapping[str, Any]) -> Iterator[str]:
+def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the boards' table, and below it what does not fit."""
-    cases = [case for case in CASES if case.unit is None and case.file in found]
-    reports = [found[case.file] for case in cases]
+    cases = [case for case in CASES if case.unit is None and case.file in by_file]
+    reports = [by_file[case.file] for case in cases]
     yield from _table(
-        [_named("machine", case, one) for case, one in zip(cases, reports, strict=True)]
+        [_named("machine", case, entry) for case, entry in zip(cases, reports, strict=True)]
     )
-    for one in reports:
+    for entry in reports:
         for key in ("refused", "no_inference"):
-            if key in one:
-                yield f"\n`{one['board']}` with `{one['config']}`: {one[key]}."
+            if key in entry:
+                yield f"\n`{entry['board']}` with `{entry['config']}`: {entry[key]}."
 
 
-def _named(title: str, case: Case, found: Mapping[str, Any]) -> dict[str, Any]:
+def _named(title: str, case: Case, report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the line of a report, its machine with the variant's name under a title."""
-    line = row(found)
+    line = row(report)
     name = line["machine"] + (f", {case.variant}" if case.variant else "")
     return {**line, title: name}
 
 
-def summary_table(found: Mapping[str, Any]) -> Iterator[str]:
+def summary_table(by_file: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a short table of the boards' own machines that fit."""
     names = ("board", "device", "four-input tables", "multipliers", "block RAMs", "clock MHz")
     rates = [name.replace("_", " ") for name in RATES]
-    reports = [found[case.file] for case in CASES if case in BOARD_CASES and case.file in found]
-    rows = [row(one) for one in reports if "refused" not in one]
-    yield from _table([{name: one[name] for name in (*names, *rates)} for one in rows])
+    reports = [by_file[case.file] for case in CASES if case in BOARD_CASES and case.file in by_file]
+    rows = [row(entry) for entry in reports if "refused" not in entry]
+    yield from _table([{name: line[name] for name in (*names, *rates)} for line in rows])
 
 
-def units_table(found: Mapping[str, Any]) -> Iterator[str]:
+def units_table(reports: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the table of units alone."""
     rows = []
     for case in UNITS:
-        if case.file in found:
-            one = found[case.file]
-            rows.append(_named("unit", case, one | {"config": f"{case.unit} of {one['config']}"}))
+        if case.file in reports:
+            report = reports[case.file]
+            rows.append(
+                _named("unit", case, report | {"config": f"{case.unit} of {report['config']}"})
+            )
     names = ("unit", "device", "sources", *RESOURCES.values(), "MHz", "MHz of seeds")
-    yield from _table([{name: one[name] for name in names} for one in rows])
+    yield from _table([{name: line[name] for name in names} for line in rows])
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if rows:
         yield f"| {' | '.join(rows[0])} |"
         yield "|---" * len(rows[0]) + "|"
-    for one in rows:
-        yield f"| {' | '.join(text(value) for value in one.values())} |"
+    for line in rows:
+        yield f"| {' | '.join(text(value) for value in line.values())} |"
 
 
 PAGES = (ROOT / "docs" / "boards.md", ROOT / "README.md")
@@ -99,7 +101,7 @@ TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table
 """The maker of each table, by the name in the page's two comments around it."""
 
 
-def refresh(page: str, found: Mapping[str, Any], name: str) -> str:
+def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
     """Return a page with every table that it has a place for made anew of reports.
 
     Raises :class:`InputError` where the page, which messages call ``name``, has no place.
@@ -109,7 +111,7 @@ def refresh(page: str, found: Mapping[str, Any], name: str) -> str:
         begin, end = f"<!-- {table}: begin -->\n", f"<!-- {table}: end -->"
         if page.count(begin) == page.count(end) == 1:
             before, rest = page.split(begin)
-            made = "\n".join(make(found))
+            made = "\n".join(make(reports))
             page = f"{before}{begin}\n{made}\n\n{end}{rest.split(end)[1]}"
             places += 1
     if not places:

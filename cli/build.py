@@ -87,12 +87,12 @@ def build(
                 done = build_unit(made, config, board, Path(work), seeds, _tell, mhz=mhz)
             else:
                 done = build_board(config, board, Path(work), seeds, _tell, mhz=mhz)
-    found = done.report
+    build_report = done.report
     if made is None:
         _tell(f"Inferences of {MODEL}", 0, 1)
-        found = renewed(found, rates(config, board, found["clock_mhz"]))
-    write_files(folder, done.files | {REPORT: json.dumps(found, indent=2)})
-    _show(found, as_json)
+        build_report = renewed(build_report, rates(config, board, build_report["clock_mhz"]))
+    write_files(folder, done.files | {REPORT: json.dumps(build_report, indent=2)})
+    _show(build_report, as_json)
 
 
 def _kept(board: Board, unit: str | None, folder: Path, design: Callable[[], str]) -> Build | None:
@@ -101,30 +101,30 @@ def _kept(board: Board, unit: str | None, folder: Path, design: Callable[[], str
     if not all((folder / name).is_file() for name in (REPORT, *((bitstream,) if not unit else ()))):
         return None
     try:
-        found = json.loads((folder / REPORT).read_bytes())
+        build_report = json.loads((folder / REPORT).read_bytes())
     except ValueError:
         return None
-    same = isinstance(found, dict) and found.get("design") == design()
-    return Build(found, {}) if same else None
+    same = isinstance(build_report, dict) and build_report.get("design") == design()
+    return Build(build_report, {}) if same else None
 
 
 _BEGAN = time.monotonic()
 
 
-def _tell(what: str, done: int, total: int) -> None:
-    step = f"{what}: {done} of {total}" if total > 1 else what
+def _tell(stage: str, done: int, total: int) -> None:
+    step = f"{stage}: {done} of {total}" if total > 1 else stage
     click.echo(f"{step} (after {time.monotonic() - _BEGAN:.0f} s)", err=True)
 
 
-def _show(found: dict[str, Any], as_json: bool) -> None:
+def _show(build_report: dict[str, Any], as_json: bool) -> None:
     rows = [
         {
-            "board": found["board"],
-            "configuration": found["config"],
-            **{title: found[key] for key, title in RESOURCES.items()},
-            "MHz": found["fmax_mhz"],
-            "seed": found["seed"],
-            **{key.replace("_", " "): found[key] for key in SPEEDS if key in found},
+            "board": build_report["board"],
+            "configuration": build_report["config"],
+            **{title: build_report[key] for key, title in RESOURCES.items()},
+            "MHz": build_report["fmax_mhz"],
+            "seed": build_report["seed"],
+            **{key.replace("_", " "): build_report[key] for key in SPEEDS if key in build_report},
         }
     ]
-    report("Build", rows, as_json, found)
+    report("Build", rows, as_json, build_report)

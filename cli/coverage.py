@@ -72,29 +72,29 @@ def coverage(
     for name in configs:
         check_known("configuration", name, CONFIGURATIONS)
     check_simulator("verilator")
-    found = Found()
-    rows = [] if alone else _circuits(units or UNITS, configs, seed, runner, found)
+    outcome = Found()
+    rows = [] if alone else _circuits(units or UNITS, configs, seed, runner, outcome)
     if alone or not units:
-        _functional(configs, seed, runner, found)
-    for one in found.failures:
-        say(f"celosia verify replay {one.case}  # {one.message}", err=True)
+        _functional(configs, seed, runner, outcome)
+    for failure in outcome.failures:
+        say(f"celosia verify replay {failure.case}  # {failure.message}", err=True)
     result = {
-        **{kind: _share(*pair) for kind, pair in found.points.items()},
+        **{kind: _share(*pair) for kind, pair in outcome.points.items()},
         "points": {
             kind: {"reached": reached, "count": count}
-            for kind, (reached, count) in found.points.items()
+            for kind, (reached, count) in outcome.points.items()
         },
         "units": rows,
-        "holes": found.holes,
-        "failed": len(found.failures),
+        "holes": outcome.holes,
+        "failed": len(outcome.failures),
         "seed": seed,
     }
-    shown = rows or [{kind: _share(*pair) for kind, pair in found.points.items()}]
+    shown = rows or [{kind: _share(*pair) for kind, pair in outcome.points.items()}]
     report(f"Coverage on {', '.join(configs)}", shown, as_json, result)
     if not as_json:
-        for kind, (reached, count) in found.points.items():
+        for kind, (reached, count) in outcome.points.items():
             say(f"{kind}: {reached:,} of {count:,} points, {_share(reached, count):.2%}")
-        for hole in found.holes:
+        for hole in outcome.holes:
             say(hole)
 
 
@@ -106,20 +106,20 @@ def _circuits(
     own: dict[str, Coverage] = {unit: {} for unit in units}
     for name in configs:
         fields = {"config": name, "units": ",".join(units)}
-        for one in runner.run(KIND, run, len(units), seed=seed, fields=fields):
-            if one.failed:
-                into.failures.append(one)
+        for outcome in runner.run(KIND, run, len(units), seed=seed, fields=fields):
+            if outcome.failed:
+                into.failures.append(outcome)
             else:
-                found = from_json(one.result["modules"])
-                merge(own[one.result["unit"]], found)
-                merge(whole, found)
+                modules = from_json(outcome.result["modules"])
+                merge(own[outcome.result["unit"]], modules)
+                merge(whole, modules)
     into.points |= totals(whole.values())
     into.holes += [
         f"{module.name}: {text}"
         for module in whole.values()
         for text in module.points["line"].holes
     ]
-    return [_row(unit, found, whole) for unit, found in own.items()]
+    return [_row(unit, covered, whole) for unit, covered in own.items()]
 
 
 def _row(unit: str, own: Coverage, whole: Coverage) -> dict[str, Any]:
@@ -138,11 +138,11 @@ def _functional(configs: Sequence[str], seed: int, runner: Runner, into: Found) 
     for name in configs:
         wanted |= {f"{name} {point}" for point in programs.points(name)}
         count, fields = programs.cases(name), {"config": name}
-        for one in runner.run(programs.KIND, programs.run, count, seed=seed, fields=fields):
-            if one.failed:
-                into.failures.append(one)
+        for outcome in runner.run(programs.KIND, programs.run, count, seed=seed, fields=fields):
+            if outcome.failed:
+                into.failures.append(outcome)
             else:
-                reached |= {f"{name} {point}" for point in one.result["reached"]}
+                reached |= {f"{name} {point}" for point in outcome.result["reached"]}
     into.points["functional"] = len(wanted & reached), len(wanted)
     into.holes += sorted(wanted - reached)
 

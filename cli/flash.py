@@ -93,7 +93,7 @@ def flash(
     if file is not None and folder is not None:
         raise InputError("Options --image-only and --from exclude each other")
     board, config = flashed(target, next(iter(FLASHES)))
-    found = None if folder is None else find_bitstream(board, folder)
+    existing = None if folder is None else find_bitstream(board, folder)
     room = {"memory_bytes": board.memory_bytes, "payload": PAYLOAD_BYTES}
     if prompt is None:
         files = Files(inputs=inputs, sentences=sentences, calibration=calibration)
@@ -113,8 +113,8 @@ def flash(
             image = Path(work) / f"{board.name}.img"
             image.write_bytes(made.data)
             commands = [image_command(board, image)]
-            if found is not None:
-                commands.insert(0, flash_command(board, found))
+            if existing is not None:
+                commands.insert(0, flash_command(board, existing))
             for command in commands:
                 load(command, board)
     result = {

@@ -146,24 +146,24 @@ class Formats:
             "sparse": self.sparse,
         }
 
-    def one_bits(self, what: str) -> int:
+    def one_bits(self, user: str) -> int:
         """Return the bits; raise :class:`InputError` where several are taken in turn."""
         if len(self.bits) > 1:
-            raise InputError(f"{what} with one number of bits, not {len(self.bits)}")
+            raise InputError(f"{user} with one number of bits, not {len(self.bits)}")
         return self.bits[0]
 
-    def refuse_bits(self, what: str) -> None:
+    def refuse_bits(self, user: str) -> None:
         """Raise :class:`InputError` where fewer bits are asked for by what computes with all."""
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))
             raise InputError(
-                f"Option --quantize bits={asked} is not for {what}, which computes with all"
+                f"Option --quantize bits={asked} is not for {user}, which computes with all"
             )
 
-    def refuse_search(self, what: str) -> None:
+    def refuse_search(self, model: str) -> None:
         """Raise :class:`InputError` where formats are to be searched for by what has no loss."""
         if self.loss is not None:
-            raise InputError(f"Option --quantize weights={AUTO} needs a trained model, not {what}")
+            raise InputError(f"Option --quantize weights={AUTO} needs a trained model, not {model}")
 
 
 def quantize_options(*others: Mapping[str, Key]) -> Adder:
@@ -196,7 +196,7 @@ def read_keys(texts: Sequence[str], keys: Mapping[str, Key]) -> dict[str, Any]:
 
     Raises :class:`InputError` for a key that the command does not take, or a wrong value.
     """
-    found: dict[str, str] = {}
+    texts_by_key: dict[str, str] = {}
     for text in texts:
         key = ""
         for part in text.split(","):
@@ -204,11 +204,13 @@ def read_keys(texts: Sequence[str], keys: Mapping[str, Key]) -> dict[str, Any]:
             if not equals and not key:
                 raise InputError(f"Option --quantize takes KEY=VALUE, not {text!r}")
             if not equals:
-                found[key] += f",{part}"
+                texts_by_key[key] += f",{part}"
                 continue
             key = name.strip()
             check_known("key of --quantize", key, keys)
-            found[key] = value.strip()
-    click.get_current_context().meta[QUANTIZE] = {keys[key].name: key for key in found}
+            texts_by_key[key] = value.strip()
+    click.get_current_context().meta[QUANTIZE] = {keys[key].name: key for key in texts_by_key}
     values = {each.name: each.default for each in keys.values()}
-    return values | {keys[key].name: keys[key].value(key, text) for key, text in found.items()}
+    return values | {
+        keys[key].name: keys[key].value(key, text) for key, text in texts_by_key.items()
+    }

@@ -50,9 +50,9 @@ def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
     if name is None:
         return None
     command = TABLE["names"].get(name, name)
-    found = command_of(tree, command)
-    assert found is not None, "the table names commands"
-    flags = {o for p in found.params if getattr(p, "is_flag", False) for o in p.opts}
+    leaf = command_of(tree, command)
+    assert leaf is not None, "the table names commands"
+    flags = {o for p in leaf.params if getattr(p, "is_flag", False) for o in p.opts}
     kept: list[tuple[str, ...]] = []
     merged: dict[str, dict[str, str]] = {}
     rest = list(words[len(name.split()) :])

@@ -83,20 +83,24 @@ def fuzz(
     rows, failures = [], []
     for kind in kinds or CASES:
         job, fields, chunk = CASES[kind]
-        given = {name: configs or values for name, values in fields.items() if name == "config"}
-        for name, value in _turns(fields | given):
+        chosen_fields = {
+            name: configs or values for name, values in fields.items() if name == "config"
+        }
+        for name, value in _turns(fields | chosen_fields):
             outcomes = runner.run(
                 kind, job, count, seed=seed, fields={name: value} if name else {}, chunk=chunk
             )
-            failed = [one for one in outcomes if one.failed]
-            failures += [{"case": str(one.case), "message": one.message} for one in failed]
+            failed = [outcome for outcome in outcomes if outcome.failed]
+            failures += [
+                {"case": str(outcome.case), "message": outcome.message} for outcome in failed
+            ]
             rows.append(
                 {
                     "kind": f"{kind} {value}".strip(),
                     "cases": len(outcomes),
-                    "refused": sum(_refused(one.result) for one in outcomes),
+                    "refused": sum(_refused(outcome.result) for outcome in outcomes),
                     "failed": len(failed),
-                    "seconds": round(sum(one.seconds for one in outcomes), 1),
+                    "seconds": round(sum(outcome.seconds for outcome in outcomes), 1),
                 }
             )
     result = {"kinds": rows, "failures": failures, "failed": len(failures), "seed": seed}

@@ -86,22 +86,22 @@ def inspect(
         say(_reference(result["reference"]))
 
 
-def _fit(found: Mapping[str, Any]) -> str:
-    if found["refused"]:
-        return f"does not run on {found['config']}: {found['refused']}"
+def _fit(fitting: Mapping[str, Any]) -> str:
+    if fitting["refused"]:
+        return f"does not run on {fitting['config']}: {fitting['refused']}"
     return (
-        f"runs on {found['config']}: {found['program_words']:,} program words, "
-        f"{found['memory_bytes']:,} bytes of external memory"
+        f"runs on {fitting['config']}: {fitting['program_words']:,} program words, "
+        f"{fitting['memory_bytes']:,} bytes of external memory"
     )
 
 
-def _reference(found: Mapping[str, Any]) -> str:
-    if found["refused"]:
-        return f"not compared with a reference: {found['refused']}"
-    verdict = "as" if found["difference"] <= NEAR else "not as"
+def _reference(comparison: Mapping[str, Any]) -> str:
+    if comparison["refused"]:
+        return f"not compared with a reference: {comparison['refused']}"
+    verdict = "as" if comparison["difference"] <= NEAR else "not as"
     return (
-        f"{verdict} {found['library']} computes: of {found['inputs']} random inputs outputs differ "
-        f"by at most {found['difference']:.2g} of the largest"
+        f"{verdict} {comparison['library']} computes: of {comparison['inputs']} random inputs "
+        f"outputs differ by at most {comparison['difference']:.2g} of the largest"
     )
 
 

@@ -78,8 +78,8 @@ def mutate(
         rows.append({"unit": unit, **_sums(outcomes)})
         survivors += [
             {"unit": unit, "mutant": each}
-            for one in outcomes
-            for each in one.result.get("survivors", [])
+            for outcome in outcomes
+            for each in outcome.result.get("survivors", [])
         ]
         for one in outcomes:
             if one.failed:
@@ -93,9 +93,11 @@ def mutate(
 
 def _sums(outcomes: list[Outcome]) -> dict[str, Any]:
     """Return the sums of a unit's cases; ``failed`` counts cases without a result."""
-    found = [one.result for one in outcomes if not one.failed]
-    sums = {name: sum(each[name] for each in found) for name in ("mutants", "killed", "equivalent")}
-    return {"score": _score(sums), **sums, "failed": len(outcomes) - len(found)}
+    results = [outcome.result for outcome in outcomes if not outcome.failed]
+    sums = {
+        name: sum(each[name] for each in results) for name in ("mutants", "killed", "equivalent")
+    }
+    return {"score": _score(sums), **sums, "failed": len(outcomes) - len(results)}
 
 
 def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:

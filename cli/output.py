@@ -203,20 +203,20 @@ def predictions_table(result: Mapping[str, Any], as_json: bool) -> None:
 
     Nothing is printed with ``as_json``, or where the outputs are no scores of classes.
     """
-    found, labels = result.get("predictions"), result.get("labels")
-    if as_json or not found:
+    predictions, labels = result.get("predictions"), result.get("labels")
+    if as_json or not predictions:
         return
     names = result.get("names") or []
 
     def name(number: int) -> Text:
         return _cell(names[number] if number < len(names) else str(number))
 
-    title = f"Predictions, {min(_SHOWN, len(found))} of {len(found)}"
+    title = f"Predictions, {min(_SHOWN, len(predictions))} of {len(predictions)}"
     table = Table("input", "prediction", *(["label"] if labels else []), title=title)
-    for number, one in enumerate(found[:_SHOWN]):
+    for number, prediction in enumerate(predictions[:_SHOWN]):
         right = [name(labels[number])] if labels else []
-        wrong = bool(labels) and labels[number] != one
-        table.add_row(str(number), name(one), *right, style="red" if wrong else None)
+        wrong = bool(labels) and labels[number] != prediction
+        table.add_row(str(number), name(prediction), *right, style="red" if wrong else None)
     Console().print(table)
 
 

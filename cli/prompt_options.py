@@ -12,14 +12,14 @@ from celosia.generators.lower.residence import MOST_TEXTS
 def prompt_option(about: str) -> Callable[[Command], Command]:
     """Return what adds the option to a command of one text, which gets it as ``prompt``."""
 
-    def one(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> str | None:
-        if len(given) > 1:
+    def one(context: click.Context, _: click.Parameter, prompts: tuple[str, ...]) -> str | None:
+        if len(prompts) > 1:
             raise InputError(
                 f"Option --prompt may be given once to celosia {context.command.name}, not "
-                f"{len(given)} times"
+                f"{len(prompts)} times"
             )
-        _check_text(given)
-        return given[0] if given else None
+        _check_text(prompts)
+        return prompts[0] if prompts else None
 
     return click.option("--prompt", multiple=True, callback=one, help=about)
 
@@ -27,18 +27,18 @@ def prompt_option(about: str) -> Callable[[Command], Command]:
 def prompts_option(about: str) -> Callable[[Command], Command]:
     """Return what adds the option to a command of one text or two, as a tuple ``prompts``."""
 
-    def some(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-        if len(given) > MOST_TEXTS:
-            raise InputError(f"Option --prompt may be given {MOST_TEXTS} times, not {len(given)}")
-        _check_text(given)
-        return given
+    def some(_: click.Context, __: click.Parameter, prompts: tuple[str, ...]) -> tuple[str, ...]:
+        if len(prompts) > MOST_TEXTS:
+            raise InputError(f"Option --prompt may be given {MOST_TEXTS} times, not {len(prompts)}")
+        _check_text(prompts)
+        return prompts
 
     about += " Given twice, two texts go on, a token of each in every run."
     return click.option("--prompt", "prompts", multiple=True, callback=some, help=about)
 
 
-def _check_text(given: tuple[str, ...]) -> None:
-    for text in given:
+def _check_text(prompts: tuple[str, ...]) -> None:
+    for text in prompts:
         try:
             text.encode()
         except UnicodeEncodeError:

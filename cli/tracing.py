@@ -51,8 +51,8 @@ class RunTrace:
             return
         config = self._machine.config
         recording = max(self._machine.recordings, key=lambda run: sum(run.sums["product"]))
-        found = places(recording.commands, [], config)
-        shown = timeline(recording, found, [], title=title, mem_bytes=config.mem_bytes)
+        commands = places(recording.commands, [], config)
+        shown = timeline(recording, commands, [], title=title, mem_bytes=config.mem_bytes)
         write_files(self._file.parent, {self._file.name: json.dumps(shown)})
 
 

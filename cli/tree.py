@@ -38,9 +38,9 @@ class Command(click.Command):
         options = {
             name for each in self.params if getattr(each, "hidden", False) for name in each.opts
         }
-        taken = [name for name in GENERAL if name in options]
-        if taken:
-            formatter.write(f"\nAlso {', '.join(taken)}: see celosia --help.\n")
+        general = [name for name in GENERAL if name in options]
+        if general:
+            formatter.write(f"\nAlso {', '.join(general)}: see celosia --help.\n")
 
     def example_words(self) -> list[str]:
         """Return the words of the example after the command's name."""
@@ -123,9 +123,9 @@ def command_of(group: click.Group, name: str) -> click.Command | None:
 
     Raises :class:`InputError` as :meth:`Tree.get_command`.
     """
-    found: click.Command | None = group
+    command: click.Command | None = group
     for word in name.split():
-        if not isinstance(found, click.Group):
+        if not isinstance(command, click.Group):
             return None
-        found = found.get_command(click.Context(found), word)
-    return None if isinstance(found, click.Group) else found
+        command = command.get_command(click.Context(command), word)
+    return None if isinstance(command, click.Group) else command

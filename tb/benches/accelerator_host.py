@@ -198,7 +198,7 @@ class Host:
 
     async def sweep(self, addrs: Sequence[int]) -> list[int]:
         """Read registers, an address in each cycle."""
-        found = []
+        values = []
         for place, addr in enumerate([*addrs, 0]):
             self._dut.host__addr.value = addr
             self._memory.drive()
@@ -207,11 +207,11 @@ class Host:
             if self.events is not None:
                 self._trace(self.events)
             if place:
-                found.append(int(self._data.value))
+                values.append(int(self._data.value))
                 self.told = int(self._irq.value)
             self.cycles += 1
             await RisingEdge(self._clk)
-        return found
+        return values
 
     async def load(self, words: Sequence[int], pc: int = 0) -> None:
         """Write a program to word ``pc`` and on, from which the next run starts."""
@@ -244,13 +244,13 @@ class Host:
 
 def words_of(steps: Sequence[Step], words: Sequence[int]) -> list[dict[str, Any]]:
     """Return the words that a program's steps send to the engines' queues, as ``events`` tells."""
-    found = []
+    sent_words = []
     for step in steps:
         operands = [value % (1 << IMMEDIATE_WIDTH) for value in step.operands.values()]
         sent = [words[step.address], *operands]
         for place, word in enumerate(sent):
             last = place == len(sent) - 1
-            found.append(
+            sent_words.append(
                 {"engine": step.engine, "first": int(not place), "last": int(last), "word": word}
             )
-    return found
+    return sent_words

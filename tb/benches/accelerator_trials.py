@@ -120,12 +120,12 @@ class Trials:
     def stored(self) -> None:
         """Check that bytes of external memory are what they were, or what the run makes them."""
         program, golden = self.before
-        found = self.memory.bytes
-        old = golden.dram[: found.size].copy()
-        differs = found != old
+        content = self.memory.bytes
+        old = golden.dram[: content.size].copy()
+        differs = content != old
         if self.whole:
             golden.start()
-            differs &= found != golden.dram[: found.size]
+            differs &= content != golden.dram[: content.size]
         else:
             differs[program.result_addr :][: program.result_bytes] = False
         assert not differs.any()
@@ -209,9 +209,9 @@ class Trials:
 
     async def refusal(self) -> None:
         """A program has a word that no machine runs, behind what it does."""
-        found = refused()
-        cause = Cause(self.random.choice([int(cause) for cause in found]))
-        words = found[cause]
+        refusals = refused()
+        cause = Cause(self.random.choice([int(cause) for cause in refusals]))
+        words = refusals[cause]
         await self.begin([*words[self.random.integers(len(words))], Opcode.HALT])
         await self.stopped(cause)
         await self.over(cause)

@@ -73,17 +73,17 @@ def _hide(beat: dict[str, Any], name: str) -> dict[str, Any]:
 @cocotb.test()
 async def values_and_sums_are_exact(dut: Any) -> None:
     """Both outputs equal the golden model's, with the input's mask and last."""
-    given = parameters()
+    settings = parameters()
     generator = rng()
-    lanes, max_row, stall = given["lanes"], given["max_row"], given["stall"]
+    lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]
     await start_clock(dut, rng())
     driver = StreamDriver(dut, "i", generator, stall=stall)
     monitor = StreamMonitor(dut, "o", generator, stall=stall)
     sum_monitor = StreamMonitor(dut, "o_sum", generator, stall=stall)
-    for _ in range(given["commands"]):
+    for _ in range(settings["commands"]):
         sizes = generator.integers(1, np.minimum([4, 9, max_row], max_row) + 1)
-        n = given.get("n") or int(generator.choice([1, max_row, *sizes]))
-        m = int(generator.integers(1, 2 + given["beats"] * lanes // n))
+        n = settings.get("n") or int(generator.choice([1, max_row, *sizes]))
+        m = int(generator.integers(1, 2 + settings["beats"] * lanes // n))
         add, rms = int(generator.integers(2)), int(generator.integers(2))
         eps = int(generator.integers(1 << 56)) >> int(generator.integers(57))
         for name, value in {"n": n, "add": add, "rms": rms, "eps": eps}.items():
@@ -113,8 +113,8 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 @cocotb.test()
 async def no_beat_waits(dut: Any) -> None:
     """Without stalls a beat comes in each cycle, of rows of one beat and of the longest ones."""
-    given = parameters()
-    lanes, max_row, latency = given["lanes"], given["max_row"], given.get("latency")
+    settings = parameters()
+    lanes, max_row, latency = settings["lanes"], settings["max_row"], settings.get("latency")
     await start_clock(dut, rng())
     driver, monitor = StreamDriver(dut, "i", rng()), StreamMonitor(dut, "o", rng())
     dut.o_sum__ready.value = 1

@@ -33,8 +33,8 @@ def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
 @cocotb.test()
 async def the_first_largest_is_found(dut: Any) -> None:
     """In each cycle the largest element so far and the first column that has it are given."""
-    given, random = parameters(), rng()
-    lanes = given["lanes"]
+    settings, random = parameters(), rng()
+    lanes = settings["lanes"]
     layout = data.ArrayLayout(signed(16), lanes)
     latency = ArgmaxUnit(lanes).latency
     await start_clock(dut, rng())
@@ -50,14 +50,14 @@ async def the_first_largest_is_found(dut: Any) -> None:
             assert unpack(largest_layout(), int(dut.o.value)) == wanted
         await RisingEdge(dut.clk)
 
-    for _ in range(given["rows"]):
-        beats = 1 if random.random() < 0.5 else int(random.integers(1, given["beats"] + 1))
+    for _ in range(settings["rows"]):
+        beats = 1 if random.random() < 0.5 else int(random.integers(1, settings["beats"] + 1))
         counts = random.integers(1, lanes + 1, beats)
         row = random_row(random, counts.sum())
         first = int(random.integers((1 << COLUMN_WIDTH) - len(row) + 1))
         column = 0
         for beat, count in enumerate(counts.tolist()):
-            while random.random() < given["stall"]:
+            while random.random() < settings["stall"]:
                 await cycle([32767] * lanes, valid=False, fresh=True)
             elements = random.integers(-32768, 32768, lanes)
             elements[:count] = row[column : column + count]

@@ -24,11 +24,11 @@ CYCLES = 3000
 
 def tables(slots, random):
     """Return the bytes of some functions of several steps, and of anything in the last slot."""
-    found = [
+    smooth = [
         pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
         for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])
     ]
-    return [*found, random.integers(-128, 128, 256)]
+    return [*smooth, random.integers(-128, 128, 256)]
 
 
 def write(dut, place, value):
@@ -41,8 +41,8 @@ def write(dut, place, value):
 @cocotb.test()
 async def test_functions(dut):
     """Every lane has the entry of its own index, or its table's function of it."""
-    given, random = parameters(), rng()
-    lanes, slots, width = (given[name] for name in ("lanes", "slots", "operand_width"))
+    settings, random = parameters(), rng()
+    lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))
     wide, narrow = (data.ArrayLayout(signed(bits), lanes) for bits in (16, 8))
     low, high = -(1 << width - 1), (1 << width - 1) - 1
     held = tables(slots, random)

@@ -58,12 +58,12 @@ def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
 class Machine:
     """Surroundings of an engine: an external memory, a scratchpad, and the queue."""
 
-    def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
+    def __init__(self, dut: Any, config: Config, settings: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
-        self.stall = given["stall"]
-        self.refuse = given.get("refuse", self.stall)
-        fixed = given.get("timing")
-        self.timing = MemoryTiming(**fixed) if fixed else random_timing(random, given["latency"])
+        self.stall = settings["stall"]
+        self.refuse = settings.get("refuse", self.stall)
+        fixed = settings.get("timing")
+        self.timing = MemoryTiming(**fixed) if fixed else random_timing(random, settings["latency"])
         self.dram = bytearray(random.bytes(DRAM_BYTES))
         self.sp = bytearray(random.bytes(config.scratchpad.bytes))
         self.cycle = 0
@@ -285,28 +285,28 @@ if "shape" not in parameters():
         """Without pauses a memory's latency hides behind the words of the rows before."""
         width = PRESETS["small"].replace(**parameters()["config"]).mem_bytes
         m, row, commands = SPEED
-        given = {"stall": 0.0, "commands": commands, "shape": (m, row * width)}
-        given |= {"timing": {"latency": 40}, "limit": commands * m * row + 60}
-        await _run(dut, parameters() | given)
+        timed = {"stall": 0.0, "commands": commands, "shape": (m, row * width)}
+        timed |= {"timing": {"latency": 40}, "limit": commands * m * row + 60}
+        await _run(dut, parameters() | timed)
 
 
-async def _run(dut: Any, given: dict[str, Any]) -> None:
+async def _run(dut: Any, settings: dict[str, Any]) -> None:
     random = rng()
-    config = PRESETS["small"].replace(**given["config"])
-    load = given["engine"] == "load"
+    config = PRESETS["small"].replace(**settings["config"])
+    load = settings["engine"] == "load"
     opcode = Opcode.LOAD if load else Opcode.STORE
-    machine = Machine(dut, config, given, random)
+    machine = Machine(dut, config, settings, random)
     dut._log.info(f"{machine.timing}")
     fixed = fixed_shapes(config)
-    fixed = fixed if given["commands"] > len(fixed) else fixed[-len(MOST) :]
-    shapes = [*[None] * (given["commands"] - len(fixed)), *fixed]
+    fixed = fixed if settings["commands"] > len(fixed) else fixed[-len(MOST) :]
+    shapes = [*[None] * (settings["commands"] - len(fixed)), *fixed]
     commands = [random_command(config, random, opcode, shape) for shape in shapes]
     for command in commands[: -len(fixed)]:
         if random.random() < EMPTY:
             command[str(random.choice(["m", "row_bytes"]))] = 0
-    if "shape" in given:
+    if "shape" in settings:
         for number, command in enumerate(commands):
-            m, row_bytes = given["shape"]
+            m, row_bytes = settings["shape"]
             step = -(-row_bytes // config.mem_bytes) * config.mem_bytes
             command |= {"m": m, "row_bytes": row_bytes, "sp_stride": row_bytes}
             command |= {"dram_addr": number * m * step, "dram_stride": step, "sp_addr": number % 3}
@@ -325,7 +325,7 @@ async def _run(dut: Any, given: dict[str, Any]) -> None:
     while len(machine.done) < len(commands):
         await machine.step(drive, react)
         assert machine.cycle < 100 * words + 4000, "the engine hangs"
-    taken = machine.cycle
+    cycles = machine.cycle
     for _ in range(8):
         await machine.step(drive, react)
     assert machine.get("status__busy") == 0
@@ -334,6 +334,6 @@ async def _run(dut: Any, given: dict[str, Any]) -> None:
     assert not moves
     assert machine.sp == sp
     assert machine.dram == dram
-    dut._log.info(f"{words} words in {taken} cycles")
-    if "limit" in given:
-        assert taken <= given["limit"], f"{taken} cycles, at most {given['limit']} expected"
+    dut._log.info(f"{words} words in {cycles} cycles")
+    if "limit" in settings:
+        assert cycles <= settings["limit"], f"{cycles} cycles, at most {settings['limit']} expected"

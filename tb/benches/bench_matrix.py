@@ -55,13 +55,13 @@ async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float)
     while True:
         ready.value = int(left > 0 or generator.random() >= stall)
         await FallingEdge(dut.clk)
-        taken = int(request.value) and int(ready.value)
+        accepted = int(request.value) and int(ready.value)
         if name == "b":
             assert int(request.value) or not left or not waits
-            if taken and not left:
+            if accepted and not left:
                 left, waits = next(tiles)
-            left -= bool(taken)
-        pending.append(int(addr.value) if taken else None)
+            left -= bool(accepted)
+        pending.append(int(addr.value) if accepted else None)
         await RisingEdge(dut.clk)
         now = pending.pop(0)
         valid.value = int(now is not None)
@@ -100,10 +100,10 @@ class _Found:
     """Cycles of each spell of ``working``; the last one has not begun."""
 
 
-def _check_status(dut: Any, config: Config, found: _Found, jobs: Jobs, cycle: int) -> None:
+def _check_status(dut: Any, config: Config, record: _Found, jobs: Jobs, cycle: int) -> None:
     """Compare what the engine says of itself in a cycle with what was taken and done before."""
     offered = bool(int(dut.i__valid.value))
-    busy = offered or len(found.starts) > len(found.dones)
+    busy = offered or len(record.starts) > len(record.dones)
     assert int(dut.status__busy.value) == busy
     asked, refused = (
         [int(getattr(dut, f"{port}__request__{name}").value) for port in "ab"]
@@ -112,15 +112,15 @@ def _check_status(dut: Any, config: Config, found: _Found, jobs: Jobs, cycle: in
     waits = [valid and not ready for valid, ready in zip(asked, refused, strict=True)]
     assert int(dut.status__stall.value) == any(waits)
     assert waits[0] <= int(dut.refused.value) <= any(waits)
-    due = jobs.events[len(found.starts) - 1] if found.starts else 0
-    assert len(found.sends) >= due or int(dut.filling.value)
+    due = jobs.events[len(record.starts) - 1] if record.starts else 0
+    assert len(record.sends) >= due or int(dut.filling.value)
     assert busy or not int(dut.filling.value)
-    assert int(dut.filling.value) or not found.starts or found.starts[-1] != cycle - 1
+    assert int(dut.filling.value) or not record.starts or record.starts[-1] != cycle - 1
     if int(dut.working.value):
-        assert busy or (found.dones and cycle - found.dones[-1] <= dispatch_cycles(config))
-        found.spells[-1] += 1
-    elif found.spells[-1]:
-        found.spells.append(0)
+        assert busy or (record.dones and cycle - record.dones[-1] <= dispatch_cycles(config))
+        record.spells[-1] += 1
+    elif record.spells[-1]:
+        record.spells.append(0)
 
 
 async def _run(dut: Any, jobs: Jobs, config: Config, stall: float, *, alone: bool) -> _Found:
@@ -128,8 +128,8 @@ async def _run(dut: Any, jobs: Jobs, config: Config, stall: float, *, alone: boo
     await start_clock(dut)
     answers = [cocotb.start_soon(_answer(dut, name, jobs, config, stall)) for name in ("a", "b")]
     driver = StreamDriver(dut, "i", rng(), stall=0.8 if stall else 0.0)
-    found = _Found()
-    dones = found.dones
+    record = _Found()
+    dones = record.dones
 
     async def send() -> None:
         for sent, payload in enumerate(jobs.payloads):
@@ -147,11 +147,11 @@ async def _run(dut: Any, jobs: Jobs, config: Config, stall: float, *, alone: boo
     cycle = quiet = 0
     while quiet < 50:
         await FallingEdge(dut.clk)
-        _check_status(dut, config, found, jobs, cycle)
+        _check_status(dut, config, record, jobs, cycle)
         if int(dut.i__valid.value) and int(dut.i__ready.value):
-            found.starts.append(cycle)
+            record.starts.append(cycle)
         if int(dut.sends.value):
-            found.sends.append(cycle)
+            record.sends.append(cycle)
         if int(dut.accumulate__valid.value):
             assert int(dut.working.value)
             row = unpack(layout, int(dut.accumulate__data.value))
@@ -175,11 +175,11 @@ async def _run(dut: Any, jobs: Jobs, config: Config, stall: float, *, alone: boo
         cycle += 1
     for answer in answers:
         answer.cancel()
-    assert len(rows) == len(found.sends) == (jobs.events[-1] if jobs.events else 0)
+    assert len(rows) == len(record.sends) == (jobs.events[-1] if jobs.events else 0)
     assert totals["macs"] == jobs.macs
     if config.array.operand_gating:
         assert totals["gated"] == jobs.gated
-    return found
+    return record
 
 
 def _config() -> Config:
@@ -189,21 +189,21 @@ def _config() -> Config:
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
     """Every command leaves what the golden model says, in time."""
-    given, config = parameters(), _config()
+    settings, config = parameters(), _config()
     jobs = Jobs(config, rng())
-    for name, m, k, n, flags, *where in given.get("products", []):
+    for name, m, k, n, flags, *where in settings.get("products", []):
         slot, line = where or (RING_SLOTS, 0)
         jobs.add(Opcode[name], m, k, n, set(flags), slot, line)
-    for _ in range(given.get("random", 0)):
+    for _ in range(settings.get("random", 0)):
         jobs.add_random()
-    alone = bool(given.get("alone"))
-    found = await _run(dut, jobs, config, given.get("stall", 0.0), alone=alone)
-    if "report" in given:
-        starts = found.starts if alone else found.starts[:1] * len(found.dones)
-        pairs_of = zip(starts, found.dones, strict=True)
+    alone = bool(settings.get("alone"))
+    record = await _run(dut, jobs, config, settings.get("stall", 0.0), alone=alone)
+    if "report" in settings:
+        starts = record.starts if alone else record.starts[:1] * len(record.dones)
+        pairs_of = zip(starts, record.dones, strict=True)
         cycles = [done - start + 1 for start, done in pairs_of]
-        report = {"cycles": cycles, "working": found.spells[:-1]}
-        Path(given["report"]).write_text(json.dumps(report), encoding="utf-8")
+        report = {"cycles": cycles, "working": record.spells[:-1]}
+        Path(settings["report"]).write_text(json.dumps(report), encoding="utf-8")
 
 
 def _plain() -> bool:
@@ -252,11 +252,11 @@ if "random" in parameters() and _plain():
                 shape = m, kt * config.array.rows, nt * config.array.cols
                 jobs.add(Opcode.MATMUL, *shape, flags, RING_SLOTS)
                 windows.append(window(config, *shape, *flags))
-            found = await _run(dut, jobs, config, 0.0, alone=alone)
+            record = await _run(dut, jobs, config, 0.0, alone=alone)
             if alone:
-                begun = zip(found.starts, found.dones, strict=True)
+                begun = zip(record.starts, record.dones, strict=True)
                 # With registers products begin a cycle later, and are told a cycle sooner.
                 spent = [done - start + 1 for start, done in begun]
                 assert spent[bool(room) :] == windows
             else:
-                assert np.all(np.diff(found.sends) == 1)
+                assert np.all(np.diff(record.sends) == 1)

@@ -77,9 +77,9 @@ class _Board:
         """Wait for the rising edge of a cycle in which a signal is 1."""
         while True:
             await FallingEdge(self.dut.clk)
-            taken = int(getattr(self.dut, name).value)
+            active = int(getattr(self.dut, name).value)
             await RisingEdge(self.dut.clk)
-            if taken:
+            if active:
                 return
 
 

@@ -30,20 +30,20 @@ def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[i
     fraction, exponent = normalize(x)
     operand = fraction | (exponent & 1) << FRACTION_WIDTH if root else fraction
     guard = evaluate(replace(polynomial, guard_width=0), operand) % (1 << GUARD_WIDTH)
-    return [int(one) for one in x[(guard == 0) | (guard == (1 << GUARD_WIDTH) - 1)]]
+    return [int(operand) for operand in x[(guard == 0) | (guard == (1 << GUARD_WIDTH) - 1)]]
 
 
 @cocotb.test()
 async def test_results(dut):
     """Results come in order, as late as promised, and equal the golden model's."""
-    given, random = parameters(), rng()
-    width = given["width"]
+    settings, random = parameters(), rng()
+    width = settings["width"]
     x = [
         int.from_bytes(random.bytes(8)) >> int(random.integers(64 - width, 65)) for _ in range(2000)
     ]
     x[:2] = [0, (1 << width) - 1]
-    x += near_steps(random, width, root=given["root"])
-    model = rsqrt if given["root"] else reciprocal
+    x += near_steps(random, width, root=settings["root"])
+    model = rsqrt if settings["root"] else reciprocal
     mantissa, exponent = model(np.array(x, dtype=np.uint64))
     wanted = list(zip(mantissa.tolist(), exponent.tolist(), strict=True))
     await start_clock(dut)
@@ -56,7 +56,7 @@ async def test_results(dut):
         dut.x.value = x[position] if valid else 0
         await FallingEdge(dut.clk)
         # A result stays until the next enabled edge, however many others there are.
-        expected = flags[-given["latency"]] if len(flags) >= given["latency"] else 0
+        expected = flags[-settings["latency"]] if len(flags) >= settings["latency"] else 0
         assert int(dut.valid_o.value) == expected
         if expected:
             power = unpack(signed(EXPONENT_WIDTH), int(dut.exponent.value))

@@ -85,14 +85,14 @@ def _make_marginal(
 ) -> None:
     """Make a product that is just rounded up, or just not: each of its bits decides."""
     left = int(generator.integers(15)) * int(generator.integers(2))
-    given = int(generator.integers(1 << 15)) * 2 + 1
-    given = given >> int(generator.integers(15)) | 1
+    factor = int(generator.integers(1 << 15)) * 2 + 1
+    factor = factor >> int(generator.integers(15)) | 1
     modulus = 1 << (31 - left)
     wanted = modulus // 2 - int(generator.integers(3))
-    found = pow(given, -1, modulus) * wanted % modulus
-    found -= modulus * int(generator.integers(2))
+    inverse = pow(factor, -1, modulus) * wanted % modulus
+    inverse -= modulus * int(generator.integers(2))
     names = generator.permutation(["x", "multiplier"])
-    for name, value in zip(names, (given * int(generator.choice([-1, 1])), found), strict=True):
+    for name, value in zip(names, (factor * int(generator.choice([-1, 1])), inverse), strict=True):
         operands[name][place] = value
     operands["bias"][place] = generator.choice([0, 0, 1, -1])
     operands["x"][place] -= operands["bias"][place]
@@ -104,9 +104,9 @@ def _make_marginal(
 @cocotb.test()
 async def results_are_exact(dut: Any) -> None:
     """Every result equals the golden model's, ``latency`` enabled cycles later."""
-    given = parameters()
+    settings = parameters()
     generator = rng()
-    count, stall = given["count"], given["stall"]
+    count, stall = settings["count"], settings["stall"]
     operands = random_operands(generator, count)
     expected = requantize(**operands).tolist()
     await start_clock(dut)

@@ -38,24 +38,24 @@ def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np
     for first in range(0, len(y), 2):
         if random.random() < 0.5:
             continue
-        one = int(random.integers(2))
-        y[first + one] = 1
+        lane = int(random.integers(2))
+        y[first + lane] = 1
         # Lane 0 is y0 cosine - y1 sine, lane 1 y0 sine + y1 cosine.
-        product = int(y[first + 1 - one] * pairs[first])
+        product = int(y[first + 1 - lane] * pairs[first])
         tie = (1 << (ROTARY_FRACTION - 1)) - int(random.integers(2))
-        sine = product - tie if one else tie - product
+        sine = product - tie if lane else tie - product
         pairs[first + 1] = (sine + (1 << 15)) % (1 << 16) - (1 << 15)
 
 
 @cocotb.test()
 async def results_are_exact(dut: Any) -> None:
     """Every result equals the golden model's, in as many enabled cycles as stated."""
-    given, random = parameters(), rng()
-    lanes, operand_width = given["lanes"], given["operand_width"]
+    settings, random = parameters(), rng()
+    lanes, operand_width = settings["lanes"], settings["operand_width"]
     wide_layout = data.ArrayLayout(signed(16), lanes)
     narrow_layout = data.ArrayLayout(signed(8), lanes)
     await start_clock(dut, rng())
-    for _ in range(given["commands"]):
+    for _ in range(settings["commands"]):
         multiply, wide = bool(random.integers(2)), bool(random.integers(2))
         zero = int(random.choice([-128, 0, 127, random.integers(-128, 128)]))
         width = 16 if wide else operand_width
@@ -63,7 +63,7 @@ async def results_are_exact(dut: Any) -> None:
         dut.times.value, dut.wide.value, dut.r_zero.value = multiply, wide, zero & 0xFF
         # A command's beats push out what is left of the command before.
         due: deque[list[int] | None] = deque([None] * RotaryUnit.latency)
-        for _ in range(int(random.integers(1, given["beats"] + 1)) + RotaryUnit.latency):
+        for _ in range(int(random.integers(1, settings["beats"] + 1)) + RotaryUnit.latency):
             y, pairs = random_elements(random, lanes, 16), random_elements(random, lanes, 16)
             r = random_elements(random, lanes, 8)
             if not multiply and wide and random.random() < 0.5:
@@ -71,7 +71,7 @@ async def results_are_exact(dut: Any) -> None:
             dut.y.value = pack(wide_layout, y.tolist())
             dut.pairs.value = pack(wide_layout, pairs.tolist())
             dut.r.value = pack(narrow_layout, r.tolist())
-            while random.random() < given["stall"]:
+            while random.random() < settings["stall"]:
                 dut.en.value = 0
                 await RisingEdge(dut.clk)
             dut.en.value = 1

@@ -167,9 +167,9 @@ class Host:
 @cocotb.test()
 async def programs_mean_what_they_say(dut: Any) -> None:
     """Random programs send the words of their sequential meaning, word by word."""
-    given, random = parameters(), rng()
-    config = PRESETS["small"].replace(**given["config"])
-    host = Host(dut, random, given["stall"])
+    settings, random = parameters(), rng()
+    config = PRESETS["small"].replace(**settings["config"])
+    host = Host(dut, random, settings["stall"])
     await start_clock(dut, rng())
     registers = [0, *random.integers(1 << IMMEDIATE_WIDTH, size=REGISTERS - 1).tolist()]
     dut.scrub.value = 1
@@ -177,7 +177,7 @@ async def programs_mean_what_they_say(dut: Any) -> None:
     dut.scrub.value = 0
     await host.write("register", "index", dict(enumerate(registers[1:], 1)))
     done = 0
-    while done < given["programs"]:
+    while done < settings["programs"]:
         block = random_block(config, random, 0) if done else [*deepest_loops(), *deepest_loops()]
         program = pack([*block, Instruction(Opcode.HALT)])
         room = config.control.program_depth - len(program)
@@ -207,9 +207,9 @@ async def long_loops_run_on(dut: Any) -> None:
 
     Each run is stopped by a reset.
     """
-    given, random = parameters(), rng()
-    config = PRESETS["small"].replace(**given["config"])
-    host = Host(dut, random, given["stall"])
+    settings, random = parameters(), rng()
+    config = PRESETS["small"].replace(**settings["config"])
+    host = Host(dut, random, settings["stall"])
     await start_clock(dut)
     for bit, more in product(range(1, COUNT_WIDTH), (1, 2)):
         place = int(random.integers(LOOP_LEVELS))
@@ -244,8 +244,8 @@ async def long_loops_run_on(dut: Any) -> None:
 @cocotb.test()
 async def words_follow_each_other(dut: Any) -> None:
     """A loop of n words costs n + 1 cycles a turn, besides what waits."""
-    given = parameters()
-    config = PRESETS["small"].replace(**given["config"])
+    settings = parameters()
+    config = PRESETS["small"].replace(**settings["config"])
     host = Host(dut, rng(), 0.0)
     await start_clock(dut)
     load = Instruction(Opcode.LOAD, {"m": 1})
@@ -274,10 +274,10 @@ async def words_follow_each_other(dut: Any) -> None:
 @cocotb.test()
 async def wrong_programs_stop(dut: Any) -> None:
     """An illegal word stops the run with an error at that word, and the next run starts afresh."""
-    given = parameters()
-    config = PRESETS["small"].replace(**given["config"])
+    settings = parameters()
+    config = PRESETS["small"].replace(**settings["config"])
     random = rng()
-    host = Host(dut, random, given["stall"])
+    host = Host(dut, random, settings["stall"])
     await start_clock(dut)
     load, halt = Instruction(Opcode.LOAD, {"m": 3}), Instruction(Opcode.HALT)
     loop, end = Instruction(Opcode.LOOP, {"count": 1}), Instruction(Opcode.ENDLOOP)

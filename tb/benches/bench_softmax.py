@@ -69,19 +69,19 @@ async def test_rows(dut):
     The output stands still for long before each block of rows, so that the queues are full of long
     rows, or of short ones.
     """
-    given, random = parameters(), rng()
-    lanes, max_row = given["lanes"], given["max_row"]
-    rows, short = given.get("rows", 90), given.get("short", 400)
+    settings, random = parameters(), rng()
+    lanes, max_row = settings["lanes"], settings["max_row"]
+    rows, short = settings.get("rows", 90), settings.get("short", 400)
     payloads, expected, pauses = [], [], []
     for index in range(rows + short):
         if (index <= rows and index % BLOCK == 0) or index == rows:
             pauses.append(len(payloads))
-        found = (
+        drawn = (
             random_row(random, index, lanes, max_row)
             if index < rows
             else short_row(random, min(3 * lanes, max_row))
         )
-        row = row_beats(*found, lanes)
+        row = row_beats(*drawn, lanes)
         payloads += row[0]
         expected += row[1]
     await start_clock(dut, rng())
@@ -102,17 +102,17 @@ async def test_rows(dut):
 @cocotb.test()
 async def test_no_beat_waits(dut):
     """Without stalls a beat comes in each cycle, of rows of one beat and of the longest ones."""
-    given, random = parameters(), rng()
-    lanes, latency = given["lanes"], given.get("latency")
+    settings, random = parameters(), rng()
+    lanes, latency = settings["lanes"], settings.get("latency")
     await start_clock(dut, rng())
     driver, monitor = StreamDriver(dut, "i", random), StreamMonitor(dut, "o", random)
-    for n in (1, given["max_row"]) if latency else ():
+    for n in (1, settings["max_row"]) if latency else ():
         beats = -(-n // lanes)
         row, expected = row_beats(random.integers(-500, 500, n), np.ones(n, bool), lanes)
         count = 2 + 150 // beats
         begin = get_sim_time("ns")
         cocotb.start_soon(driver.send(row * count))
-        found = await monitor.receive(len(row) * count)
+        beats_out = await monitor.receive(len(row) * count)
         cycles = round((get_sim_time("ns") - begin) / PERIOD_NS)
-        assert [unpack(probability_layout(lanes), bits) for bits in found] == expected * count
-        assert cycles == latency + 2 * (beats - 1) + len(found), f"rows of {n}"
+        assert [unpack(probability_layout(lanes), bits) for bits in beats_out] == expected * count
+        assert cycles == latency + 2 * (beats - 1) + len(beats_out), f"rows of {n}"

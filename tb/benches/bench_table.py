@@ -18,8 +18,8 @@ from celosia.tb.machine.packing import pack, unpack
 @cocotb.test()
 async def test_tables(dut):
     """Every lane reads the entry of its own index, of the slot asked for."""
-    given, random = parameters(), rng()
-    lanes, slots = given["lanes"], given["slots"]
+    settings, random = parameters(), rng()
+    lanes, slots = settings["lanes"], settings["slots"]
     layout = data.ArrayLayout(signed(8), lanes)
     names = list(FUNCTIONS)
     tables = [int8_table(FUNCTIONS[names[s % len(names)]], 0.04, s, 0.03, -s) for s in range(slots)]

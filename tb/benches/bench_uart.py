@@ -49,8 +49,8 @@ def _baud(divisor: float) -> int:
 @cocotb.test()
 async def bytes_are_received(dut: Any) -> None:
     """Bytes with gaps, short disturbances and broken stop bits are the golden model's."""
-    given, random = parameters(), rng()
-    divisor = given["divisor"]
+    settings, random = parameters(), rng()
+    divisor = settings["divisor"]
     dut.rx.value = 1
     await start_clock(dut)
     dut.rx.value = 1
@@ -58,7 +58,7 @@ async def bytes_are_received(dut: Any) -> None:
         await RisingEdge(dut.clk)
     received = _Received(dut)
     wanted = []
-    for _ in range(given["count"]):
+    for _ in range(settings["count"]):
         byte = int(random.integers(256))
         levels = line_levels(bytes([byte]), divisor)
         broken = random.random() < 0.2
@@ -67,9 +67,9 @@ async def bytes_are_received(dut: Any) -> None:
         gap = int(random.integers(3 * divisor)) if random.random() < 0.5 else 0
         after = np.ones(gap + divisor * broken, np.uint8)
         clean = np.concatenate([levels, after])
-        (found,) = line_bytes(clean, divisor)
-        assert found == (byte, broken)
-        wanted.append(found)
+        (heard,) = line_bytes(clean, divisor)
+        assert heard == (byte, broken)
+        wanted.append(heard)
         disturbed = clean.copy()
         if divisor >= 8:
             for bit in range(10):
@@ -100,8 +100,8 @@ async def _send(line: Any, data: bytes, bit: float) -> None:
 @cocotb.test()
 async def bytes_of_another_clock_are_received(dut: Any) -> None:
     """A sender whose clock differs by almost as much as it may is understood, in any phase."""
-    given, random = parameters(), rng()
-    divisor = given["divisor"]
+    settings, random = parameters(), rng()
+    divisor = settings["divisor"]
     period = 1000 * PERIOD_NS * divisor
     dut.rx.value = 1
     await start_clock(dut)
@@ -110,7 +110,7 @@ async def bytes_of_another_clock_are_received(dut: Any) -> None:
     received = _Received(dut)
     most = tolerance(divisor) - 1e-4
     for error in (-most, -1e-4, 0.0, 1e-4, most):
-        data = random.integers(0, 256, given["count"], np.uint8).tobytes()
+        data = random.integers(0, 256, settings["count"], np.uint8).tobytes()
         received.bytes.clear()
         await Timer(int(random.integers(1, 1000 * PERIOD_NS)), "ps")
         await _send(dut.rx, data, period * (1 + error))
@@ -121,8 +121,8 @@ async def bytes_of_another_clock_are_received(dut: Any) -> None:
 @cocotb.test()
 async def short_start_bits_and_breaks_bring_no_bytes(dut: Any) -> None:
     """A start bit that is over by its middle is none; a line that stays 0 is one broken byte."""
-    given, random = parameters(), rng()
-    divisor = given["divisor"]
+    settings, random = parameters(), rng()
+    divisor = settings["divisor"]
     await start_clock(dut)
     dut.rx.value = 1
     for _ in range(20):
@@ -150,7 +150,7 @@ async def _heard(line: Any, bit: float, count: int) -> list[int]:
 
     It looks at the middle of each bit, counted from the falling edge of the start bit.
     """
-    found = []
+    octets = []
     for _ in range(count):
         await FallingEdge(line)
         levels, now = [], 0
@@ -160,18 +160,18 @@ async def _heard(line: Any, bit: float, count: int) -> list[int]:
             now = then
             levels.append(int(line.value))
         assert (levels[0], levels[9]) == (0, 1)
-        found.append(sum(level << place for place, level in enumerate(levels[1:9])))
-    return found
+        octets.append(sum(level << place for place, level in enumerate(levels[1:9])))
+    return octets
 
 
 @cocotb.test()
 async def bytes_are_heard_by_another_clock(dut: Any) -> None:
     """Bits are as long as the divisor says: receivers that are 4.5 % fast or slow hear them."""
-    given, random = parameters(), rng()
+    settings, random = parameters(), rng()
     await start_clock(dut)
     for error in (-0.045, 0.0, 0.045):
-        data = random.integers(0, 256, given["count"], np.uint8).tobytes()
-        bit = 1000 * PERIOD_NS * given["divisor"] * (1 + error)
+        data = random.integers(0, 256, settings["count"], np.uint8).tobytes()
+        bit = 1000 * PERIOD_NS * settings["divisor"] * (1 + error)
         hearing = cocotb.start_soon(_heard(dut.tx, bit, len(data)))
         await StreamDriver(dut, "i", random, 0.5).send(data)
         assert bytes(await hearing) == data, f"clock error {error}"
@@ -180,11 +180,11 @@ async def bytes_are_heard_by_another_clock(dut: Any) -> None:
 @cocotb.test()
 async def bytes_are_sent(dut: Any) -> None:
     """The line is the golden model's, cycle by cycle, and a package that is not ours reads it."""
-    given, random = parameters(), rng()
-    divisor = given["divisor"]
+    settings, random = parameters(), rng()
+    divisor = settings["divisor"]
     await start_clock(dut)
     sink = UartSink(dut.tx, baud=_baud(divisor))
-    data = random.integers(0, 256, given["count"], np.uint8).tobytes()
+    data = random.integers(0, 256, settings["count"], np.uint8).tobytes()
     line = []
 
     async def watch() -> None:

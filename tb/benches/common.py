@@ -94,10 +94,10 @@ class StreamDriver:
             if self._payload is not None:
                 self._payload.value = int(payload) & ((1 << len(self._payload)) - 1)
             self._valid.value = 1
-            taken = False
-            while not taken:
+            accepted = False
+            while not accepted:
                 await FallingEdge(self._dut.clk)
-                taken = self._ready is None or int(self._ready.value) == 1
+                accepted = self._ready is None or int(self._ready.value) == 1
                 await RisingEdge(self._dut.clk)
             self._valid.value = 0
             if self._noise:

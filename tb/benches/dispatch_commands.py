@@ -77,7 +77,7 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
     """Return the words of an engine's shortest command."""
     own = [definition for definition in DEFINITIONS.values() if definition.engine == engine]
-    found = min(own, key=lambda definition: definition.words)
-    fields = {"opcode": int(found.opcode), "push": 0, "flags": 0}
-    fields |= dict.fromkeys(found.operands, 1)
+    shortest = min(own, key=lambda definition: definition.words)
+    fields = {"opcode": int(shortest.opcode), "push": 0, "flags": 0}
+    fields |= dict.fromkeys(shortest.operands, 1)
     return program_words([{"engine": engine, "pop": pop, "fields": fields}])

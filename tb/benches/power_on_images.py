@@ -131,25 +131,25 @@ def _wrong_answers(random: np.random.Generator) -> Iterator[Image]:
 
 def _error(at: int, status: int) -> Answers:
     """Return an error for the request of a number."""
-    return lambda number, found: found[:1] + bytes([status]) + found[2:] if number == at else found
+    return lambda number, reply: reply[:1] + bytes([status]) + reply[2:] if number == at else reply
 
 
-def _with_payload(found: bytes, data: bytes) -> bytes:
+def _with_payload(reply: bytes, data: bytes) -> bytes:
     start = 1 + ANSWER_HEADER
-    return found[: start - 2] + len(data).to_bytes(2, "little") + data + found[-CRC_BYTES // 2 :]
+    return reply[: start - 2] + len(data).to_bytes(2, "little") + data + reply[-CRC_BYTES // 2 :]
 
 
-def _odd(at: int, found: bytes) -> bytes:
+def _odd(at: int, reply: bytes) -> bytes:
     """Return a byte more than numbers have, and the least of them first."""
     if at != 2:
-        return found
-    return _with_payload(found, b"\x00\x80" + found[3 + ANSWER_HEADER : -2] + b"\x7f")
+        return reply
+    return _with_payload(reply, b"\x00\x80" + reply[3 + ANSWER_HEADER : -2] + b"\x7f")
 
 
 def _instead(scores: dict[int, np.ndarray]) -> Answers:
     """Return other scores than those that were asked for, by the number of the request."""
-    return lambda number, found: (
-        _with_payload(found, scores[number].astype("<i2").tobytes()) if number in scores else found
+    return lambda number, reply: (
+        _with_payload(reply, scores[number].astype("<i2").tobytes()) if number in scores else reply
     )
 
 
@@ -161,7 +161,7 @@ def _close_scores() -> bytes:
 
 def _pairs(random: np.random.Generator) -> dict[int, np.ndarray]:
     first = random.integers(1 << 16, size=16)
-    pairs = (np.array([one, one ^ 1 << bit]) for bit, one in enumerate(first))
+    pairs = (np.array([score, score ^ 1 << bit]) for bit, score in enumerate(first))
     return {bit: pair.astype(np.uint16).view(np.int16) for bit, pair in enumerate(pairs)}
 
 
@@ -172,10 +172,10 @@ def _late_classes() -> bytes:
 
 
 def _late(random: np.random.Generator) -> dict[int, np.ndarray]:
-    found = {}
+    scores_by_number = {}
     for number in range(7):
         count = (4 << number) + 4
         scores = random.integers(-(1 << 15), 1 << 14, count)
         scores[(4 << number) + number % 4] = 1 << 14
-        found[number] = scores
-    return found
+        scores_by_number[number] = scores
+    return scores_by_number

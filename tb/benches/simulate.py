@@ -97,7 +97,7 @@ def simulate(
         arguments["testcase"] = testcase
     if waves is not None and simulator == "icarus":
         arguments["plusargs"] = [f"+dumpfile_path={folder / 'dump.fst'}"]
-    what = f"Bench {bench} under {simulator} with seed {seed}"
+    work = f"Bench {bench} under {simulator} with seed {seed}"
     extra = {
         # pytest's rewriting of every module takes half of a short bench's time.
         _REWRITTEN: os.environ.get(_REWRITTEN, ""),
@@ -108,7 +108,7 @@ def simulate(
         **({} if coverage is None else {"CELOSIA_COVERAGE": str(coverage)}),
     }
     try:
-        _run_job(folder, simulator, "test", arguments, what, timeout, extra)
+        _run_job(folder, simulator, "test", arguments, work, timeout, extra)
         if coverage is not None:
             shutil.copyfile(folder / "coverage.dat", coverage)
         return _ran(folder / "results.xml")
@@ -123,8 +123,8 @@ def _ran(results: Path) -> Ran:
     """Return what cocotb's report tells."""
     spent = []
     for case in ElementTree.parse(results).iter("testcase"):
-        given = {each.get("name"): each.get("value") for each in case.iter("property")}
-        spent.append(float(given["sim_time_stop"]) - float(given["sim_time_start"]))
+        properties = {each.get("name"): each.get("value") for each in case.iter("property")}
+        spent.append(float(properties["sim_time_stop"]) - float(properties["sim_time_start"]))
     return Ran(len(spent), round(sum(spent) / PERIOD_NS))
 
 
@@ -154,9 +154,9 @@ def _build(verilog: str, simulator: str, waves: bool, coverage: bool, timeout: f
         for name, text in sources.items():
             (folder / name).write_text(text, encoding="utf-8")
         places = {"sources": [str(folder / name) for name in sources], "build_dir": str(folder)}
-        what = f"Build for {simulator}"
+        work = f"Build for {simulator}"
         make = runtime.lend(folder, verilog)
-        _run_job(folder, simulator, "build", arguments | places, what, timeout, {}, make)
+        _run_job(folder, simulator, "build", arguments | places, work, timeout, {}, make)
         runtime.keep(folder)
 
     flags = environment().get("MAKEFLAGS", "")
@@ -182,7 +182,7 @@ def _run_job(
     simulator: str,
     action: str,
     arguments: Mapping[str, Any],
-    what: str,
+    work: str,
     timeout: float,
     extra: Mapping[str, str],
     make: Sequence[str] = (),
@@ -193,4 +193,4 @@ def _run_job(
     job.write_text(json.dumps(content), encoding="utf-8")
     command = [sys.executable, "-m", "celosia.tb.benches.runner", job]
     log = folder / f"{action}.log"
-    run(command, work=what, cwd=ROOT, log=log, timeout=timeout, extra=extra)
+    run(command, work=work, cwd=ROOT, log=log, timeout=timeout, extra=extra)

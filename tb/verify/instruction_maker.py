@@ -97,10 +97,10 @@ class InstructionMaker:
         if not formats or "resident" in flags or self.rng.random() < 0.5:
             return flags, None
         index = 1 + self._below(len(formats))
-        found = flags - {"b_transpose", "append"} | chosen(index)
+        formatted = flags - {"b_transpose", "append"} | chosen(index)
         if self.config.weight_group and self.rng.random() < 0.5:
-            found |= {"grouped"}
-        return found, formats[index - 1]
+            formatted |= {"grouped"}
+        return formatted, formats[index - 1]
 
     def _b(self, k: int, n: int, flags: set[str], form: WeightFormat | None) -> dict[str, int]:
         """Return where B lies."""
@@ -264,16 +264,16 @@ class InstructionMaker:
             m = 1
         if "rotate" in flags:
             n += n % 2
-        taken: dict[str, int] = {}
+        sums: dict[str, int] = {}
         if "drain" in flags:
             acc_addr = int(self.rng.choice([addr for addr in self.filled if addr in filled]))
             m, n = self.filled.pop(acc_addr)
-            taken = {"i_addr": acc_addr, "i_stride": m}
+            sums = {"i_addr": acc_addr, "i_stride": m}
         operands = self._output(m, n, flags)
         if "factors" in flags:
             operands["params"] += self._factor(m)
         wide = opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
-        operands |= taken or self._matrix("i", m, 2 * n if wide else n)
+        operands |= sums or self._matrix("i", m, 2 * n if wide else n)
         operands |= self._matrix("s", m, 2 * n)
         if opcode == Opcode.SOFTMAX:
             operands |= {
@@ -290,7 +290,7 @@ class InstructionMaker:
         operands["i_zero"] = self._zero()
         known = DEFINITIONS[opcode].operands
         operands = {name: value for name, value in operands.items() if name in known}
-        inputs = set() if taken else {"i"}
+        inputs = set() if sums else {"i"}
         if flags & {"add", "times"}:
             inputs |= {"r"}
         self._in_place(operands, inputs)

@@ -80,7 +80,7 @@ def least_sizes(opcode: Opcode, flags: frozenset[str], config: Config) -> dict[s
 def build(
     opcode: Opcode,
     flags: frozenset[str],
-    given: Mapping[str, int],
+    asked: Mapping[str, int],
     config: Config,
     rng: np.random.Generator,
     *,
@@ -107,7 +107,7 @@ def build(
             chosen["n"] = config.array.cols * int(rng.integers(1, 5))
         if flags & {"argmax", "spaced"}:
             chosen["m"] = 1
-        operands = _operands(opcode, flags, {**chosen, **given}, config, rng)
+        operands = _operands(opcode, flags, {**chosen, **asked}, config, rng)
         if small:
             operands |= {name: 0 for name in ("line",) if name in operands}
             operands |= {"table": 2} if "rotate" in flags else {}
@@ -189,7 +189,7 @@ def _placed(
     names = [name for name in operands if name.endswith("_addr")]
     marked = operands | {name: (place + 1) * _MARK for place, name in enumerate(names)}
     reads, writes = regions(_step(opcode, flags, marked), config)
-    found = {
+    regions_by_name = {
         names[region.addr // _MARK - 1]: region
         for region in (*reads, *writes)
         if region.addr >= _MARK and region.m * region.count
@@ -198,7 +198,9 @@ def _placed(
     free = [0] * config.scratchpad.banks
     # A command that is followed leaves room for the one behind it.
     twice = 2 if "followed" in flags else 1
-    for name, region in sorted(found.items(), key=lambda item: -item[1].m * item[1].count):
+    for name, region in sorted(
+        regions_by_name.items(), key=lambda item: -item[1].m * item[1].count
+    ):
         stride = name.replace("addr", "stride")
         if region.memory == "acc":
             room = sizes(config)["acc"] // twice - region.m * region.count

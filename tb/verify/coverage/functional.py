@@ -97,7 +97,7 @@ def _names(step: Step, flag: str, config: Config) -> Iterator[str]:
 
 @cache
 def _by_flag(config: Config) -> dict[tuple[Opcode, str], Sequence[Goal]]:
-    found: dict[tuple[Opcode, str], list[Goal]] = {}
+    goals_by_flag: dict[tuple[Opcode, str], list[Goal]] = {}
     for goal in goals(config):
-        found.setdefault((goal.opcode, goal.flag), []).append(goal)
-    return dict(found)
+        goals_by_flag.setdefault((goal.opcode, goal.flag), []).append(goal)
+    return dict(goals_by_flag)

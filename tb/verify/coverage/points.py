@@ -73,22 +73,22 @@ def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
     The points are those of blocks, of both outcomes of each condition and of each choice between
     values, and of both changes of each bit; instances of a module count together.
     """
-    found: dict[str, dict[tuple[int, int, str], int]] = {kind: {} for kind in KINDS}
+    counts: dict[str, dict[tuple[int, int, str], int]] = {kind: {} for kind in KINDS}
     for text in data.read_text(encoding="utf-8").splitlines():
         match = _POINT.match(text)
         if match is None:
             continue
-        given = dict(part.partition("\2")[::2] for part in match[1].split("\1")[1:])
-        line = int(given["l"])
-        if _NO_CODE.search(verilog.lines[line - 1]) or "_start" in given["o"]:
+        fields = dict(part.partition("\2")[::2] for part in match[1].split("\1")[1:])
+        line = int(fields["l"])
+        if _NO_CODE.search(verilog.lines[line - 1]) or "_start" in fields["o"]:
             continue
-        kind = "toggle" if given["page"].startswith("v_toggle") else "line"
-        key = line, int(given.get("n", 0)), given["o"]
-        found[kind][key] = found[kind].get(key, 0) + int(match[2])
+        kind = "toggle" if fields["page"].startswith("v_toggle") else "line"
+        key = line, int(fields.get("n", 0)), fields["o"]
+        counts[kind][key] = counts[kind].get(key, 0) + int(match[2])
     result: Coverage = {}
     for module in verilog.modules:
         points = {}
-        for kind, all_points in found.items():
+        for kind, all_points in counts.items():
             own = [key for key in all_points if key[0] in module.numbers]
             numbered = list(enumerate(sorted(own, key=module.order)))
             points[kind] = Points(
@@ -150,7 +150,7 @@ def to_json(coverage: Coverage) -> dict[str, Any]:
     }
 
 
-def from_json(found: dict[str, Any]) -> Coverage:
+def from_json(described: dict[str, Any]) -> Coverage:
     """Return the modules that :func:`to_json` gave."""
     return {
         key: ModuleCoverage(
@@ -165,5 +165,5 @@ def from_json(found: dict[str, Any]) -> Coverage:
                 for kind in KINDS
             },
         )
-        for key, module in found.items()
+        for key, module in described.items()
     }

@@ -81,7 +81,7 @@ class CoveredVerilog:
 
 
 def _modules(lines: list[str], component: str) -> list[CoveredModule]:
-    found = []
+    covered = []
     for first, text in enumerate(lines, 1):
         match = _MODULE.match(text)
         if match is None:
@@ -98,8 +98,8 @@ def _modules(lines: list[str], component: str) -> list[CoveredModule]:
         code.sort(key=lambda each: each[1] if _ASSIGN.match(each[1]) else "")
         numbers = {number: place for place, (number, _) in enumerate(code)}
         key = digest(name, *(line for _, line in code))
-        found.append(CoveredModule(name, first, last, key, numbers))
-    return found
+        covered.append(CoveredModule(name, first, last, key, numbers))
+    return covered
 
 
 def _places(lines: list[str], modules: list[CoveredModule]) -> dict[int, str]:
@@ -110,9 +110,9 @@ def _places(lines: list[str], modules: list[CoveredModule]) -> dict[int, str]:
         driven = {}
         for number in numbers:
             match = _DRIVEN.match(lines[number - 1])
-            given = [_relative(each) for each in _PLACE.findall(lines[number - 1])]
-            if match and any(given):
-                driven[match[1]] = places[number] = next(filter(None, given))
+            places_of_line = [_relative(each) for each in _PLACE.findall(lines[number - 1])]
+            if match and any(places_of_line):
+                driven[match[1]] = places[number] = next(filter(None, places_of_line))
         for number in numbers:
             asked = _ASKED.search(lines[number - 1])
             name = asked and (asked[1] or asked[2])
@@ -129,11 +129,11 @@ def _decided(lines: list[str], modules: list[CoveredModule]) -> dict[int, bool]:
     ties: dict[str, list[dict[str, bool | None]]] = {}
     decided = {}
     for module in modules:
-        given = ties.get(_MODULE.match(lines[module.first - 1])[1], [])
+        inputs = ties.get(_MODULE.match(lines[module.first - 1])[1], [])
         known = {
-            port: given[0][port]
-            for port in (given[0] if given else {})
-            if given[0][port] is not None and all(each[port] == given[0][port] for each in given)
+            port: inputs[0][port]
+            for port in (inputs[0] if inputs else {})
+            if inputs[0][port] is not None and all(each[port] == inputs[0][port] for each in inputs)
         }
 
         def value(text: str, known: dict[str, bool] = known) -> bool | None:

@@ -150,18 +150,18 @@ def _stops(machine: VerilatorMachine, pc: int, cause: Cause) -> None:
     machine.write_register("PC", pc)
     machine.write_register("CONTROL", CONTROL_START)
     machine.wait(100_000)
-    found = cause_of(machine.read_register("STATUS"))
-    _check("" if found == cause else f"STATUS tells {found.name}, not {cause.name}")
+    stated = cause_of(machine.read_register("STATUS"))
+    _check("" if stated == cause else f"STATUS tells {stated.name}, not {cause.name}")
 
 
 def _digits(config: Config, machine: VerilatorMachine, _rng: np.random.Generator) -> None:
     """Run an inference of a trained model."""
     compiled = compile_digits("digits", config)
     values = digits.patches(digits.load()[1].images[:1])[0]
-    for one in (machine, golden := GoldenModel(compiled).machine):
-        one.write_memory(0, compiled.image.tobytes())
-        one.load_program(compiled.words)
-        compiled.request(values).give(one)
+    for runner in (machine, golden := GoldenModel(compiled).machine):
+        runner.write_memory(0, compiled.image.tobytes())
+        runner.load_program(compiled.words)
+        compiled.request(values).give(runner)
     _check("" if machine.start().signatures == golden.start().signatures else "Signatures differ")
 
 

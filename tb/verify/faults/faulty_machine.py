@@ -84,8 +84,8 @@ class FaultMachine(VerilatorMachine):
     as in the run without a fault. Bursts outside external memory end in MEMORY, as on a bus.
     """
 
-    def __init__(self, *given: Any, **options: Any):
-        super().__init__(*given, **options)
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
         self.armed = False
         self.cycles = 0
         """Cycles of the run without a fault."""
@@ -123,10 +123,10 @@ class FaultMachine(VerilatorMachine):
         self.write_register("CONTROL", CONTROL_START)
         (line,) = self._ask(f"T {self._limit:x}\n")
         *counts, self.cycles = map(int, line.split())
-        found: Counter[str] = Counter()
+        toggles: Counter[str] = Counter()
         for site, count in zip(self.sites, counts, strict=True):
-            found[site.unit] += count if site.depth == 1 else 0
-        return found
+            toggles[site.unit] += count if site.depth == 1 else 0
+        return toggles
 
     def limit_to(self, units: Collection[str]) -> None:
         """Draw from these units' sites only; without any, from all.

@@ -128,8 +128,8 @@ class TextProblem(Problem):
 
     def outputs(self) -> bytes:
         """Return the largest logit and its token."""
-        found = [self.machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE")]
-        return np.array(found, np.int64).tobytes()
+        registers = [self.machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE")]
+        return np.array(registers, np.int64).tobytes()
 
     def chosen(self, outputs: bytes) -> int:
         """Return the token."""

@@ -105,7 +105,7 @@ def unit_names(component: Component) -> list[str]:
 
 def find_sites(verilog: str) -> list[Site]:
     """Return all registers and memories that are written, by path."""
-    modules = {found[1]: found[0] for found in _MODULE.finditer(verilog)}
+    modules = {module[1]: module[0] for module in _MODULE.finditer(verilog)}
 
     def walk(module: str, path: str) -> Iterator[Site]:
         text = modules[module]

@@ -30,7 +30,7 @@ def _rounding_shift(module: ModuleType) -> Harness:
     return Harness(module.RoundingShift(_ROUNDED_WIDTH), state)
 
 
-def _packed(cycles: int, **given: int) -> Callable[[ModuleType], Harness]:
+def _packed(cycles: int, **options: int) -> Callable[[ModuleType], Harness]:
     """Return the harness of a packed multiplier whose products come so many cycles later."""
 
     def harness(module: ModuleType) -> Harness:
@@ -40,7 +40,7 @@ def _packed(cycles: int, **given: int) -> Callable[[ModuleType], Harness]:
                 product = delay(m, dut.a * dut.b[lane], cycles)
                 m.d.comb += Assert(~ready | (dut.p[lane] == product))
 
-        return Harness(module.PackedMultiplier(_PACKED_WIDTH, **given), state)
+        return Harness(module.PackedMultiplier(_PACKED_WIDTH, **options), state)
 
     return harness
 
@@ -53,11 +53,11 @@ def _gated(module: ModuleType) -> Harness:
         m.d.sync += product.eq(Mux(dut.clear, 0, left * right))
         with m.If(dut.en):
             m.d.sync += [left.eq(dut.a), right.eq(dut.b)]
-        taken = Signal()
-        m.d.sync += [taken.eq(taken | dut.en), known.eq(taken | dut.clear)]
+        loaded = Signal()
+        m.d.sync += [loaded.eq(loaded | dut.en), known.eq(loaded | dut.clear)]
         m.d.comb += [
             Assert(~known | (dut.p == product)),
-            Assert(~taken | ((probes.left == left) & (probes.right == right))),
+            Assert(~loaded | ((probes.left == left) & (probes.right == right))),
         ]
 
     registers = {"left": signed(_PACKED_WIDTH), "right": signed(_PACKED_WIDTH)}
@@ -69,7 +69,7 @@ def _table(module: ModuleType) -> Harness:
 
     def state(m, dut, probes):
         before, begun = Signal(8), Signal()
-        entry, found = Signal(signed(8)), Signal(signed(8))
+        entry, value = Signal(signed(8)), Signal(signed(8))
         asked, second, known = Signal(), Signal(), Signal()
         m.d.sync += [before.eq(probes.entry), begun.eq(1)]
         with m.If(dut.write.en & (dut.write.index == probes.entry)):
@@ -77,12 +77,12 @@ def _table(module: ModuleType) -> Harness:
         with m.If(dut.en):
             m.d.sync += [
                 asked.eq(known & ((dut.index[0] + 128)[:8] == probes.entry)),
-                found.eq(entry),
+                value.eq(entry),
                 second.eq(asked),
             ]
         last = Signal(signed(8))
         with m.If(dut.en):
-            m.d.sync += last.eq(found)
+            m.d.sync += last.eq(value)
         m.d.comb += [
             Assume(~begun | (probes.entry == before)),
             Assert(~second | (dut.value[0] == last)),

@@ -73,12 +73,12 @@ def results(
 
 def _result(proof: Property, broken: bool) -> dict[str, Any]:
     began = time.monotonic()
-    found = prove(proof, broken=broken)
+    counterexample = prove(proof, broken=broken)
     return {
         "property": proof.name,
         "holds": proof.bound,
-        "counterexample": found,
-        "as_expected": (found is not None) == broken,
+        "counterexample": counterexample,
+        "as_expected": (counterexample is not None) == broken,
         "seconds": round(time.monotonic() - began, 1),
     }
 

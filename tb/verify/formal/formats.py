@@ -57,15 +57,15 @@ class _RoundTrip(wiring.Component):
 
 def _packed(codes, form: WeightFormat) -> list:
     """Return the bytes of codes: equation (11), or (12) of digits."""
-    width, found = form.width, []
+    width, packed = form.width, []
     if form.digits:
         for first in range(0, _CODES, DIGITS):
             number = Const(0, OPERAND_BITS)
             for index in range(first, first + DIGITS):
                 digit = codes[width * index :][:width] if index < _CODES else 0
                 number = (3 * number + digit)[:OPERAND_BITS]
-            found.append(Array([-(-(256 * one) // 243) for one in range(243)])[number])
-        return found
+            packed.append(Array([-(-(256 * code) // 243) for code in range(243)])[number])
+        return packed
     bits = Cat(reversed([codes[width * index :][:width] for index in range(_CODES)]))
     bits = Cat(Const(0, -len(bits) % 8), bits)
     return [bits[low : low + 8] for low in reversed(range(0, len(bits), 8))]

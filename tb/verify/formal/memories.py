@@ -33,10 +33,10 @@ def _bank(module: ModuleType) -> Harness:
         wanted = dut.read_en & (place < _LINE)
         # A read and a write of the same cycle have no order.
         sound = delay(m, wanted & ~lands, 2, reset=True)
-        found = dut.read_data[delay(m, place, 2)]
+        word = dut.read_data[delay(m, place, 2)]
         m.d.comb += [
             Assume(dut.read_en),
-            Assert(~sound | (found == delay(m, held, 2))),
+            Assert(~sound | (word == delay(m, held, 2))),
         ]
 
     return Harness(module.Bank(_LINE, _SIZE), state, {"followed": range(_SIZE)})
@@ -56,8 +56,8 @@ def _scratchpad(module: ModuleType) -> Harness:
                 m.d.comb += Assert(port.request.ready == ~before.any())
         for name in dut.readers:
             port = getattr(dut, f"read_{name}")
-            taken = port.request.valid & port.request.ready
-            answered = delay(m, taken, _CONFIG.sram_latency, reset=True)
+            granted = port.request.valid & port.request.ready
+            answered = delay(m, granted, _CONFIG.sram_latency, reset=True)
             m.d.comb += Assert(port.valid == answered)
 
     return Harness(module.Scratchpad(_CONFIG), state)

@@ -141,12 +141,12 @@ def _sequencer(module: ModuleType) -> Harness:
             (~header & first & ((value == 0) | (value >= REGISTERS)), Cause.REGISTER),
         ]
         refused, cause = Signal(), Signal(len(dut.cause))
-        for found, why in reversed(refusals):
-            with m.If(runs & found):
+        for refusal, why in reversed(refusals):
+            with m.If(runs & refusal):
                 m.d.comb += [refused.eq(1), cause.eq(why)]
         late, kept, before = Signal(), Signal.like(cause), Signal()
         m.d.sync += [late.eq(refused), before.eq(late), kept.eq(cause)]
-        found = probes.current
+        refusal = probes.current
         m.d.comb += [
             # A refused word stops the run in the cycle after the next, with its cause.
             Assert(~late | probes.wrong),
@@ -162,13 +162,15 @@ def _sequencer(module: ModuleType) -> Harness:
         # The circuit knows each word's place.
         actions = {module.Action.LOOP: loop, module.Action.SELECT: first, module.Action.SET: second}
         with m.If(dut.busy):
-            m.d.comb += Assert(found.first == header)
+            m.d.comb += Assert(refusal.first == header)
         with m.If(dut.busy & ~header):
             m.d.comb += [Assert(probes.left == more), Assert(more != 0)]
-            m.d.comb += Assert(found.last == (more == 1))
+            m.d.comb += Assert(refusal.last == (more == 1))
             m.d.comb += Assert(~(loop | first | second) | (more == Mux(first, 2, 1)))
-            m.d.comb += [Assert((found.action == each) == is_) for each, is_ in actions.items()]
-            m.d.comb += Assert(Cat(*actions.values()).any() | (found.action == module.Action.SEND))
+            m.d.comb += [Assert((refusal.action == each) == is_) for each, is_ in actions.items()]
+            m.d.comb += Assert(
+                Cat(*actions.values()).any() | (refusal.action == module.Action.SEND)
+            )
         m.d.comb += Assert(~fresh | (probes.here == _means(module, word)))
 
     shapes = _SEQUENCER | {"current": current, "left": left}
@@ -235,8 +237,8 @@ def _reset(module: ModuleType) -> Harness:
         rst, was = ResetSignal("sync"), Signal(reset_less=True)
         m.d.sync += was.eq(rst)
         inside = [getattr(probes, name) for name in _registers(module)]
-        for one in (dut.busy, dut.error, dut.cause, *inside):
-            m.d.comb += Assert(~was | (Value.cast(one) == 0))
+        for register in (dut.busy, dut.error, dut.cause, *inside):
+            m.d.comb += Assert(~was | (Value.cast(register) == 0))
         m.d.comb += Assert(probes.fresh | ~dut.o.valid)
 
     return Harness(module.Sequencer(_CONFIG), state, _registers(module), reset=True)

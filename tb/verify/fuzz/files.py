@@ -141,8 +141,8 @@ def _command(
             signal.signal(number, signal.SIG_DFL)
         os.chdir(folder)
         resource.setrlimit(resource.RLIMIT_CPU, (_MOST_SECONDS, _MOST_SECONDS + 1))
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (taken + _MEMORY, taken + _MEMORY))
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY, size + _MEMORY))
         sys.addaudithook(_watcher(folder, outside, names[2]))
         sys.argv = ["celosia", *words]
         main()

@@ -31,14 +31,14 @@ def run(case: Case) -> dict[str, Any]:
     """
     rng, line = case.rng(), case.choice("line", LINES)
     width = int(rng.choice(_WIDTHS))
-    given: dict[str, Any] = {"stall": float(rng.choice([0.0, 0.3, 0.7, 0.9]))}
+    settings: dict[str, Any] = {"stall": float(rng.choice([0.0, 0.3, 0.7, 0.9]))}
     component: Component
     if line == "link":
         identity = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
         config = PRESETS["tiny"].replace(mem_width=width, mem_addr_width=16, program_depth=100)
         component = Link(config, identity, _TIMEOUT)
-        given |= {"identity": dataclasses.asdict(identity), "timeout": _TIMEOUT}
-        given |= {"requests": _REQUESTS, "latency": int(rng.integers(40))}
+        settings |= {"identity": dataclasses.asdict(identity), "timeout": _TIMEOUT}
+        settings |= {"requests": _REQUESTS, "latency": int(rng.integers(40))}
         bench, tests = "celosia.tb.benches.bench_link", "requests_are_answered"
     else:
         kind = Axi4Bridge if line == "axi4" else WishboneBridge
@@ -46,9 +46,9 @@ def run(case: Case) -> dict[str, Any]:
             mem_width=width, mem_addr_width=24, scratchpad_bytes=1 << 16
         )
         component = kind(config, BusAddress.for_config(config, _ADDRESS, 0))
-        given |= {"model": line, "bursts": _BURSTS}
+        settings |= {"model": line, "bursts": _BURSTS}
         if rng.random() < 0.5:
-            given["broken"] = float(rng.choice([0.75, 0.9]))
+            settings["broken"] = float(rng.choice([0.75, 0.9]))
         bench, tests = "celosia.tb.benches.bench_bridge", None
     mismatch = ""
     try:
@@ -58,8 +58,8 @@ def run(case: Case) -> dict[str, Any]:
             testcase=tests,
             simulator="verilator",
             seed=int(rng.integers(1 << 31)),
-            parameters={"config": config.fields(), **given},
+            parameters={"config": config.fields(), **settings},
         )
     except RunError as error:
         mismatch = str(error)
-    return {"mismatch": mismatch, "line": line, "width": width, **given}
+    return {"mismatch": mismatch, "line": line, "width": width, **settings}

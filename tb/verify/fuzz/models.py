@@ -62,18 +62,18 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
         **random_format(rng, config),
     )
     compiled = compile_model(model, weights, inputs, config, options)
-    found = {"mismatch": differs(compiled, weights, inputs[:1]), "words": len(compiled.words)}
-    if found["mismatch"] or not on_circuit:
-        return found
+    result = {"mismatch": differs(compiled, weights, inputs[:1]), "words": len(compiled.words)}
+    if result["mismatch"] or not on_circuit:
+        return result
     with circuit(rng, compiled.config, compiled.memory_bytes) as (machine, timing):
         values = [given(model, weights, sample[None])[0] for sample in inputs[:2]]
         figures = infer(machine, compiled, values, timing).figures()
     if figures["mismatches"]:
-        found["mismatch"] = f"{figures['mismatches']} tensors of the circuit differ"
+        result["mismatch"] = f"{figures['mismatches']} tensors of the circuit differ"
     counted = figures["cycles_per_inference"]
     if config.throttle:
-        return found  # it may be hot, which no prediction knows
-    return found | {"cycles": counted, "predicted": figures["predicted_cycles"]}
+        return result  # it may be hot, which no prediction knows
+    return result | {"cycles": counted, "predicted": figures["predicted_cycles"]}
 
 
 def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
@@ -115,10 +115,10 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
         output = expected.get(last.name)
         if output is None:
             output = list(expected.values())[-1][: last.rows]
-        found = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
+        data = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
         pair = [
             in_use(last.name, each, model, length)
-            for each in (compiled.output_integers(found), output)
+            for each in (compiled.output_integers(data), output)
         ]
         if not np.array_equal(*pair):
             return "The output differs from the integer reference"

@@ -79,19 +79,19 @@ def _fitting(config: Config, rng: np.random.Generator) -> RandomProgram:
 def _broken(words: list[int], rng: np.random.Generator) -> list[int]:
     """Return a program some of whose words are others, but whose loops are short."""
     while True:
-        found = list(words)
+        broken = list(words)
         for _ in range(int(rng.integers(1, 6))):
-            place, kind = int(rng.integers(len(found))), rng.integers(4)
+            place, kind = int(rng.integers(len(broken))), rng.integers(4)
             if kind == 0:
-                found[place] = int(rng.integers(1 << 32))
+                broken[place] = int(rng.integers(1 << 32))
             elif kind == 1:
-                found[place] ^= 1 << int(rng.integers(32))
+                broken[place] ^= 1 << int(rng.integers(32))
             elif kind == 2:
-                del found[place]
+                del broken[place]
             else:
-                found.insert(place, found[int(rng.integers(len(found)))])
-        if all(map(_is_short, _readable(found))):
-            return found
+                broken.insert(place, broken[int(rng.integers(len(broken)))])
+        if all(map(_is_short, _readable(broken))):
+            return broken
 
 
 def _readable(words: list[int]) -> Iterator[Instruction]:

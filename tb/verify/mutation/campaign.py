@@ -38,11 +38,11 @@ def run(case: Case) -> dict[str, Any]:
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = MUTATED[case.choice("unit", MUTATED)]
     component, parameters = bench.make(config)
-    found = mutate(component, case.number("count"), case.seed, bench.inner)
-    group = found.mutants[case.index * GROUP :][:GROUP]
+    mutation = mutate(component, case.number("count"), case.seed, bench.inner)
+    group = mutation.mutants[case.index * GROUP :][:GROUP]
     with tempfile.TemporaryDirectory(prefix="celosia.") as place:
         folder = Path(place)
-        numbers = json.dumps([one.number for one in group])
+        numbers = json.dumps([mutant.number for mutant in group])
         (folder / "mutants.json").write_text(numbers, encoding="utf-8")
         # Without a mutation the bench passes, or this raises.
         simulate(
@@ -52,17 +52,17 @@ def run(case: Case) -> dict[str, Any]:
             simulator="verilator",
             seed=case.seed,
             parameters={**parameters, **bench.mutants},
-            verilog=found.verilog,
+            verilog=mutation.verilog,
             mutants=folder,
             timeout=_TIMEOUT,
         )
-        left = [one for one in group if _passed(folder, one)]
-    same = equivalent(found, left, case.number("prove"))
+        left = [mutant for mutant in group if _passed(folder, mutant)]
+    same = equivalent(mutation, left, case.number("prove"))
     return {
         "mutants": len(group),
         "killed": len(group) - len(left),
         "equivalent": len(same),
-        "survivors": [str(one) for one in left if one.number not in same],
+        "survivors": [str(mutant) for mutant in left if mutant.number not in same],
     }
 
 

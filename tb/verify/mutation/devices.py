@@ -82,8 +82,8 @@ class DeviceBench:
 
 
 DEVICE_BENCHES = {
-    one.name: one
-    for one in (
+    bench.name: bench
+    for bench in (
         DeviceBench(
             name="sdram_controller",
             module="celosia.tb.benches.bench_memory_chip",

@@ -44,7 +44,7 @@ END"""
 """A design for Yosys's ``abc``, which runs a script of ABC's for one."""
 
 
-def equivalent(found: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
+def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
     """Return the numbers of mutants whose outputs equal the unit's in every cycle from power-on.
 
     The inputs are any. A port's payload is looked at while its ``valid`` is 1. Small memories are
@@ -58,9 +58,12 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant], seconds: int = SECOND
     ``seconds`` are for the induction of one. What was proven is kept beside the netlist.
     """
     version = digest(Path(__file__).read_text(encoding="utf-8"))
-    kept = {one.number: found.folder / f"{one.number}.{version}.equivalent" for one in suspects}
+    kept = {
+        mutant.number: mutated.folder / f"{mutant.number}.{version}.equivalent"
+        for mutant in suspects
+    }
     known = {number for number, path in kept.items() if path.exists()}
-    left = [one for one in suspects if one.number not in known]
+    left = [mutant for mutant in suspects if mutant.number not in known]
     proven: set[int] = set()
     for part, mutants in by_part(left).items():
         # Yosys does not write every part as AIGER; the whole unit is looked at in any case.
@@ -68,12 +71,12 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant], seconds: int = SECOND
             tempfile.TemporaryDirectory(prefix="celosia.") as place,
             contextlib.suppress(RunError),
         ):
-            write_part(found, part, mutants, Path(place))
+            write_part(mutated, part, mutants, Path(place))
             proven |= _equivalent(Path(place), mutants, seconds, streams=False)
-    left = [one for one in left if one.number not in proven]
+    left = [mutant for mutant in left if mutant.number not in proven]
     if left:
         with tempfile.TemporaryDirectory(prefix="celosia.") as place:
-            shutil.copy(found.folder / "both.il", place)
+            shutil.copy(mutated.folder / "both.il", place)
             proven |= _equivalent(Path(place), left, seconds, streams=True)
     with contextlib.suppress(OSError):  # a cache that cannot be written
         for number in proven:
@@ -84,24 +87,28 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant], seconds: int = SECOND
 def _equivalent(
     folder: Path, suspects: Sequence[Mutant], seconds: int, *, streams: bool
 ) -> set[int]:
-    _write_circuits(folder, [0, *(one.number for one in suspects)], streams=streams)
+    _write_circuits(folder, [0, *(mutant.number for mutant in suspects)], streams=streams)
     # By the logic between registers first, which is quick.
-    quick = [line for one in suspects for line in _compare(one.number, "comb", "iprove -C 500")]
+    quick = [
+        line for mutant in suspects for line in _compare(mutant.number, "comb", "iprove -C 500")
+    ]
     _run_abc([*_parted(0), *quick], folder, SECONDS)
-    left = [one.number for one in suspects if not _proven(folder, one.number)]
+    left = [mutant.number for mutant in suspects if not _proven(folder, mutant.number)]
     for number in left:
         _left(folder, number).unlink(missing_ok=True)
     waiting, end = left, time.monotonic() + _TOTAL * seconds
     while waiting and time.monotonic() < end:
-        lines = [line for one in waiting for line in _compare(one, "all", _SEQUENTIAL)]
+        lines = [line for number in waiting for line in _compare(number, "all", _SEQUENTIAL)]
         _run_abc(lines, folder, seconds)
         # The first without an answer is what took too long.
-        waiting = [one for one in waiting if not _left(folder, one).exists()][1:]
-    left = [one for one in left if _left(folder, one).exists() and not _proven(folder, one)]
+        waiting = [number for number in waiting if not _left(folder, number).exists()][1:]
+    left = [
+        number for number in left if _left(folder, number).exists() and not _proven(folder, number)
+    ]
     reach = max(1, seconds // _REACH)
-    lines = [line for one in left for line in _reach(one, reach)]
+    lines = [line for number in left for line in _reach(number, reach)]
     _run_abc(lines, folder, SECONDS + reach * len(left))
-    return {one.number for one in suspects if _proven(folder, one.number)}
+    return {mutant.number for mutant in suspects if _proven(folder, mutant.number)}
 
 
 def _write_circuits(folder: Path, numbers: Iterable[int], *, streams: bool) -> None:
@@ -130,10 +137,12 @@ def _without_memories(rtlil: str) -> str:
     numbers = count(1 << 20)
 
     def ports(cell: re.Match[str]) -> str:
-        given = dict(re.findall(r"^    (?:parameter|connect) \\(\w+) (.*)$", cell[0], re.MULTILINE))
+        fields = dict(
+            re.findall(r"^    (?:parameter|connect) \\(\w+) (.*)$", cell[0], re.MULTILINE)
+        )
         lines = []
-        sizes = {"WR": int(given["WR_PORTS"]), "RD": int(given["RD_PORTS"])}
-        width, bits = int(given["WIDTH"]), int(given["ABITS"])
+        sizes = {"WR": int(fields["WR_PORTS"]), "RD": int(fields["RD_PORTS"])}
+        width, bits = int(fields["WIDTH"]), int(fields["ABITS"])
         for name, direction, size in (
             ("WR_EN", "output", sizes["WR"] * width),
             ("WR_DATA", "output", sizes["WR"] * width),
@@ -144,7 +153,7 @@ def _without_memories(rtlil: str) -> str:
         ):
             number = next(numbers)
             wire = f"\\celosia_memory_{number}"
-            ends = (wire, given[name]) if direction == "output" else (given[name], wire)
+            ends = (wire, fields[name]) if direction == "output" else (fields[name], wire)
             lines.append(f"  wire width {size} {direction} {number} {wire}\n")
             lines.append(f"  connect {ends[0]} {ends[1]}\n")
         return "".join(lines)

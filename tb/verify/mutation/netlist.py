@@ -99,21 +99,21 @@ def _select(folder: Path, without: Sequence[str]) -> None:
     text = (folder / "whole.il").read_text(encoding="utf-8")
     cells = re.findall(r"^  cell \S+ (\S+)$", text, re.MULTILINE)
     inner = tuple(f"{path}." for path in without)
-    kept = [one for one in cells if not re.sub(r"^\$flatten|\\", "", one).startswith(inner)]
-    names = [f"top/{one.removeprefix(chr(92))}" for one in kept]
+    kept = [cell for cell in cells if not re.sub(r"^\$flatten|\\", "", cell).startswith(inner)]
+    names = [f"top/{cell.removeprefix(chr(92))}" for cell in kept]
     (folder / "cells.txt").write_text("\n".join([*names, ""]), encoding="utf-8")
 
 
 def _mutant(number: int, line: str) -> Mutant:
     fields = _FIELD.findall(line)
-    given = dict(fields)
-    bit = f"[{given['wirebit']}]" if "wirebit" in given else ""
+    entries = dict(fields)
+    bit = f"[{entries['wirebit']}]" if "wirebit" in entries else ""
     sources = [_own(value) for name, value in fields if name == "src"]
     return Mutant(
         number,
-        given["mode"],
-        f"{given['cell']}.{given['port']}[{given['portbit']}]",
-        f"{given['wire']}{bit}" if "wire" in given else "",
+        entries["mode"],
+        f"{entries['cell']}.{entries['port']}[{entries['portbit']}]",
+        f"{entries['wire']}{bit}" if "wire" in entries else "",
         tuple(source for source in sources if source),
     )
 

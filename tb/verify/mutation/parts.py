@@ -22,17 +22,18 @@ def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
     return parts
 
 
-def write_part(found: Mutants, part: str, mutants: Sequence[Mutant], folder: Path) -> None:
+def write_part(mutated: Mutants, part: str, mutants: Sequence[Mutant], folder: Path) -> None:
     """Write ``both.il`` of one submodule: the number of a mutation is an input.
 
     What other cells of the unit read of it are its outputs, and what it reads of them its inputs.
     """
     for name in ("flat.il", "list.ys"):
-        text = (found.folder / name).read_text(encoding="utf-8")
+        text = (mutated.folder / name).read_text(encoding="utf-8")
         (folder / name).write_text(text, encoding="utf-8")
     lines = (folder / "list.ys").read_text(encoding="utf-8").splitlines()
     chosen = [
-        lines[one.number - 1].replace(" -module top ", f" -module {_PART} ") for one in mutants
+        lines[mutant.number - 1].replace(" -module top ", f" -module {_PART} ")
+        for mutant in mutants
     ]
     (folder / "list.ys").write_text("\n".join([*chosen, ""]), encoding="utf-8")
     script = ["read_rtlil flat.il"]
