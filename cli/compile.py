@@ -155,12 +155,12 @@ def _encoder(
     paths |= {"inputs": inputs, "random": random}
     loaded = load(model, tokens=values["tokens"])
     assert isinstance(loaded.source, Source)
-    given = export_inputs(model, loaded.source, Files(**paths), values["count"])
-    names = given.names if values["names"] is None else read_names(values["names"], loaded.source)
+    samples = export_inputs(model, loaded.source, Files(**paths), values["count"])
+    names = samples.names if values["names"] is None else read_names(values["names"], loaded.source)
     program = compile_encoder(
         loaded,
         config,
-        given.samples,
+        samples.samples,
         options,
         loss=formats.loss,
         memory_bytes=values["memory_bytes"],
@@ -168,7 +168,7 @@ def _encoder(
         show=progress,
     )
     tell(program)
-    return replace(program, names=names), given.rows
+    return replace(program, names=names), samples.rows
 
 
 def _decoder(

@@ -165,10 +165,12 @@ class DecoderOptions:
     ) -> Program:
         own = {name for name in DecoderOptions.__dataclass_fields__ if name != "formats"}
         formats = set(Formats.__dataclass_fields__) - {"bits"}
-        given = given_options([*own, *formats, *(() if fixed else ("source", "overrides"))])
-        if given:
+        stated_options = given_options(
+            [*own, *formats, *(() if fixed else ("source", "overrides"))]
+        )
+        if stated_options:
             raise InputError(
-                f"Option {given[0]} is not for {folder}, which is compiled; give it to "
+                f"Option {stated_options[0]} is not for {folder}, which is compiled; give it to "
                 "celosia compile"
             )
         program = open_program(folder)
@@ -226,12 +228,12 @@ class ContinuationOptions(DecoderOptions):
         """
         sampling = Sampling(self.temperature, self.top_p)
         fixed = not isinstance(machine, str)
-        found = self.compiled(
+        decoder = self.compiled(
             checkpoint, config, memory_bytes, fixed=fixed, prompts=[prompt], steps=self.steps
         )
         result = run_text(
-            found.code,
-            found.tokenizer,
+            decoder.code,
+            decoder.tokenizer,
             prompt,
             self.steps,
             machine,
@@ -243,7 +245,7 @@ class ContinuationOptions(DecoderOptions):
         )
         if not quiet:
             say()
-        return {**result, **found.made, "bits": list(self.formats.bits)}
+        return {**result, **decoder.made, "bits": list(self.formats.bits)}
 
     def run_both(
         self,
@@ -261,7 +263,7 @@ class ContinuationOptions(DecoderOptions):
         """
         sampling = Sampling(self.temperature, self.top_p)
         fixed = not isinstance(machine, str)
-        found = self.compiled(
+        decoder = self.compiled(
             checkpoint,
             config,
             memory_bytes,
@@ -271,8 +273,8 @@ class ContinuationOptions(DecoderOptions):
             steps=self.steps,
         )
         result = run_texts(
-            found.code,
-            found.tokenizer,
+            decoder.code,
+            decoder.tokenizer,
             prompts,
             self.steps,
             machine,
@@ -281,7 +283,7 @@ class ContinuationOptions(DecoderOptions):
             timing=timing,
             bits=self.formats.bits,
         )
-        return {**result, **found.made, "bits": list(self.formats.bits)}
+        return {**result, **decoder.made, "bits": list(self.formats.bits)}
 
     def answer(
         self,
@@ -302,18 +304,18 @@ class ContinuationOptions(DecoderOptions):
             )
         self.formats.refuse_bits("--answers")
         sources = [source for source, _ in answers]
-        found = self.compiled(checkpoint, config, None, fixed=False, prompts=sources)
+        decoder = self.compiled(checkpoint, config, None, fixed=False, prompts=sources)
         with progress("Answers") as update:
             result = run_answers(
-                found.code,
-                found.tokenizer,
+                decoder.code,
+                decoder.tokenizer,
                 answers,
                 machine,
-                source=None if found.model is None else found.model.source,
+                source=None if decoder.model is None else decoder.model.source,
                 timing=timing,
                 progress=update,
             )
-        return {**result, **found.made, "bits": list(self.formats.bits)}
+        return {**result, **decoder.made, "bits": list(self.formats.bits)}
 
 
 def tell(program: Program) -> None:
@@ -325,8 +327,8 @@ def tell(program: Program) -> None:
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:
     """Show what a text took, or print all of it as JSON; of two texts, each of them as well."""
-    for one in () if as_json else result.get("texts", ()):
-        say(one["text"])
+    for entry in () if as_json else result.get("texts", ()):
+        say(entry["text"])
     hidden = ("text", "texts", "tokens", "cycles", "counters", "calibration")
     shown = {name: value for name, value in result.items() if name not in hidden}
     report(title, [shown], as_json, result)

@@ -69,9 +69,9 @@ def test_a_random_machine_is_built_and_simulated(monkeypatch) -> None:
 )
 def test_cycles_of_random_machines_are_predicted(index: int) -> None:
     """Encoders on circuits of the sampler's machines, none of which may be hot."""
-    found = models.run(Case("model", 3, index))
-    assert found["mismatch"] == ""
-    assert abs(found["predicted"] / found["cycles"] - 1) <= 0.05
+    result = models.run(Case("model", 3, index))
+    assert result["mismatch"] == ""
+    assert abs(result["predicted"] / result["cycles"] - 1) <= 0.05
 
 
 @pytest.mark.slow

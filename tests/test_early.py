@@ -220,16 +220,16 @@ def test_rows_of_many_scores_fit_as_the_refusal_says(monkeypatch) -> None:
     weights, rng = random_weights(np.random.default_rng(1), model), np.random.default_rng(2)
 
     def made(config, tokens: int) -> None:
-        one = model.replace(tokens=tokens)
+        longer = model.replace(tokens=tokens)
         own = {
             name: rows[:tokens] if name == "positions" else rows for name, rows in weights.items()
         }
-        early.check_rows(one, config)
-        compile_model(one, own, rng.normal(0, 1, (4, tokens, 8)), config, Options(search=False))
+        early.check_rows(longer, config)
+        compile_model(longer, own, rng.normal(0, 1, (4, tokens, 8)), config, Options(search=False))
 
     with pytest.raises(InputError, match=r"set max_row=40 and max_k=40, or, .* at most 16 with"):
         made(few, 40)
-    monkeypatch.setattr(compiler, "check_units", lambda *given: None)
-    monkeypatch.setattr(compiler, "check_layers", lambda *given: None)
+    monkeypatch.setattr(compiler, "check_units", lambda *arguments: None)
+    monkeypatch.setattr(compiler, "check_layers", lambda *arguments: None)
     made(few.replace(max_row=40, max_k=40), 40)
     made(few, 16)

@@ -85,9 +85,9 @@ def test_costs_never_grow_and_buffers_never_meet(seed) -> None:
 
     moved = Banks(used, sizes, addresses, costs, config).run()
     assert total(moved) < total(addresses)
-    for one, addr in moved.items():
+    for moved_buffer, addr in moved.items():
         assert addr % config.line_bytes == 0
-        assert addr // config.bank_bytes == (addr + sizes[one] - 1) // config.bank_bytes
+        assert addr // config.bank_bytes == (addr + sizes[moved_buffer] - 1) // config.bank_bytes
         for other, other_addr in moved.items():
-            if one != other and used[one].overlaps(used[other]):
-                assert addr + sizes[one] <= other_addr or other_addr + sizes[other] <= addr
+            if moved_buffer != other and used[moved_buffer].overlaps(used[other]):
+                assert addr + sizes[moved_buffer] <= other_addr or other_addr + sizes[other] <= addr

@@ -70,10 +70,10 @@ def test_an_encoder(digits: celosia.Program, tmp_path: Path) -> None:
         assert output.shape == exact.shape == (1, 10)
         assert output.argmax() == exact.argmax()
         assert cosine(output, exact) > 0.99
-    found = digits.run(inputs)
-    assert (found.cycles, found.mismatches) == (None, 0)
-    assert found.tensors > 30
-    np.testing.assert_array_equal(found.outputs, run.outputs)
+    outputs = digits.run(inputs)
+    assert (outputs.cycles, outputs.mismatches) == (None, 0)
+    assert outputs.tensors > 30
+    np.testing.assert_array_equal(outputs.outputs, run.outputs)
 
     opened = celosia.open(digits.save(tmp_path / "out"))
     assert (opened.cycles, opened.words, opened.bytes) == (
@@ -81,7 +81,7 @@ def test_an_encoder(digits: celosia.Program, tmp_path: Path) -> None:
         digits.words,
         digits.bytes,
     )
-    rows = [model.source.rows(one) for one in model.prepared(inputs)]
+    rows = [model.source.rows(sample) for sample in model.prepared(inputs)]
     again = opened.run(rows, on="verilator")
     assert (again.cycles, again.mismatches, again.tensors) == (run.cycles, 0, run.tensors)
     np.testing.assert_array_equal(again.outputs, run.outputs)

@@ -27,8 +27,8 @@ class Node:
 
     def run(self, *more: np.ndarray) -> np.ndarray:
         """Return the result of ONNX Runtime for X and further inputs."""
-        given = [*self._constants, *more]
-        names = [f"c{n}" if one is not None else "" for n, one in enumerate(given)]
+        arrays = [*self._constants, *more]
+        names = [f"c{n}" if array is not None else "" for n, array in enumerate(arrays)]
         node = helper.make_node(self.kind, ["x", *names], ["y"], **self._attributes)
         kind = onnx.TensorProto.FLOAT
         graph = helper.make_graph(
@@ -37,9 +37,9 @@ class Node:
             [helper.make_tensor_value_info("x", kind, X.shape)],
             [helper.make_tensor_value_info("y", kind, None)],
             [
-                onnx.numpy_helper.from_array(one, name)
-                for one, name in zip(given, names, strict=True)
-                if one is not None
+                onnx.numpy_helper.from_array(array, name)
+                for array, name in zip(arrays, names, strict=True)
+                if array is not None
             ],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)

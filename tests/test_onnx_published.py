@@ -223,7 +223,7 @@ class Keras(Form):
             self.add("Reshape", self.linear(x, 6), np.array([-1, 4, 2, 3])) for _ in range(3)
         )
         query = self.add("Transpose", self.add("Mul", query, np.float32(0.5)), perm=[0, 2, 3, 1])
-        key, value = (self.add("Transpose", one, perm=[0, 2, 1, 3]) for one in (key, value))
+        key, value = (self.add("Transpose", tensor, perm=[0, 2, 1, 3]) for tensor in (key, value))
         weights = self.add("Softmax", self.add("MatMul", key, query), axis=2)
         weights = self.add("Transpose", weights, perm=[0, 1, 3, 2])
         context = self.add("Transpose", self.add("MatMul", weights, value), perm=[0, 2, 1, 3])
@@ -248,7 +248,7 @@ def test_attention_and_norms_as_keras_writes_them(form, tmp_path) -> None:
 def test_norms_of_moments_that_are_no_norms_are_not_run(tmp_path) -> None:
     form, path = Keras(), tmp_path / "model.onnx"
     x = form.norm(form.linear("x", 6))
-    place = next(number for number, one in enumerate(form.nodes) if one.op_type == "Neg")
+    place = next(number for number, node in enumerate(form.nodes) if node.op_type == "Neg")
     form.nodes[place].op_type = "Identity"
     form.write(path, form.add("Add", x, form.attention(x)), [("x", FLOAT, [1, 4, 6])])
     with pytest.raises(ValueError, match="it adds parts that are no whole norm"):
@@ -275,7 +275,7 @@ def test_operators_that_onnx_lacks_are_named_with_a_remedy(tmp_path) -> None:
         if kind == "tanh":
             agrees(path)
             continue
-        node = next(one.name for one in form.nodes if one.op_type == kind)
+        node = next(node.name for node in form.nodes if node.op_type == kind)
         message = (
             f"Node {node} in {path} is of the kind Erfc, which ONNX does not have; convert the "
             "model with other parts, of GELU with the approximation by tanh"

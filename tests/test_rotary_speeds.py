@@ -46,7 +46,7 @@ def test_the_factor_of_yarn(more: dict, factor: float) -> None:
 @pytest.mark.parametrize(("fast", "slow"), [(None, None), (16.0, 2.0), (400.0, 1e-4)])
 def test_yarn_stretches_the_pairs_that_turn_slowly(fast, slow, truncate: bool) -> None:
     rope = {**YARN, "truncate": truncate, "beta_fast": fast, "beta_slow": slow}
-    found, _ = speeds_of({name: value for name, value in rope.items() if value is not None})
+    speeds, _ = speeds_of({name: value for name, value in rope.items() if value is not None})
     places = [
         DIM * math.log(512 / (turns * 2 * math.pi)) / (2 * math.log(BASE))
         for turns in (fast or 32.0, slow or 1.0)
@@ -55,15 +55,15 @@ def test_yarn_stretches_the_pairs_that_turn_slowly(fast, slow, truncate: bool) -
     low, high = max(low, 0), min(high, DIM - 1)
     for pair, speed in enumerate(SPEEDS):
         ramp = min(max((pair - low) / (high - low), 0.0), 1.0)
-        assert found[pair] == pytest.approx(speed * (1 - ramp) + speed / 8 * ramp, rel=1e-12)
+        assert speeds[pair] == pytest.approx(speed * (1 - ramp) + speed / 8 * ramp, rel=1e-12)
 
 
 def test_yarn_is_truncated_if_nothing_else_is_said() -> None:
-    found = [
+    speeds = [
         speeds_of({**YARN, **more})[0] for more in ({}, {"truncate": True}, {"truncate": False})
     ]
-    assert np.array_equal(found[0], found[1])
-    assert not np.array_equal(found[0], found[2])
+    assert np.array_equal(speeds[0], speeds[1])
+    assert not np.array_equal(speeds[0], speeds[2])
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_the_short_factors_of_longrope(more: dict, places: int, factor: float) -
         "long_factor": [9.0] * (DIM // 2),
         **more,
     }
-    found, scale = speeds_of(rope, places)
-    np.testing.assert_allclose(found, SPEEDS / np.array(short), rtol=1e-12)
+    speeds, scale = speeds_of(rope, places)
+    np.testing.assert_allclose(speeds, SPEEDS / np.array(short), rtol=1e-12)
     assert scale == pytest.approx(factor, rel=1e-12)
 
 
@@ -97,26 +97,26 @@ def test_pairs_between_slow_and_fast_are_stretched_by_share() -> None:
         "high_freq_factor": 4.0,
         "original_max_position_embeddings": 512,
     }
-    found, factor = speeds_of(rope)
+    speeds, factor = speeds_of(rope)
     assert factor == 1.0
     for pair, speed in enumerate(SPEEDS):
         wavelength = 2 * math.pi / speed
         share = min(max((512 / wavelength - 1) / 3, 0.0), 1.0)
-        assert found[pair] == pytest.approx((1 - share) * speed / 8 + share * speed, rel=1e-12)
+        assert speeds[pair] == pytest.approx((1 - share) * speed / 8 + share * speed, rel=1e-12)
 
 
 def test_columns_that_are_not_rotated_stand_still() -> None:
-    found, factor = speeds_of(
+    speeds, factor = speeds_of(
         {"rope_type": "linear", "factor": 4.0, "partial_rotary_factor": 0.5}, head_dim=2 * DIM
     )
-    np.testing.assert_allclose(found[: DIM // 2], SPEEDS / 4, rtol=1e-12)
-    assert found[DIM // 2 :].tolist() == [0.0] * (DIM // 2)
+    np.testing.assert_allclose(speeds[: DIM // 2], SPEEDS / 4, rtol=1e-12)
+    assert speeds[DIM // 2 :].tolist() == [0.0] * (DIM // 2)
     assert factor == 1.0
 
 
 def test_dynamic_positions_are_those_of_the_places_that_a_model_was_made_for() -> None:
-    found, factor = speeds_of({"rope_type": "dynamic", "factor": 4.0})
-    np.testing.assert_allclose(found, SPEEDS, rtol=1e-12)
+    speeds, factor = speeds_of({"rope_type": "dynamic", "factor": 4.0})
+    np.testing.assert_allclose(speeds, SPEEDS, rtol=1e-12)
     assert factor == 1.0
     with pytest.raises(ValueError, match=r"^Setting 'factor' in config.json must be a number"):
         speeds_of({"rope_type": "dynamic"})

@@ -37,8 +37,8 @@ def ask(model: LinkModel, frame: bytes) -> tuple[int, int, bytes]:
     """Return the only answer to a frame, which comes with the frame's last byte."""
     out = list(map(model.receive, frame))
     assert not any(out[:-1])
-    (found,) = answers(out[-1])
-    return found
+    (reply,) = answers(out[-1])
+    return reply
 
 
 def words(*values: int) -> bytes:
@@ -58,8 +58,8 @@ def test_registers_are_read_and_written_by_words() -> None:
     data = words(5, 0x01020304)
     assert ask(model, request(Command.WRITE_REGISTERS, 3, 8, 250, data)) == (Status.OK, 3, b"")
     assert registers.written == [(250, 5), (251, 0x01020304)]
-    found = ask(model, request(Command.READ_REGISTERS, 4, 12, 253))
-    assert found == (Status.OK, 4, words(2530, 2540, 2550))
+    reply = ask(model, request(Command.READ_REGISTERS, 4, 12, 253))
+    assert reply == (Status.OK, 4, words(2530, 2540, 2550))
 
 
 def test_hello_can_be_read_in_parts() -> None:
@@ -104,8 +104,8 @@ def test_a_program_and_a_start_go_to_their_registers() -> None:
 )
 def test_requests_that_cannot_be_carried_out_say_why(frame: bytes, status: Status) -> None:
     registers = Registers()
-    found = ask(linked(registers), frame)
-    assert found[:2] == (status, 9)
+    reply = ask(linked(registers), frame)
+    assert reply[:2] == (status, 9)
     if status != Status.OK:
         assert not registers.written
 

@@ -20,10 +20,10 @@ def test_machines_are_the_same_again_and_of_many_parts() -> None:
 def test_an_export_is_placed_between_registers(celosia, tmp_path: Path, part: str) -> None:
     words = ("generate", "--config", "tiny", "--unit", "requantizer", "--device", part)
     assert celosia(*words, "--out", tmp_path / "export")[0] == 0
-    found = placed(part, tmp_path / "export", tmp_path, "celosia_requantizer")
-    assert found["end"] == "placed"
-    assert found["mhz"] > 1
-    assert 0 < found["luts"] < PARTS[part].capacity["luts"]
+    report = placed(part, tmp_path / "export", tmp_path, "celosia_requantizer")
+    assert report["end"] == "placed"
+    assert report["mhz"] > 1
+    assert 0 < report["luts"] < PARTS[part].capacity["luts"]
 
 
 def test_the_table_has_a_line_for_each_machine() -> None:

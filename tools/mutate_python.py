@@ -141,27 +141,33 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Run the mutants of a package, print the outcomes and return the exit status."""
-    given, began = _arguments(), time.monotonic()
+    arguments, began = _arguments(), time.monotonic()
     os.chdir(ROOT)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     for name in PRELOADED:
         importlib.import_module(name)
     BUILD.mkdir(parents=True, exist_ok=True)
-    package = TABLE["packages"][given.package]
-    reach = Reach(package["folder"], package["tests"], given.jobs)
+    package = TABLE["packages"][arguments.package]
+    reach = Reach(package["folder"], package["tests"], arguments.jobs)
     files = sorted(str(file.relative_to(ROOT)) for file in (ROOT / package["folder"]).rglob("*.py"))
-    mutants = draw(ROOT, files, given.count, given.seed)
-    kept = BUILD / f"{given.package}.json"
+    mutants = draw(ROOT, files, arguments.count, arguments.seed)
+    kept = BUILD / f"{arguments.package}.json"
     outcomes: dict[str, dict[str, Any]] = {}
-    if given.survivors:
+    if arguments.survivors:
         last = json.loads(kept.read_text("utf-8"))
-        outcomes = {one["name"]: one for one in last if one["outcome"] in ("killed", "no end")}
+        outcomes = {
+            outcome["name"]: outcome
+            for outcome in last
+            if outcome["outcome"] in ("killed", "no end")
+        }
     left = [mutant for mutant in mutants if mutant.name not in outcomes]
-    for count, result in enumerate(run(left, reach, given.jobs, began + given.seconds), 1):
+    for count, result in enumerate(run(left, reach, arguments.jobs, began + arguments.seconds), 1):
         outcomes[result["name"]] = result
         print(f"{count}/{len(left)} {result['outcome']:8} {result['name']}", flush=True)
         write(kept, list(outcomes.values()))
-    print(report(given.package, list(outcomes.values()), len(mutants), time.monotonic() - began))
+    print(
+        report(arguments.package, list(outcomes.values()), len(mutants), time.monotonic() - began)
+    )
     return 0
 
 

@@ -83,9 +83,9 @@ def placed(part: str, export: Path, folder: Path, top: str = _TOP) -> dict[str, 
     verilog = harness + (export / f"{top}.v").read_text(encoding="utf-8")
     plain_netlist(verilog, _HARNESS, device.family, folder)
     pins = ""
-    if given := unit_constraints(board):
-        pins = f"{_HARNESS}.{given[1]}"
-        (folder / pins).write_text(given[0], encoding="utf-8")
+    if constraints := unit_constraints(board):
+        pins = f"{_HARNESS}.{constraints[1]}"
+        (folder / pins).write_text(constraints[0], encoding="utf-8")
     (best,) = place(
         replace(device, placer=["--no-route"]),
         board.package,
@@ -139,20 +139,20 @@ def table(record: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the table of a record."""
     head = ("machine", "part", "array", "lanes", "scratchpad", "end", *_COUNTS.values(), "MHz")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for index, one in record.items():
-        config = one["config"]
+    for index, entry in record.items():
+        config = entry["config"]
         cells = [
             index,
-            f"`{one['part']}`",
+            f"`{entry['part']}`",
             f"{config['rows']}x{config['cols']} {config['array']}",
             str(config["lanes"]),
             f"{config['scratchpad_bytes']:,}",
         ]
-        if one["end"] == "placed":
-            counts = (f"{one[name]:,}" for name in _COUNTS)
-            cells += ["placed", *counts, f"{one['mhz']:g}"]
+        if entry["end"] == "placed":
+            counts = (f"{entry[name]:,}" for name in _COUNTS)
+            cells += ["placed", *counts, f"{entry['mhz']:g}"]
         else:
-            cells += [f"{one['end']}: {one['sentence'].removeprefix('celosia: ')}", *[""] * 4]
+            cells += [f"{entry['end']}: {entry['sentence'].removeprefix('celosia: ')}", *[""] * 4]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -168,7 +168,7 @@ def main() -> None:
         record = {key: record[key] for key in sorted(record, key=int)}
         RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(table(record))
-    sys.exit(any(one["end"] == "failed" for one in record.values()))
+    sys.exit(any(entry["end"] == "failed" for entry in record.values()))
 
 
 if __name__ == "__main__":
