@@ -34,6 +34,12 @@ def refusal(folder: Path, config: object) -> str:
     return str(caught.value).replace(f"{folder}/", "")
 
 
+@pytest.mark.parametrize("base", [LLAMA, BERT])
+def test_half_a_character_is_no_text(tmp_path: Path, base) -> None:
+    found = refusal(tmp_path, base | {"num_attention_heads": "\ud800"})
+    assert re.search(r"num_attention_heads.* must be .*, not '\\ud800'", found), found
+
+
 @pytest.mark.parametrize(
     ("base", "settings", "message"),
     [

@@ -96,6 +96,17 @@ def test_files_of_tensors(tmp_path) -> None:
         load_onnx(path)
 
 
+@pytest.mark.parametrize("kind", [0, 99])
+def test_an_input_of_unknown_elements(tmp_path, kind) -> None:
+    path = save(tmp_path / "m.onnx", [onnx.helper.make_node("Relu", ["x"], ["y"])])
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.elem_type = kind
+    onnx.save(model, path)
+    refused(
+        f"Input x in {path} has elements of the unknown type {kind}; export the model again", path
+    )
+
+
 def test_inputs_and_outputs(tmp_path) -> None:
     path = tmp_path / "model.onnx"
     save(path, [RELU], outputs=())

@@ -129,7 +129,7 @@ def _check(name: str, kind: str, value: object, path: Path) -> None:
         return
     try:
         msgspec.convert(value, wanted)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a lone surrogate is no text
         words += " or null" if plain != kind else ""
         raise InputError(
             f"Setting {name!r} in {path} must be {words}, not {_text(value)}"

@@ -152,8 +152,13 @@ class Graph:
     def _place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = kind in (6, 7, 9)
-        dtype = self._helper_dtype(kind)
         rank, subject = len(shape), f"Input {name} in {self.path}"
+        try:
+            dtype = self._helper.tensor_dtype_to_np_dtype(kind)
+        except KeyError as error:
+            raise InputError(
+                f"{subject} has elements of the unknown type {kind}; export the model again"
+            ) from error
         meaning = self._kind(name, shape, integer, first)
         if meaning == "past":
             return Place(name, (shape[0] or 1, *shape[1:]), meaning, dtype)
@@ -181,9 +186,6 @@ class Graph:
             raise InputError(f"{subject} has {shape[axis]} tokens, not {tokens}")
         shape[axis] = shape[axis] or tokens
         return Place(name, tuple(shape), meaning, dtype)
-
-    def _helper_dtype(self, kind: int) -> Any:
-        return onnx_library("onnx.helper").tensor_dtype_to_np_dtype(kind)
 
     def _kind(self, name: str, shape: list[int], integer: bool, first: bool) -> str:
         """Return the meaning of an input, by its place and its name."""
