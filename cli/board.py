@@ -99,7 +99,7 @@ def opened(
 @click.option(
     "--flash",
     metavar="KIND:IMAGE",
-    help=f"Begin at power-on with an image of celosia flash --image-only: {', '.join(FLASHES)}.",
+    help=f"Begin at power-on with an image that celosia flash wrote: {', '.join(FLASHES)}.",
 )
 def board(
     target: tuple[Board, Config],

@@ -64,7 +64,7 @@ DECODER_ONLY = (
 @quantize_options(RANGE_KEYS, DECODER_KEYS)
 @model_options
 @decoder_options
-@prompts_option("What a language model takes in --testbench and --c.")
+@prompts_option("Text that a language model continues in the testbench and in C.")
 @click.option(
     "--steps", type=click.IntRange(1), default=4, show_default=True, help="Tokens behind it."
 )
