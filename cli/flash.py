@@ -76,9 +76,9 @@ def flash(
 
     With --model an image of the model is written into the board's flash, and the bitstream as
     well. One of celosia build --flash loads the model at power-on, runs it on the inputs and
-    sends a line of text with their classes. If neither inputs nor sentences are given, the model must be
-    one of the digits, and runs on the first of their test split. With --prompt it goes on with a
-    text, taking the likeliest token each time.
+    sends a line of text with their classes. If neither inputs nor sentences are given, the
+    model must be one of the digits, and runs on the first of their test split. With --prompt it
+    goes on with a text, taking the likeliest token each time.
     """
     board, config = target
     if model is None:
