@@ -82,8 +82,8 @@ def bench_pins(
         options = searched(model, config, formats)
         config = equipped(config, options)
         with progress(f"{model} on {board.name}"):
-            found = encode_at_pins(model, sentences, board, config, options)
-        result = {"board": board.name, "model": model, **formats.figures, **found}
+            figures = encode_at_pins(model, sentences, board, config, options)
+        result = {"board": board.name, "model": model, **formats.figures, **figures}
     else:
         result = _token(board, config, model, layers, context, position, formats, seed)
     report(f"{model} on {board.name}", [result], as_json, result)
@@ -113,7 +113,7 @@ def _token(
     with progress(f"{shape} on {board.name}"):
         decoder = untrained(model, options, seed)
         config = equipped(config, options)
-        found = decode_at_pins(
+        figures = decode_at_pins(
             decoder, board, config, context=context, position=position, sparse=formats.sparse
         )
     return {
@@ -122,7 +122,7 @@ def _token(
         "layers": model.layers,
         **formats.figures,
         "seed": seed,
-        **found,
+        **figures,
     }
 
 

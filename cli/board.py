@@ -113,25 +113,25 @@ def board(
     can be read. Where the machine is neither a preset nor a board's own, its configuration is in a
     file that celosia host needs. With --flash the board does at first what the image says.
     """
-    found, config = target
+    target_board, config = target
     image = None
     if flash is not None:
         kind, colon, name = flash.partition(":")
         if not colon:
             raise InputError(f"Option --flash takes KIND:IMAGE as qspi:image.bin, not {flash!r}")
-        found, config = flashed(target, kind)
+        target_board, config = flashed(target, kind)
         image = Path(name)
-        check_image(found, len(read_bytes(image)))
+        check_image(target_board, len(read_bytes(image)))
     if contents is not None:
-        if not found.peak_bytes:
+        if not target_board.peak_bytes:
             raise InputError("Option --contents needs --memory sdram")
-        if len(read_bytes(contents)) > found.memory_bytes:
+        if len(read_bytes(contents)) > target_board.memory_bytes:
             raise InputError(
-                f"File {contents} has more than the {found.memory_bytes} bytes of memory"
+                f"File {contents} has more than the {target_board.memory_bytes} bytes of memory"
             )
     click.echo("Building the simulation, unless it is kept from before", err=True)
     with (
-        simulated(found, config, contents=contents, image=image) as running,
+        simulated(target_board, config, contents=contents, image=image) as running,
         tempfile.TemporaryDirectory(prefix="celosia.") as folder,
     ):
         machine = config.replace(trace=False)

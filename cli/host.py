@@ -68,7 +68,7 @@ def host(
 def info(connect, as_json: bool) -> None:
     """Show what the board says of itself."""
     device = connect()
-    found = {
+    figures = {
         "port": device.name,
         "config": device.config.name,
         **asdict(device.identity),
@@ -78,7 +78,7 @@ def info(connect, as_json: bool) -> None:
         "status": device.read_register("STATUS"),
     }
     device.close()
-    report(f"The machine on {device.name}", [found], as_json, found)
+    report(f"The machine on {device.name}", [figures], as_json, figures)
 
 
 @host.command(example="digits --count 4")
@@ -111,8 +111,8 @@ def run(
     With --prompt a text goes on; without it the model runs on what is given, and one of the
     digits on their test split.
     """
-    given = InputOptions.of(values)
-    if prompts and replace(given, calibration=None, tokens=0).given():
+    inputs = InputOptions.of(values)
+    if prompts and replace(inputs, calibration=None, tokens=0).given():
         raise InputError("Option --prompt is for texts that go on, and excludes other inputs")
     held = b"" if contents is None else read_bytes(contents)
     device = connect()
@@ -122,7 +122,7 @@ def run(
         formats: Formats = values["formats"]
         options = searched(model, device.config, formats)
         with progress(f"{model} on {device.name}") as update:
-            found = given.run(
+            figures = inputs.run(
                 model,
                 device.config,
                 device,
@@ -131,18 +131,18 @@ def run(
                 memory_bytes=memory,
                 bits=formats.bits,
             )
-        rate = {"inferences_per_second": clock / found["cycles_per_inference"]}
+        rate = {"inferences_per_second": clock / figures["cycles_per_inference"]}
     else:
         options, asked = ContinuationOptions.of(values), (device.config, device)
         if len(prompts) > 1:
-            found = options.run_both(model, prompts, *asked, memory_bytes=memory)
+            figures = options.run_both(model, prompts, *asked, memory_bytes=memory)
         else:
-            found = options.run(model, *prompts, *asked, quiet=as_json, memory_bytes=memory)
-        mean = found["mean_cycles_per_token"]
+            figures = options.run(model, *prompts, *asked, quiet=as_json, memory_bytes=memory)
+        mean = figures["mean_cycles_per_token"]
         rate = {"tokens_per_second": clock / mean if mean else None}
     device.close()
     result = {
-        **found,
+        **figures,
         "clock_mhz": clock / 1e6,
         **rate,
         "repeated_requests": device.repeated,
@@ -169,7 +169,7 @@ def selftest(connect, programs: int, seed: int, as_json: bool) -> None:
     """Test memories and registers, and every unit against the golden model."""
     device = connect()
     with progress(f"selftest on {device.name}") as update:
-        found = run_selftest(
+        figures = run_selftest(
             device,
             device.config,
             device.identity.memory,
@@ -178,13 +178,13 @@ def selftest(connect, programs: int, seed: int, as_json: bool) -> None:
             progress=update,
         )
     device.close()
-    result = {"seed": seed, **found, "repeated_requests": device.repeated}
+    result = {"seed": seed, **figures, "repeated_requests": device.repeated}
     memories = {
-        name: {"result": "fail" if found[key] else "pass"}
+        name: {"result": "fail" if figures[key] else "pass"}
         for name, key in (("registers", "register_mismatches"), ("memory", "memory_mismatches"))
     }
     rows = [
         {"tested": name, **dict.fromkeys(("result", "programs", "failed", "uses")), **part}
-        for name, part in (memories | found["units"]).items()
+        for name, part in (memories | figures["units"]).items()
     ]
     report(f"selftest on {device.name}", rows, as_json, result)

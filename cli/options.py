@@ -32,13 +32,13 @@ def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
 
     ``make`` takes the options' values as arguments of their names.
     """
-    taken = inspect.signature(make).parameters
+    names = inspect.signature(make).parameters
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def with_group(**given: Any) -> Any:
-            made = make(**{each: given.pop(each) for each in taken})
-            return command(**{name: made}, **given)
+        def with_group(**values: Any) -> Any:
+            made = make(**{each: values.pop(each) for each in names})
+            return command(**{name: made}, **values)
 
         return added(options, with_group)
 
@@ -210,8 +210,8 @@ def check_unit(unit: str, config: Config) -> None:
     What a preset leaves out may be made alone all the same. The command has ``--config`` and
     ``--set``.
     """
-    field, given = UNIT_FIELDS.get(unit), click.get_current_context().params
-    asked = stated(given["source"], list(given["overrides"]))
+    field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
+    asked = stated(values["source"], list(values["overrides"]))
     if field in asked and not config.read(str(field)):
         raise InputError(f"Unit {unit} is left out: {field} is false")
 

@@ -64,9 +64,9 @@ def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
     return inference_rates(config, board) | token_rates(config, board) | made
 
 
-def renewed(found: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, Any]:
+def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, Any]:
     """Return a report with what :func:`rates` gave in the place of what it gave before."""
-    return {name: value for name, value in found.items() if name not in KEYS} | dict(counted)
+    return {name: value for name, value in report.items() if name not in KEYS} | dict(counted)
 
 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
         TEXT_MODEL, Quantization(texts=1, length=16, folded=True, deferred=config.row_factors > 0)
     )
     context = min(TEXT_MODEL.positions, config.vector.longest_row)
-    found: dict[str, Any] = {}
+    rates_by_name: dict[str, Any] = {}
     for texts, names in enumerate((TOKEN_RATES, PAIR_RATES), 1):
         try:
             program = compile_text(
@@ -123,9 +123,9 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
         except InputError:
             break
         cycles = _run(program, board)
-        found |= _rates(names, cycles / texts if texts > 1 else cycles, board)
+        rates_by_name |= _rates(names, cycles / texts if texts > 1 else cycles, board)
     named = {"text_model": TEXT_MODEL.name, "token_position": POSITION}
-    return found | named if found else {}
+    return rates_by_name | named if rates_by_name else {}
 
 
 def _run(program: TextProgram, board: Board) -> int:

@@ -117,17 +117,17 @@ class Runs:
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)
         pc = await self.give(golden, program)
-        found = await self.run(golden, pc, SHORT)
-        self.shortest = min(self.shortest, found["CYCLES"])
+        counts = await self.run(golden, pc, SHORT)
+        self.shortest = min(self.shortest, counts["CYCLES"])
         if self.config.control.counters:
             lines = sum(step["n"] for step in self.steps if step.opcode == Opcode.PARAMS)
-            assert found["VECTOR_READ"] == lines * self.config.param_lines
+            assert counts["VECTOR_READ"] == lines * self.config.param_lines
             # Little stands in the way of these.
             for name in ("MATRIX", "VECTOR"):
-                assert found[f"STALL_{name}"] < found[f"BUSY_{name}"]
+                assert counts[f"STALL_{name}"] < counts[f"BUSY_{name}"]
             # A cycle with a word is hardly one without.
-            assert found["STALL_LOAD"] + found["LOADED"] * 3 // 4 <= found["BUSY_LOAD"]
-        return found
+            assert counts["STALL_LOAD"] + counts["LOADED"] * 3 // 4 <= counts["BUSY_LOAD"]
+        return counts
 
     async def run(self, golden: Interpreter, pc: int, limit: int) -> dict[str, int]:
         """Run the program of both machines, and compare all that it leaves."""
@@ -170,7 +170,7 @@ class Runs:
 
     async def registers(self, golden: Interpreter, pc: int) -> dict[str, int]:
         """Read every address behind a run that ended well, and return the counters."""
-        found = await self.host.sweep(range(ADDRS))
+        values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}
         wanted |= {"INTERRUPT_ENABLE": self.enable}
         if self.config.vector.argmax:
@@ -178,12 +178,12 @@ class Runs:
         present = counter_names(self.config)
         places = {REGISTER_MAP[f"{n}_{h}"].addr for n in present for h in ("LOW", "HIGH")}
         others = {REGISTER_MAP[name].addr: value for name, value in wanted.items()}
-        for addr, value in enumerate(found):
+        for addr, value in enumerate(values):
             if addr not in places:
                 assert value == others.get(addr, 0), f"register {addr}"
         return {
-            name: found[REGISTER_MAP[f"{name}_LOW"].addr]
-            | found[REGISTER_MAP[f"{name}_HIGH"].addr] << 32
+            name: values[REGISTER_MAP[f"{name}_LOW"].addr]
+            | values[REGISTER_MAP[f"{name}_HIGH"].addr] << 32
             for name in COUNTERS
         }
 

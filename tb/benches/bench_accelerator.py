@@ -31,27 +31,27 @@ HAPPENS = [*(f"STALL_{engine.name}" for engine in Engine), "ARRAY_QUEUE", "ARRAY
 
 
 async def _start(dut: Any) -> Runs:
-    given = parameters()
-    config = Config.of(**given["config"])
+    settings = parameters()
+    config = Config.of(**settings["config"])
     # Icarus loses what a package puts on an input before the simulation has begun.
     await start_clock(dut)
-    if "bus" in given:
+    if "bus" in settings:
         size = min(1 << config.memory.addr_width, SIZE)
-        memory = MODELS[given["bus"]](dut, config, rng(), given["stall"], size)
+        memory = MODELS[settings["bus"]](dut, config, rng(), settings["stall"], size)
     else:
-        memory = ExternalMemory(dut, config, rng(), given["stall"], given["latency"])
+        memory = ExternalMemory(dut, config, rng(), settings["stall"], settings["latency"])
     return Runs(dut, config, memory, Host(dut, config, memory), rng())
 
 
 @cocotb.test()
 async def random_programs_are_exact(dut: Any) -> None:
     """Each vector instruction's writes, external memory and counters are the golden machine's."""
-    given, runs = parameters(), await _start(dut)
+    settings, runs = parameters(), await _start(dut)
     config, golden = runs.config, Interpreter(runs.config)
     if has_room(config):
         await runs.short(golden)
-    for _ in range(given["programs"]):
-        program = random_program(config, runs.random, given["steps"])
+    for _ in range(settings["programs"]):
+        program = random_program(config, runs.random, settings["steps"])
         pc = runs.place(program.words)
         for machine in (golden.dram, runs.memory.bytes):
             machine[: len(program.image)] = np.frombuffer(program.image, np.uint8)
@@ -59,12 +59,12 @@ async def random_programs_are_exact(dut: Any) -> None:
         await runs.host.load(program.words, pc)
         await runs.run(golden, pc, LIMIT)
     never = {name for name in HAPPENS if not runs.totals[name]}
-    assert not never or not given.get("happens")
+    assert not never or not settings.get("happens")
 
 
 @cocotb.test()
 async def disturbed_runs_are_told(dut: Any) -> None:
     """A run that is stopped says why, and the next one is exact."""
-    given, runs = parameters(), await _start(dut)
-    if "bus" not in given and has_room(runs.config):
-        await LongTrials(runs).run(given.get("trials", 0))
+    settings, runs = parameters(), await _start(dut)
+    if "bus" not in settings and has_room(runs.config):
+        await LongTrials(runs).run(settings.get("trials", 0))

@@ -159,19 +159,19 @@ class Rows:
 @cocotb.test()
 async def rows_are_those_that_were_added(dut: Any) -> None:
     """Every drained row is the sum of what was added since it was drained or scrubbed."""
-    given, random = parameters(), rng()
-    config = Config.of(**given["config"])
+    settings, random = parameters(), rng()
+    config = Config.of(**settings["config"])
     await start_clock(dut)
-    rows = Rows(dut, config, random, given["rate"])
+    rows = Rows(dut, config, random, settings["rate"])
     every = random.permutation(config.accumulators.depth)
     for scrubbed in (every, every[::3]):
         await rows.scrub(scrubbed)
         near: list[int] = []
-        for cycle in range(given["cycles"] // 2):
+        for cycle in range(settings["cycles"] // 2):
             if cycle % SPELL == 0:
                 near = rows.near()
             await rows.use(near)
         await rows.use_all()
     await rows.drain(list(range(config.accumulators.depth)))
-    assert rows.answers > given["cycles"] // 20
+    assert rows.answers > settings["cycles"] // 20
     assert rows.waited > 0

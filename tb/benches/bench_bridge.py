@@ -50,13 +50,13 @@ def random_burst(config: Config, random: np.random.Generator, low: int, words: i
 class Surroundings:
     """The port's side and the bus's side of a bridge."""
 
-    def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
+    def __init__(self, dut: Any, config: Config, settings: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
-        self.stall = given["stall"]
-        self.reader_stall = given.get("reader_stall", self.stall)
-        broken = given.get("broken")
+        self.stall = settings["stall"]
+        self.reader_stall = settings.get("reader_stall", self.stall)
+        broken = settings.get("broken")
         self.broken = SIZE if broken is None else int(SIZE * (1 - broken))
-        model = MODELS[given["model"]]
+        model = MODELS[settings["model"]]
         self.memory = model(
             dut, config, random, self.stall, SIZE, None if broken is None else self.broken
         )
@@ -113,13 +113,13 @@ def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int
 
 
 def check_errors(
-    around: Surroundings, reads: list[Burst], writes: list[Burst], found: list[int]
+    around: Surroundings, reads: list[Burst], writes: list[Burst], answers: list[int]
 ) -> None:
     """Check that every error was reported, and that what could be read is right."""
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]
     wanted = content(around.memory.bytes, config, reads)
-    for addr, word, right in zip(places, found, wanted, strict=True):
+    for addr, word, right in zip(places, answers, wanted, strict=True):
         assert addr >= around.broken or word == right
     reads_failed = sum(addr >= around.broken for addr in places)
     assert all(addr >= around.broken for addr, _ in writes)
@@ -155,8 +155,8 @@ if parameters()["model"] == "wishbone" and not {"broken", "limit"} & parameters(
     @cocotb.test()
     async def directions_take_turns(dut: Any) -> None:
         """Without pauses each burst takes a cycle more than its words, a read after each write."""
-        given = parameters() | {"stall": 0.0, "reader_stall": 0.0, "words": WORDS}
-        await _run(dut, given | {"limit": 2 * given["bursts"] * (WORDS + 1) + 3 * WORDS})
+        settings = parameters() | {"stall": 0.0, "reader_stall": 0.0, "words": WORDS}
+        await _run(dut, settings | {"limit": 2 * settings["bursts"] * (WORDS + 1) + 3 * WORDS})
 
 
 if "errors" in parameters():
@@ -167,15 +167,15 @@ if "errors" in parameters():
         await _run(dut, parameters() | {"broken": parameters()["errors"]})
 
 
-async def _run(dut: Any, given: dict[str, Any], *, swapped: bool = False) -> None:
+async def _run(dut: Any, settings: dict[str, Any], *, swapped: bool = False) -> None:
     random = rng()
-    config = Config.of(**given["config"])
+    config = Config.of(**settings["config"])
     # Icarus loses what a package puts on an input before the simulation has begun.
     await start_clock(dut)
-    around = Surroundings(dut, config, given, random)
-    memory, width, count = around.memory.bytes, config.mem_bytes, given["bursts"]
+    around = Surroundings(dut, config, settings, random)
+    memory, width, count = around.memory.bytes, config.mem_bytes, settings["bursts"]
     cocotb.start_soon(around.run())
-    fixed = given.get("words", 0)
+    fixed = settings.get("words", 0)
     low, high = (SIZE // 2, 0) if swapped else (0, SIZE // 2)
     cuts = CUTS if count > len(CUTS) and not fixed else ()
     sizes = [*cuts, *[fixed] * (count - len(cuts))]
@@ -194,19 +194,19 @@ async def _run(dut: Any, given: dict[str, Any], *, swapped: bool = False) -> Non
     start = around.cycles
     writing = cocotb.start_soon(around.write(writes, words))
     # What is read is not written, so that each word is known.
-    known = content(memory, config, reads) if "broken" not in given else None
-    found = await around.read(reads, known)
+    known = content(memory, config, reads) if "broken" not in settings else None
+    words_read = await around.read(reads, known)
     await writing
-    taken = around.cycles - start
-    dut._log.info(f"{len(found)} words read and {len(words)} written in {taken} cycles")
-    if "limit" in given:
-        assert taken <= given["limit"], f"{taken} cycles, at most {given['limit']} expected"
-        if given["model"] == "wishbone":
+    cycles = around.cycles - start
+    dut._log.info(f"{len(words_read)} words read and {len(words)} written in {cycles} cycles")
+    if "limit" in settings:
+        assert cycles <= settings["limit"], f"{cycles} cycles, at most {settings['limit']} expected"
+        if settings["model"] == "wishbone":
             # Both directions want the bus until one of them is nearly done.
             turns = around.memory.turns[: len(around.memory.turns) * 3 // 4]
             assert all(turn != after for turn, after in pairwise(turns)), "unfair"
-    if "broken" in given:
-        check_errors(around, reads, writes, found)
+    if "broken" in settings:
+        check_errors(around, reads, writes, words_read)
         return
     await RisingEdge(dut.clk)
     np.testing.assert_array_equal(memory, wanted)

@@ -22,11 +22,11 @@ from celosia.tb.machine.packing import pack as payload
 @cocotb.test()
 async def weights_are_exact(dut: Any) -> None:
     """Every line equals the golden model's."""
-    given, generator = parameters(), rng()
-    config = PRESETS["small"].replace(**given["config"])
+    settings, generator = parameters(), rng()
+    config = PRESETS["small"].replace(**settings["config"])
     cols, layout = config.array.cols, step_layout(config)
     steps: list[tuple[dict[str, int], np.ndarray, np.ndarray | None]] = []
-    for _ in range(given["matrices"]):
+    for _ in range(settings["matrices"]):
         index = int(generator.integers(1, len(config.formats) + 1))
         form, k = config.formats[index - 1], int(generator.integers(1, 100))
         group = int(generator.choice([0, config.weight_group]))
@@ -42,9 +42,9 @@ async def weights_are_exact(dut: Any) -> None:
                 steps.append((grouped | {"format": index, "scale": 1}, next(stored), None))
             size, whole = (1, DIGITS) if form.digits else (form.width, 8)
             fetch = have < size
-            one = grouped | {"format": index, "fetch": fetch, "have": have}
+            step_fields = grouped | {"format": index, "fetch": fetch, "have": have}
             line = next(stored) if fetch else generator.integers(0, 256, cols)
-            steps.append((one, line, wanted[place]))
+            steps.append((step_fields, line, wanted[place]))
             have += (whole if fetch else 0) - size
         plain = generator.integers(-128, 128, cols)
         steps.append(({"format": 0}, plain, plain))
@@ -54,7 +54,7 @@ async def weights_are_exact(dut: Any) -> None:
     while steps or expected is not None:
         now = None
         dut.step__valid.value = 0
-        if steps and generator.random() >= given["stall"]:
+        if steps and generator.random() >= settings["stall"]:
             step, line, now = steps.pop(0)
             dut.step__valid.value = 1
             dut.step__payload.value = payload(layout, step)
@@ -62,7 +62,7 @@ async def weights_are_exact(dut: Any) -> None:
             dut.bytes.value = int.from_bytes(row.tobytes(), "little")
         await FallingEdge(dut.clk)
         if expected is not None:
-            found = int(dut.o.value).to_bytes(len(dut.o) // 8, "little")
-            assert np.frombuffer(found, np.int8)[:cols].tolist() == expected.tolist()
+            line_bits = int(dut.o.value).to_bytes(len(dut.o) // 8, "little")
+            assert np.frombuffer(line_bits, np.int8)[:cols].tolist() == expected.tolist()
         await RisingEdge(dut.clk)
         expected = now

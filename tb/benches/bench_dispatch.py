@@ -72,7 +72,7 @@ class EngineModel:
         """Look at the ports; return whether a command was taken and whether one completed."""
         valid, ready = self.get("o", "__valid"), self.get("o", "__ready")
         assert self.registered or not (valid and self.get("waiting"))
-        finished, taken = self.left == 0, bool(valid and ready)
+        finished, accepted = self.left == 0, bool(valid and ready)
         if valid and (self.left is None or self.holds):
             # One that is taken at its end stays as it is until then.
             command = unpack(command_layout(self.engine), self.get("o", "__payload"))
@@ -89,15 +89,15 @@ class EngineModel:
             self.left = None
         elif self.left is not None:
             self.left -= 1
-        return taken, finished
+        return accepted, finished
 
 
 @cocotb.test()
 async def commands_wait_for_their_tokens(dut: Any) -> None:
     """Each engine gets its commands, whole and in order, none before its tokens are there."""
-    given, random = parameters(), rng()
-    registered = bool(given["config"].get("registered"))
-    program = random_program(random, given["commands"])
+    settings, random = parameters(), rng()
+    registered = bool(settings["config"].get("registered"))
+    program = random_program(random, settings["commands"])
     queues = {engine: [c for c in program if c["engine"] == engine] for engine in Engine}
     # Each engine is the slowest for a while, so that its queue is full.
     speeds = random.permutation([1, 4, 20, 60]).tolist()
@@ -131,7 +131,7 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
     before = no_tokens()
     await start_clock(dut, rng())
     words = program_words(program)
-    cocotb.start_soon(StreamDriver(dut, "i", random, given["stall"]).send(words))
+    cocotb.start_soon(StreamDriver(dut, "i", random, settings["stall"]).send(words))
     finished_count = started_count = waits = 0
     for cycle in range(400 * len(program)):
         for engine in engines.values():
@@ -155,8 +155,8 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
             else:
                 assert engine.get("lacking") == 0
             push = engine.push
-            taken, finished = engine.sample()
-            if taken:
+            accepted, finished = engine.sample()
+            if accepted:
                 taken_count[kind] += 1
                 if not registered:
                     grant(kind, before)
@@ -192,11 +192,11 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
 
     As many others take one of each kind, without waiting. The unit is idle behind the last.
     """
-    given, random = parameters()["config"], rng()
-    room = given.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
-        given.get("registered")
+    fields, random = parameters()["config"], rng()
+    room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
+        fields.get("registered")
     )
-    sliced = 2 * bool(given.get("registered"))
+    sliced = 2 * bool(fields.get("registered"))
     await start_clock(dut)
     everything = (1 << len(Engine)) - 1
     for takes, engine in product((False, True), Engine):
@@ -217,16 +217,16 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
         # A register slice in front of the queue has two words.
         assert accepted == room * len(words) + sliced
         ready.value = 1
-        taken = 0
+        started = 0
         for cycle in range(20 + 2 * MAX_TOKENS * len(words)):
             await FallingEdge(dut.clk)
-            taken += int(valid.value)
-            assert not (int(waiting.value) and taken < MAX_TOKENS), taken
+            started += int(valid.value)
+            assert not (int(waiting.value) and started < MAX_TOKENS), started
             assert cycle < 20 or not int(dut.idle.value)
             await RisingEdge(dut.clk)
-            if taken == MAX_TOKENS:
+            if started == MAX_TOKENS:
                 break
-        assert taken == MAX_TOKENS
+        assert started == MAX_TOKENS
         await sends
         for _ in range(8):  # one more finds none
             await RisingEdge(dut.clk)
@@ -237,12 +237,12 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
         await RisingEdge(dut.clk)
         ready.value = 0
         push.value = everything * (not takes)
-        given = 0
-        while given < MAX_TOKENS:
+        completed = 0
+        while completed < MAX_TOKENS:
             done.value = int(random.random() < 0.7)
             await FallingEdge(dut.clk)
             assert not int(dut.idle.value)
-            given += int(done.value)
+            completed += int(done.value)
             await RisingEdge(dut.clk)
         done.value = 0
         for _ in range(3):
@@ -269,11 +269,11 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
         await StreamDriver(dut, "i", rng()).send(shortest_words(engine, []))
     for _ in range(10):
         await FallingEdge(dut.clk)
-        taken = int(getattr(dut, f"o_{name}__valid").value)
+        accepted = int(getattr(dut, f"o_{name}__valid").value)
         await RisingEdge(dut.clk)
-        if taken:
+        if accepted:
             break
-    assert taken, f"{name} does not start"
+    assert accepted, f"{name} does not start"
     getattr(dut, f"o_{name}__ready").value = 0
     getattr(dut, f"push_{name}").value = push
     getattr(dut, f"done_{name}").value = 1
@@ -340,7 +340,7 @@ async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
     dut.push_load.value = 1 << Engine.MATRIX
     dut.o_matrix__ready.value = 1
     overflows, both = [], 0
-    for given in range(len(program_words([command])) + 12):
+    for at in range(len(program_words([command])) + 12):
         dut.rst.value = 1
         await RisingEdge(dut.clk)
         dut.rst.value = 0
@@ -349,16 +349,16 @@ async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
             await RisingEdge(dut.clk)
         dut.done_load.value = 0
         sends = cocotb.start_soon(StreamDriver(dut, "i", random).send(program_words([command])))
-        taken = False
+        accepted = False
         for cycle in range(len(program_words([command])) + 15):
-            dut.done_load.value = cycle == given
+            dut.done_load.value = cycle == at
             await FallingEdge(dut.clk)
-            taken |= bool(int(dut.o_matrix__valid.value))
+            accepted |= bool(int(dut.o_matrix__valid.value))
             await RisingEdge(dut.clk)
         await sends
         overflows.append(int(dut.overflow.value))
-        assert overflows[-1] or taken, f"given in cycle {given}"
-        both += overflows[-1] and taken
+        assert overflows[-1] or accepted, f"given in cycle {at}"
+        both += overflows[-1] and accepted
     assert both == registered
     assert 10 < sum(overflows) < len(overflows) - 1
     assert overflows == sorted(overflows, reverse=True)

@@ -21,8 +21,8 @@ from celosia.tb.machine.packing import pack, unpack
 @cocotb.test()
 async def factors_have_their_numbers(dut: Any) -> None:
     """Each factor comes with its row's number, and units are told of as long as any is owed."""
-    given, random = parameters(), rng()
-    config = Config.of(**given["config"])
+    settings, random = parameters(), rng()
+    config = Config.of(**settings["config"])
     count, layout = config.row_factors, command_layout(Engine.VECTOR)
     numbered = numbered_layout(count)
     width = factor_layout().size
@@ -30,7 +30,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
     norms: deque[int] = deque()  # numbers of the factors that are owed
     softmaxes: deque[int] = deque()
     done = {"norm": 0, "softmax": 0}
-    while sum(done.values()) < given["commands"]:
+    while sum(done.values()) < settings["commands"]:
         owes = bool(norms), bool(softmaxes)
         first, rows = int(random.integers(count)), int(random.integers(1, count + 1))
         kind = str(random.choice(["norm", "softmax", *[""] * 18]))
@@ -56,8 +56,8 @@ async def factors_have_their_numbers(dut: Any) -> None:
         assert int(dut.first.value) == first
         assert int(dut.o__valid.value) == int(number is not None)
         if number is not None:
-            found = unpack(numbered, int(dut.o__payload.value))
-            assert (found["number"], pack(factor_layout(), found["factor"])) == (number, factor)
+            output = unpack(numbered, int(dut.o__payload.value))
+            assert (output["number"], pack(factor_layout(), output["factor"])) == (number, factor)
         if kind:
             done[kind] += 1
             numbers = [(first + row) % count for row in range(rows)]
@@ -69,8 +69,8 @@ async def factors_have_their_numbers(dut: Any) -> None:
 @cocotb.test()
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
     """A softmax of each power of two of rows owes until its last factor, of many for a while."""
-    given = parameters()
-    size, layout = Config.of(**given["config"]).row_factors, command_layout(Engine.VECTOR)
+    settings = parameters()
+    size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)
     await start_clock(dut)
     for place in range(COUNT_WIDTH):
         rows = 1 << place

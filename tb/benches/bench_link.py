@@ -57,14 +57,14 @@ class Line:
         dut = self._dut
         dut.i__valid.value = int(byte is not None)
         dut.i__payload.value = (byte or 0) | broken << 8
-        taken = self._random.random() < 0.3
-        dut.o__ready.value = int(taken)
+        accepted = self._random.random() < 0.3
+        dut.o__ready.value = int(accepted)
         dut.host__read_data.value = self.registers.read(self._addr)
         self._memory.drive()
         await FallingEdge(dut.clk)
         self._memory.sample()
         assert not (self._busy() and int(dut.owns.value)), "memory is the run's"
-        if taken and int(dut.o__valid.value):
+        if accepted and int(dut.o__valid.value):
             self.sent += bytes([int(dut.o__payload.value)])
         self._addr = int(dut.host__addr.value)
         if int(dut.host__write_en.value):
@@ -134,17 +134,17 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 @cocotb.test()
 async def requests_are_answered(dut: Any) -> None:
     """Answers, register writes and memory are the golden model's, whatever comes in."""
-    given, random = parameters(), rng()
-    config, identity = Config.of(**given["config"]), Identity(**given["identity"])
+    settings, random = parameters(), rng()
+    config, identity = Config.of(**settings["config"]), Identity(**settings["identity"])
     await start_clock(dut)
-    memory = ExternalMemory(dut, config, random, given["stall"], given["latency"])
+    memory = ExternalMemory(dut, config, random, settings["stall"], settings["latency"])
     line = Line(dut, memory)
     expected = Registers()
     golden = LinkModel(identity, config.control.program_depth, expected.read, expected.write)
-    timeout = given["timeout"]
+    timeout = settings["timeout"]
     statuses = set()
     previous = b""
-    for _ in range(given["requests"]):
+    for _ in range(settings["requests"]):
         frame, broken = random_request(random, config, identity), None
         draw = random.random()
         if draw < 0.25:
@@ -169,15 +169,15 @@ async def requests_are_answered(dut: Any) -> None:
             corrupt = answers(golden.quiet())
             await line.quiet(timeout)
             await line.answered(7 * len(corrupt))
-            found = answers(line.sent)
-            assert [status for status, _, _ in found] == [status for status, _, _ in corrupt]
+            replies = answers(line.sent)
+            assert [status for status, _, _ in replies] == [status for status, _, _ in corrupt]
         else:
             await line.answered(len(wanted))
             assert line.sent == wanted, f"{frame.hex()} was answered {line.sent.hex()}"
             await line.quiet(timeout + 1)
             golden.quiet()
-            found = answers(wanted)
-        statuses |= {status for status, _, _ in found}
+            replies = answers(wanted)
+        statuses |= {status for status, _, _ in replies}
         line.sent = b""
         assert line.registers.writes == expected.writes
         assert int(dut.status.value) == status
@@ -189,8 +189,8 @@ async def requests_are_answered(dut: Any) -> None:
 @cocotb.test()
 async def a_start_is_not_repeated(dut: Any) -> None:
     """START of the same tag runs once until another request comes; corrupt ones are none."""
-    given = parameters()
-    config = Config.of(**given["config"])
+    settings = parameters()
+    config = Config.of(**settings["config"])
     await start_clock(dut)
     line = Line(dut, ExternalMemory(dut, config, rng(), 0.0, 0))
     start = request(Command.START, 7, 0, 3)
@@ -202,10 +202,10 @@ async def a_start_is_not_repeated(dut: Any) -> None:
         for byte in frame:
             await line.cycle(byte)
             await line.quiet(2)
-        await line.quiet(given["timeout"])
+        await line.quiet(settings["timeout"])
         await line.answered(7)
-        (found,) = answers(line.sent)
-        assert found[0] == (Status.CORRUPT if frame == broken else Status.OK)
+        (reply,) = answers(line.sent)
+        assert reply[0] == (Status.CORRUPT if frame == broken else Status.OK)
         runs.append(len(line.registers.writes))
     assert runs == [2, 2, 2, 2, 2, 4, 6]
     assert line.registers.writes[:2] == [

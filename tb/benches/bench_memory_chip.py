@@ -64,12 +64,12 @@ class _Port:
 
     def bursts(self, count: int, low: int, high: int, most: int) -> list[tuple[int, int]]:
         """Return random bursts within addresses: the first byte of each, and its words."""
-        found = []
+        drawn = []
         for _ in range(count):
             words = int(self.random.choice([1, 1, 2, 5, most]))
             places = (high - low) // self.size - words
-            found.append((low + int(self.random.integers(places + 1)) * self.size, words))
-        return found
+            drawn.append((low + int(self.random.integers(places + 1)) * self.size, words))
+        return drawn
 
     def _requests(self, bursts: list[tuple[int, int]]) -> list[int]:
         return [addr | words - 1 << self.config.memory.addr_width for addr, words in bursts]
@@ -86,8 +86,8 @@ class _Port:
         takes = StreamMonitor(dut, "read__data", self.random, stall)
         asking = cocotb.start_soon(asks.send(self._requests(bursts)))
 
-        def check(index: int, found: int) -> None:
-            assert found == wanted[at + index], f"word {at + index}"
+        def check(index: int, word: int) -> None:
+            assert word == wanted[at + index], f"word {at + index}"
 
         at = 0
         if pause:
@@ -209,10 +209,10 @@ async def _in_time(dut: Any, port: _Port, model: SdramModel, half: int) -> None:
 @cocotb.test(timeout_time=_LIMIT * PERIOD_NS, timeout_unit="ns")
 async def bursts_are_kept(dut: Any) -> None:
     """Reads bring the bytes that were written last, and every time of the chip is kept."""
-    given, random = parameters(), rng()
-    config = Config.of(**given["config"])
+    settings, random = parameters(), rng()
+    config = Config.of(**settings["config"])
     await start_clock(dut, random)
-    if given["device"] == "sdram":
+    if settings["device"] == "sdram":
         model: Any = SdramModel(SDRAM_SHEET, CLOCK)
         cocotb.start_soon(_sdram(dut, model, random))
         pause, most = 12 * 139, 40
@@ -230,7 +230,7 @@ async def bursts_are_kept(dut: Any) -> None:
     # Rows of one bank, and words that stop for long.
     banked = [(row << 8 | 64 * int(random.integers(1)), 1 + row % 3) for row in range(12)]
     await port.read(banked, 0.0)
-    if given["device"] == "sdram":
+    if settings["device"] == "sdram":
         await _in_time(dut, port, model, half)
         await port.move_as_refreshes_begin(model, 0x140)
         # Refreshes find every state of a bank whose rows change.

@@ -42,12 +42,12 @@ async def commands_overlap_by_one(dut: Any) -> None:
 
     Until it is written it is the one that the back end works for, and no other leaves before.
     """
-    given, random = parameters(), rng()
-    config = Config.of(**given["config"])
+    settings, random = parameters(), rng()
+    config = Config.of(**settings["config"])
     await start_clock(dut, rng())
     door, behind = random_command(random), None
     read = left = 0
-    for _ in range(given["commands"] * 8):
+    for _ in range(settings["commands"] * 8):
         asks = int(not read and random.random() < 0.3)
         reading, owes = int(random.random() < 0.3), int(random.random() < 0.3)
         written = int(random.random() < 0.25)
@@ -73,4 +73,4 @@ async def commands_overlap_by_one(dut: Any) -> None:
         if early or ended:
             door, read = random_command(random, door["opcode"]), 0
         await RisingEdge(dut.clk)
-    assert left > given["commands"] // 4 or not config.fused
+    assert left > settings["commands"] // 4 or not config.fused

@@ -67,15 +67,15 @@ def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -
 @cocotb.test()
 async def every_access_finds_its_bytes(dut: Any) -> None:
     """Reads see earlier writes, the first port of a bank wins, answers come when they must."""
-    given, random = parameters(), rng()
-    config = PRESETS["small"].replace(**given["config"])
+    settings, random = parameters(), rng()
+    config = PRESETS["small"].replace(**settings["config"])
     memory = bytearray(config.scratchpad.bytes)
     due = [None] * config.sram_latency
-    ports = [_Port(name, False, due=deque(due)) for name in given["readers"]]
+    ports = [_Port(name, False, due=deque(due)) for name in settings["readers"]]
     ports[0].late = config.control.registered
-    ports += [_Port(name, True) for name in given["writers"]]
+    ports += [_Port(name, True) for name in settings["writers"]]
     await start_clock(dut)
-    for cycle in range(given["cycles"]):
+    for cycle in range(settings["cycles"]):
         busy = [0.3, 0.7, 1.0][cycle // 50 % 3]
         for port in ports:
             if port.addr is None and random.random() < busy:
@@ -94,20 +94,20 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
                 assert ready == free, f"cycle {cycle}: {port.name} ready {ready}, bank free {free}"
             if asked is not None:
                 occupied.add(place)
-            taken = asked if free else None
+            granted = asked if free else None
             if not port.write:
                 _check_answer(dut, port, cycle)
                 port.due.append(None)
-                if taken is not None:
-                    end = min(taken + config.line_bytes, (place[1] + 1) * config.bank_bytes)
-                    port.due[-1] = (taken, list(memory[taken:end]))
-            elif taken is not None:
-                written.append((taken, port.data))
-            if taken is not None:
+                if granted is not None:
+                    end = min(granted + config.line_bytes, (place[1] + 1) * config.bank_bytes)
+                    port.due[-1] = (granted, list(memory[granted:end]))
+            elif granted is not None:
+                written.append((granted, port.data))
+            if granted is not None:
                 port.taken += 1
             if port.late:
                 port.held, port.addr = port.addr, None
-            elif taken is not None:
+            elif granted is not None:
                 port.addr = None
         for addr, content in written:
             memory[addr : addr + len(content)] = content
@@ -135,5 +135,7 @@ def _check_answer(dut: Any, port: _Port, cycle: int) -> None:
     if expected is not None:
         addr, content = expected
         got = int(getattr(dut, f"read_{port.name}__data").value).to_bytes(64, "little")
-        for place, (byte, found) in enumerate(zip(content, got, strict=False)):
-            assert byte in (None, found), f"cycle {cycle}: {port.name} read {addr + place:#x}"
+        for place, (byte, content_byte) in enumerate(zip(content, got, strict=False)):
+            assert byte in (None, content_byte), (
+                f"cycle {cycle}: {port.name} read {addr + place:#x}"
+            )

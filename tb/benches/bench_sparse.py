@@ -58,9 +58,9 @@ class Memory:
         while True:
             ready.value = int(generator.random() >= self._stall)
             await FallingEdge(dut.clk)
-            taken = int(request.value) and int(ready.value)
+            accepted = int(request.value) and int(ready.value)
             addr = int(getattr(dut, f"{name}__request__payload").value)
-            pending.append(addr if taken else None)
+            pending.append(addr if accepted else None)
             await RisingEdge(dut.clk)
             now = pending.pop(0)
             getattr(dut, f"{name}__valid").value = int(now is not None)
@@ -71,14 +71,14 @@ class Memory:
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
     """Every command adds what the golden model says, in time."""
-    given, generator = parameters(), rng()
-    config = PRESETS["small"].replace(**given["config"])
-    lanes, cols = given["lanes"], config.array.cols
+    settings, generator = parameters(), rng()
+    config = PRESETS["small"].replace(**settings["config"])
+    lanes, cols = settings["lanes"], config.array.cols
     await start_clock(dut)
-    memory = Memory(dut, config, given.get("stall", 0.0))
+    memory = Memory(dut, config, settings.get("stall", 0.0))
     driver = StreamDriver(dut, "i", generator)
     cycles = []
-    for m, k, n, sparsity in given["problems"]:
+    for m, k, n, sparsity in settings["problems"]:
         weight = random_weight(generator, k, n, sparsity)
         code = encode(weight, lanes, cols)
         decoded = decode(code, lanes, cols, k)
@@ -133,8 +133,8 @@ async def sums_are_exact(dut: Any) -> None:
             part = sums[:, tile * cols : (tile + 1) * cols]
             rows = slice(acc_addr + tile * acc_stride, acc_addr + tile * acc_stride + m)
             expected[rows, : part.shape[1]] += part
-        found = wrap(acc.astype(np.int64), config.accumulators.width)
-        np.testing.assert_array_equal(found, expected[:, :cols])
+        wrapped = wrap(acc.astype(np.int64), config.accumulators.width)
+        np.testing.assert_array_equal(wrapped, expected[:, :cols])
         assert counts == {"macs": m * decoded.value.size, "skipped": m * decoded.skipped}
         for _ in range(dispatch_cycles(config)):
             await FallingEdge(dut.clk)
@@ -144,5 +144,5 @@ async def sums_are_exact(dut: Any) -> None:
             await FallingEdge(dut.clk)
         assert not int(dut.working.value)
         await RisingEdge(dut.clk)
-    if "report" in given:
-        Path(given["report"]).write_text(json.dumps({"cycles": cycles}), encoding="utf-8")
+    if "report" in settings:
+        Path(settings["report"]).write_text(json.dumps({"cycles": cycles}), encoding="utf-8")

@@ -26,17 +26,17 @@ LATENCY = 8
 @cocotb.test()
 async def runs_are_timed(dut: Any) -> None:
     """Each run ends without an error, and takes some cycles."""
-    given = parameters()
-    config = Config.of(**given["config"])
+    settings = parameters()
+    config = Config.of(**settings["config"])
     memory = ExternalMemory(dut, config, rng(), 0.0, LATENCY)
-    program = random_program(config, rng(), given["steps"])
+    program = random_program(config, rng(), settings["steps"])
     await start_clock(dut)
     host = Host(dut, config, memory)
     memory.bytes[: len(program.image)] = np.frombuffer(program.image, np.uint8)
     begin = time.perf_counter()
-    for _ in range(given["runs"]):
+    for _ in range(settings["runs"]):
         assert await host.run(program.words) == 0
     seconds = time.perf_counter() - begin
-    assert host.cycles > given["runs"]
+    assert host.cycles > settings["runs"]
     report = json.dumps({"cycles": host.cycles, "seconds": seconds})
-    Path(given["report"]).write_text(report, encoding="utf-8")
+    Path(settings["report"]).write_text(report, encoding="utf-8")

@@ -67,13 +67,13 @@ class Host:
     async def transfer(self, bits: list[int]) -> list[int]:
         """Select the peripheral, send bits, and return the ones that came meanwhile."""
         self._drive("cs_n", 0)
-        found = []
+        levels = []
         for bit in bits:
             self._drive("sck", 0)
             self._drive("copi", bit)
             await self._pause()
             self._drive("sck", 1)
-            found.append(self._sample())
+            levels.append(self._sample())
             await self._pause()
         if self._random.random() < 0.7:
             self._drive("sck", 0)
@@ -86,7 +86,7 @@ class Host:
             await self._pause()
             self._drive("sck", level)
         await self._pause()
-        return found
+        return levels
 
 
 class Received:
@@ -108,13 +108,13 @@ class Received:
 @cocotb.test()
 async def bytes_pass_both_ways(dut: Any) -> None:
     """Every whole byte is brought, and what is sent is each byte of the stream, or filling."""
-    given, random = parameters(), rng()
+    settings, random = parameters(), rng()
     await start_clock(dut)
-    host = Host(dut, random, given["half_ns"], given["wire_ns"], given["setup_ns"])
+    host = Host(dut, random, settings["half_ns"], settings["wire_ns"], settings["setup_ns"])
     await Timer(int(random.integers(4 * PERIOD_NS)) + 10 * PERIOD_NS, "ns")
     await RisingEdge(dut.clk)
     # The upper bit tells a byte from filling.
-    data = (0x80 | random.integers(0, 128, 8 * given["transfers"])).tolist()
+    data = (0x80 | random.integers(0, 128, 8 * settings["transfers"])).tolist()
     begin = 6  # bytes that wait from the start on
 
     async def give() -> None:
@@ -122,7 +122,7 @@ async def bytes_pass_both_ways(dut: Any) -> None:
         await driver.send(data[:begin])
         for byte in data[begin:]:
             # Two bytes take at least 192 cycles.
-            for _ in range(int(random.integers(400)) * (random.random() < given["stall"])):
+            for _ in range(int(random.integers(400)) * (random.random() < settings["stall"])):
                 await RisingEdge(dut.clk)
             await driver.send([byte])
 
@@ -131,16 +131,16 @@ async def bytes_pass_both_ways(dut: Any) -> None:
     wanted: list[int | None] = []
     sent: list[int] = []
     fillings = lost = 0
-    for index in range(given["transfers"]):
+    for index in range(settings["transfers"]):
         count = int(random.integers(1, 5)) if index else begin - 1
         bytes_in = random.integers(0, 256, count).tolist()
         bits = [byte >> place & 1 for byte in bytes_in for place in reversed(range(8))]
         cut = int(random.integers(1, 8)) if index and random.random() < 0.3 else 0
         bits = bits[: len(bits) - cut]
-        found = await host.transfer(bits)
+        bits_back = await host.transfer(bits)
         wanted += bytes_in[: len(bits) // 8] + [None] * bool(cut)
-        for place in range(0, len(found), 8):
-            part = found[place : place + 8]
+        for place in range(0, len(bits_back), 8):
+            part = bits_back[place : place + 8]
             if not part[0]:
                 assert not any(part)
                 fillings += 1
@@ -153,9 +153,9 @@ async def bytes_pass_both_ways(dut: Any) -> None:
     await Timer(10 * PERIOD_NS, "ns")
     assert received.bytes == wanted
     assert None in wanted
-    assert len(sent) > given["transfers"] // 2
+    assert len(sent) > settings["transfers"] // 2
     assert lost > 0
-    assert given["stall"] == 0 or fillings > 0
+    assert settings["stall"] == 0 or fillings > 0
 
 
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
@@ -164,16 +164,16 @@ async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
     Where none is there soon, the host is quiet for so long, for a request that was not whole.
     """
     await host.transfer(_bits(frame))
-    found = b""
+    reply = b""
     for wait in (0, 0, 0, 0, quiet_ns, 0, 0):
         await Timer(wait + 1, "ns")
-        found = _bytes(await host.transfer(_bits(bytes(1)))).lstrip(b"\0")
-        if found:
+        reply = _bytes(await host.transfer(_bits(bytes(1)))).lstrip(b"\0")
+        if reply:
             break
     # The rest in one transfer: no filling may come in between.
-    found += _bytes(await host.transfer(_bits(bytes(ANSWER_HEADER))))
-    length = int.from_bytes(found[-2:], "little")
-    return found + _bytes(await host.transfer(_bits(bytes(length + CRC_BYTES))))
+    reply += _bytes(await host.transfer(_bits(bytes(ANSWER_HEADER))))
+    length = int.from_bytes(reply[-2:], "little")
+    return reply + _bytes(await host.transfer(_bits(bytes(length + CRC_BYTES))))
 
 
 def _bits(data: bytes) -> list[int]:
@@ -190,11 +190,11 @@ async def a_link_answers(dut: Any) -> None:
 
     Parameters: ``identity``, the words of HELLO's answer; ``timeout`` of the link; ``half_ns``.
     """
-    given, random = parameters(), rng()
+    settings, random = parameters(), rng()
     await start_clock(dut)
-    host = Host(dut, random, given["half_ns"], given["wire_ns"], given["setup_ns"])
+    host = Host(dut, random, settings["half_ns"], settings["wire_ns"], settings["setup_ns"])
     await Timer(20 * PERIOD_NS, "ns")
-    words = b"".join(word.to_bytes(4, "little") for word in given["identity"])
+    words = b"".join(word.to_bytes(4, "little") for word in settings["identity"])
     data = random.bytes(20)
     write = request(Command.WRITE_MEMORY, 2, len(data), 3, data)
     damaged = bytearray(write)
@@ -208,12 +208,12 @@ async def a_link_answers(dut: Any) -> None:
         (read, (Status.OK, 3, data)),
     )
     for frame, wanted in cases:
-        found = await ask(host, frame, given["timeout"] * PERIOD_NS * 2)
+        reply = await ask(host, frame, settings["timeout"] * PERIOD_NS * 2)
         if wanted is None:
-            assert found[1] == Status.CORRUPT
+            assert reply[1] == Status.CORRUPT
         else:
-            assert found == answer(*wanted)
+            assert reply == answer(*wanted)
     # A host that dies within a byte; the next one's request is part of what it left.
     await host.transfer(_bits(request(Command.WRITE_MEMORY, 4, 8, 3, bytes(8)))[:100])
-    assert (await ask(host, read, given["timeout"] * PERIOD_NS * 2))[1] == Status.CORRUPT
+    assert (await ask(host, read, settings["timeout"] * PERIOD_NS * 2))[1] == Status.CORRUPT
     assert await ask(host, read, 0) == answer(Status.OK, 3, data)

@@ -176,29 +176,29 @@ class Schedule:
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
     """Every sum equals the golden model's, ``latency`` cycles after its vector."""
-    given = parameters()
-    config = PRESETS["small"].replace(**{"lanes": 1} | given["config"])
-    schedule = Schedule(config, rng(), given["cycles"], given["rate"])
-    latency = given["latency"]
+    settings = parameters()
+    config = PRESETS["small"].replace(**{"lanes": 1} | settings["config"])
+    schedule = Schedule(config, rng(), settings["cycles"], settings["rate"])
+    latency = settings["latency"]
     layouts = {"i": activation_layout(config), "i_weights": weight_layout(config)}
     queues = {"i": schedule.vectors, "i_weights": schedule.lines}
     sums, random = sum_layout(config), rng()
 
     still = ["i_weights__valid", *["i_weights__payload"] * is_far(config)]
     await start_clock(dut, rng(), still=still)
-    for cycle in range(given["cycles"] + latency):
+    for cycle in range(settings["cycles"] + latency):
         for name, layout in layouts.items():
-            what = queues[name][cycle] if cycle < given["cycles"] else None
-            getattr(dut, f"{name}__valid").value = int(what is not None)
+            entry = queues[name][cycle] if cycle < settings["cycles"] else None
+            getattr(dut, f"{name}__valid").value = int(entry is not None)
             payload = getattr(dut, f"{name}__payload")
             # No strobe comes without a line.
             idle = 0 if "strobe" in layout.members else noise(random, payload)
-            payload.value = idle if what is None else pack(layout, what)
+            payload.value = idle if entry is None else pack(layout, entry)
         await FallingEdge(dut.clk)
         expected = schedule.sums[cycle - latency] if cycle >= latency else None
         assert int(dut.o__valid.value) == int(expected is not None), cycle
         if expected is not None:
             assert unpack(sums, int(dut.o__payload.value)) == expected.tolist(), cycle
-        if config.array.operand_gating and 2 <= cycle < given["cycles"] + 2:
+        if config.array.operand_gating and 2 <= cycle < settings["cycles"] + 2:
             assert int(dut.zeros.value) == schedule.zeros[cycle - 2], cycle
         await RisingEdge(dut.clk)

@@ -102,13 +102,13 @@ class Surroundings:
         await FallingEdge(self.dut.clk)
         valid = {name: self.get(f"{name}__request__valid") for name in self._ports}
         done = self._check_status(any(valid[name] and not ready[name] for name in ready))
-        taken = {name: self._take(name, valid[name], ready[name]) for name in ready}
+        requests = {name: self._take(name, valid[name], ready[name]) for name in ready}
         for name in self._readers:
-            self._due[name].append(self._read(name, taken[name]))
+            self._due[name].append(self._read(name, requests[name]))
         for name in self._writers:
-            self._write(name, taken[name])
+            self._write(name, requests[name])
         if self.config.control.trace:
-            self._trace(taken, done)
+            self._trace(requests, done)
         if done:
             self.pushed = self.get("status__push")
             self.signatures.append(self._written)
@@ -176,9 +176,9 @@ class Surroundings:
             self.early += self._behind
         return bool(done)
 
-    def _trace(self, taken: dict[str, int | None], done: bool) -> None:
+    def _trace(self, requests: dict[str, int | None], done: bool) -> None:
         for name in ("o", "s"):
-            written = taken.get(name)
+            written = requests.get(name)
             assert self.get(f"trace__{name}_valid") == (written is not None)
             if written is not None:
                 assert self.get(f"trace__{name}_write") == written
@@ -259,14 +259,14 @@ def _expect(golden: Interpreter, program: RandomProgram) -> tuple[list[_Expected
 @cocotb.test()
 async def every_instruction_is_exact(dut: Any) -> None:
     """After every command scratchpad and accumulators are the golden machine's."""
-    given = parameters()
-    room = await _surroundings(dut, given["stall"])
+    settings = parameters()
+    room = await _surroundings(dut, settings["stall"])
     config, random = room.config, room.random
     golden = Interpreter(config)
     golden.sp[:] = room.sp
     followed = 0
-    for _ in range(given["programs"]):
-        expected, signatures = _expect(golden, random_program(config, random, given["steps"]))
+    for _ in range(settings["programs"]):
+        expected, signatures = _expect(golden, random_program(config, random, settings["steps"]))
         chain: list[Step] = []
         for after in expected:
             if after.step.engine != Engine.VECTOR:

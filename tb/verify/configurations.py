@@ -141,11 +141,11 @@ def _slots(_rng: Random, config: Config) -> dict[str, Any]:
 
 
 def _cache(rng: Random, config: Config) -> dict[str, Any]:
-    found: dict[str, Any] = {"packed_cache": True}
+    fields: dict[str, Any] = {"packed_cache": True}
     if config.passes == 1:
-        found["low_rows"] = int(rng.integers(config.array.rows - config.high_rows + 1))
-        found["block_exponents"] = bool(rng.integers(2))
-    return found
+        fields["low_rows"] = int(rng.integers(config.array.rows - config.high_rows + 1))
+        fields["block_exponents"] = bool(rng.integers(2))
+    return fields
 
 
 def _sparse(rng: Random, config: Config) -> dict[str, Any]:

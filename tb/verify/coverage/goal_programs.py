@@ -55,14 +55,14 @@ def run(case: Case) -> dict[str, Any]:
     config = covered_config(case["config"])
     part, timing = divmod(case.index, len(STALLS))
     stall = list(STALLS)[timing]
-    found: set[str] = set()
+    covered: set[str] = set()
     program = DirectedProgram(config, case.rng())
     for goal in goals(config)[part * GOALS :][:GOALS]:
         program.add(goal)
     golden = Interpreter(config)
 
     def note(step: Step, _machine: Interpreter) -> None:
-        found.update(reached(step, config))
+        covered.update(reached(step, config))
 
     golden.on_step = note
     machine = VerilatorMachine(
@@ -74,7 +74,7 @@ def run(case: Case) -> dict[str, Any]:
         machine.close()
     return {
         "mismatch": mismatch,
-        "reached": [] if mismatch else sorted(f"{name} {stall}" for name in found),
+        "reached": [] if mismatch else sorted(f"{name} {stall}" for name in covered),
     }
 
 
@@ -121,10 +121,10 @@ class DirectedProgram:
     def add(self, goal: Goal) -> None:
         """Add a goal's instruction, what it needs in front of it, and what shows its result."""
         flags = companions(goal.opcode, goal.flag, self.config)
-        given = {goal.size: goal.value} if goal.size else {}
-        found = self._build(goal.opcode, flags, given)
-        assert found is not None, f"no instruction for {goal}"
-        value = {name: found.operand(name).immediate for name in found.operands}
+        sizes = {goal.size: goal.value} if goal.size else {}
+        instruction = self._build(goal.opcode, flags, sizes)
+        assert instruction is not None, f"no instruction for {goal}"
+        value = {name: instruction.operand(name).immediate for name in instruction.operands}
         if goal.opcode == Opcode.DRAIN or "drain" in flags:
             name = "acc" if goal.opcode == Opcode.DRAIN else "i"
             self._sum(value[f"{name}_addr"], value["m"], value["n"])
@@ -134,17 +134,17 @@ class DirectedProgram:
         elif goal.opcode == Opcode.PARAMS:
             self._program.append(self._load_params(value["i_addr"], value["n"]))
         elif goal.opcode == Opcode.SPARSE:
-            found = self._coded(found, value)
-            value = {name: found.operand(name).immediate for name in found.operands}
-        self._program.append(found)
+            instruction = self._coded(instruction, value)
+            value = {name: instruction.operand(name).immediate for name in instruction.operands}
+        self._program.append(instruction)
         if "followed" in flags:
-            self._follow(found, value)
+            self._follow(instruction, value)
         elif goal.opcode in (Opcode.MATMUL, Opcode.SPARSE):
             self._drain(value["acc_addr"], value["m"], value["n"])
         elif goal.opcode == Opcode.PRELOAD:
             self._multiply(value["k"], value["n"])
         elif goal.opcode == Opcode.LOAD:
-            self._program.append(self._stored(found, value))
+            self._program.append(self._stored(instruction, value))
 
     def wait_for_store(self, goal: Goal) -> None:
         """Add a MATMUL behind a STORE whose token it takes, though no hazard is between them."""
@@ -157,41 +157,41 @@ class DirectedProgram:
         self._program[place] = replace(self._program[place], pop=store)
 
     def _build(
-        self, opcode: Opcode, flags: frozenset[str], given: dict[str, int]
+        self, opcode: Opcode, flags: frozenset[str], sizes: dict[str, int]
     ) -> Instruction | None:
-        return build(opcode, flags, given, self.config, self._rng) or build(
-            opcode, flags, given, self.config, self._rng, least=True
+        return build(opcode, flags, sizes, self.config, self._rng) or build(
+            opcode, flags, sizes, self.config, self._rng, least=True
         )
 
     def _sum(self, addr: int, m: int, n: int) -> None:
         """Let sums of m rows and n columns wait at an address of the accumulators."""
-        found = self._build(Opcode.MATMUL, frozenset(), {"m": m, "n": n})
-        if found is not None:
-            operands = {**found.operands, "acc_addr": addr}
-            self._program.append(replace(found, operands=operands))
+        instruction = self._build(Opcode.MATMUL, frozenset(), {"m": m, "n": n})
+        if instruction is not None:
+            operands = {**instruction.operands, "acc_addr": addr}
+            self._program.append(replace(instruction, operands=operands))
 
     def _factors(self, params: int, m: int) -> None:
         """Let a norm of m random rows leave the factors that ``params`` tells of."""
-        found = self._build(Opcode.NORM, frozenset({"rms", "factors"}), {"m": m})
-        assert found is not None, f"no room for a norm of {m} rows"
-        self._program.append(replace(found, operands={**found.operands, "params": params}))
+        norm = self._build(Opcode.NORM, frozenset({"rms", "factors"}), {"m": m})
+        assert norm is not None, f"no room for a norm of {m} rows"
+        self._program.append(replace(norm, operands={**norm.operands, "params": params}))
 
     def _drain(self, addr: int, m: int, n: int) -> None:
-        found = self._build(Opcode.DRAIN, _OUTPUT, {"m": m, "n": n})
-        if found is None:
-            found = self._build(Opcode.DRAIN, _OUTPUT - {"wide_out"}, {"m": m, "n": n})
-        assert found is not None, f"no room for {m} rows of {n} sums"
-        self._program.append(replace(found, operands={**found.operands, "acc_addr": addr}))
+        drain = self._build(Opcode.DRAIN, _OUTPUT, {"m": m, "n": n})
+        if drain is None:
+            drain = self._build(Opcode.DRAIN, _OUTPUT - {"wide_out"}, {"m": m, "n": n})
+        assert drain is not None, f"no room for {m} rows of {n} sums"
+        self._program.append(replace(drain, operands={**drain.operands, "acc_addr": addr}))
 
     def _multiply(self, k: int, n: int) -> None:
         """Show what the weight slots hold."""
-        found = self._build(Opcode.MATMUL, frozenset({"resident"}), {"k": k, "n": n})
-        assert found is not None, f"no room for a product of {k} rows and {n} columns"
-        self._program.append(replace(found, operands={**found.operands, "slot": RING_SLOTS}))
-        m, addr = (found.operand(name).immediate for name in ("m", "acc_addr"))
+        product = self._build(Opcode.MATMUL, frozenset({"resident"}), {"k": k, "n": n})
+        assert product is not None, f"no room for a product of {k} rows and {n} columns"
+        self._program.append(replace(product, operands={**product.operands, "slot": RING_SLOTS}))
+        m, addr = (product.operand(name).immediate for name in ("m", "acc_addr"))
         self._drain(addr, m, n)
 
-    def _coded(self, found: Instruction, value: dict[str, int]) -> Instruction:
+    def _coded(self, instruction: Instruction, value: dict[str, int]) -> Instruction:
         """Bring the code of a random sparse matrix to where an instruction expects it."""
         config, rng = self.config, self._rng
         matrix = rng.integers(-128, 128, (value["k"], value["n"]))
@@ -204,19 +204,19 @@ class DirectedProgram:
         self._program.append(Instruction(Opcode.LOAD, operands))
         self._code += -(-len(code) // config.mem_bytes) * config.mem_bytes
         beats = len(code) // beat_bytes(config.sparse_lanes) - HEADER_BEATS
-        return replace(found, operands={**found.operands, "beats": beats})
+        return replace(instruction, operands={**instruction.operands, "beats": beats})
 
-    def _follow(self, found: Instruction, value: dict[str, int]) -> None:
+    def _follow(self, instruction: Instruction, value: dict[str, int]) -> None:
         """Add the command that one in front of it says comes, on other sums to another place."""
         tiles = -(-value["n"] // self.config.array.cols)
-        sums = "acc_addr" if found.opcode == Opcode.DRAIN else "i_addr"
+        sums = "acc_addr" if instruction.opcode == Opcode.DRAIN else "i_addr"
         behind = {sums: value[sums] + tiles * value["m"]}
         behind["o_addr"] = value["o_addr"] + value["o_stride"] * value["m"]
-        operands = {**found.operands, **behind}
-        last = replace(found, operands=operands, flags=found.flags - {"followed"})
+        operands = {**instruction.operands, **behind}
+        last = replace(instruction, operands=operands, flags=instruction.flags - {"followed"})
         self._program.append(last)
 
-    def _stored(self, found: Instruction, value: dict[str, int]) -> Instruction:
+    def _stored(self, instruction: Instruction, value: dict[str, int]) -> Instruction:
         """Return the STORE of what a LOAD has brought."""
         names = ("sp_addr", "sp_stride", "m", "row_bytes", "dram_stride")
         operands = {name: value[name] for name in names}
@@ -234,16 +234,16 @@ class DirectedProgram:
             Instruction(Opcode.STORE, dump),
         ]
         ordered = [
-            replace(one, pop=one.pop | own.pop, push=one.push | own.push)
-            for one, own in zip(insert_tokens(program, config), program, strict=True)
+            replace(instruction, pop=instruction.pop | own.pop, push=instruction.push | own.push)
+            for instruction, own in zip(insert_tokens(program, config), program, strict=True)
         ]
         words = pack([*ordered, Instruction(Opcode.HALT)])
         reports = []
-        for one in (golden, machine):
-            one.write_memory(0, self._image.tobytes())
-            one.load_program(words)
+        for model in (golden, machine):
+            model.write_memory(0, self._image.tobytes())
+            model.load_program(words)
             try:
-                reports.append(one.start())
+                reports.append(model.start())
             except RunError as error:
                 return str(error)
         if reports[0].signatures != reports[1].signatures:

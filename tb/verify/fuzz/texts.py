@@ -43,39 +43,39 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     sparse = bool(config.sparse_lanes) and not resident
     program = compile_text(decoder, config, context=context, sparse=sparse)
     numbers = rng.integers(0, model.vocabulary, 2 * _LENGTH).tolist()
-    found = {"mismatch": "", "words": len(program.words)}
+    result = {"mismatch": "", "words": len(program.words)}
     session = TextSession(program, "golden")
     wrong = _text(session, context, numbers)
     if wrong or not on_circuit:
-        return found | {"mismatch": f"{wrong} differ from the reference" if wrong else ""}
+        return result | {"mismatch": f"{wrong} differ from the reference" if wrong else ""}
     with circuit(rng, program.config, program.memory_bytes) as (machine, timing):
         session = TextSession(program, machine, timing)
         wrong = _text(session, context, numbers)
     if wrong:
-        found["mismatch"] = f"{wrong} of the circuit differ"
+        result["mismatch"] = f"{wrong} of the circuit differ"
     counted = session.turns[-1].cycles
     if config.throttle:
-        return found  # it may be hot, which no prediction knows
-    return found | {"cycles": counted, "predicted": _predicted(program, context, timing)}
+        return result  # it may be hot, which no prediction knows
+    return result | {"cycles": counted, "predicted": _predicted(program, context, timing)}
 
 
 def _options(
     rng: np.random.Generator, config: Config, model: TextDescription, *, resident: bool
 ) -> Quantization:
-    given = {
+    options = {
         **random_format(rng, config),
         "wide_functions": config.wide_functions and bool(rng.integers(2)),
     }
     if config.packed_cache and resident:
-        given["kv_bits"] = 4
-        given["whole"] = config.low_rows
+        options["kv_bits"] = 4
+        options["whole"] = config.low_rows
         if config.block_exponents:
-            given["block"] = 2 * min(config.array.cols, model.head_dim)
+            options["block"] = 2 * min(config.array.cols, model.head_dim)
     elif config.array.wide and rng.random() < 0.5:
-        given["activations"] = MIXED
-    if config.row_factors and given.get("weights", INT8) == INT8:
-        given |= {"folded": True, "deferred": True}
-    return Quantization(texts=2, length=min(_LENGTH, model.positions), **given)
+        options["activations"] = MIXED
+    if config.row_factors and options.get("weights", INT8) == INT8:
+        options |= {"folded": True, "deferred": True}
+    return Quantization(texts=2, length=min(_LENGTH, model.positions), **options)
 
 
 def _text(session: TextSession, context: int, numbers: list[int]) -> str:
