@@ -39,7 +39,7 @@ pytestmark = pytest.mark.slow
 DEVICE_OF = {"ecp5": DEVICES["LFE5U-25F"], "ice40": DEVICES["iCE40UP5K"]}
 FAMILIES = ["ecp5", pytest.param("ice40", marks=pytest.mark.long)]
 
-LEAST = Config(
+LEAST = Config.of(
     name="least",
     rows=2,
     cols=2,

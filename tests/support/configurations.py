@@ -3,7 +3,7 @@
 from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
 
-SMALLEST = Config(
+SMALLEST = Config.of(
     name="smallest",
     rows=1,
     cols=1,
