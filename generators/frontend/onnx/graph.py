@@ -398,7 +398,7 @@ class Graph:
 
     def dtype(self, name: str) -> Any:
         """Return NumPy's name of the elements of a value."""
-        return self._helper_dtype(self._inferred[name][0])
+        return self._helper.tensor_dtype_to_np_dtype(self._inferred[name][0])
 
     def _fold(self, node: Any) -> Callable[[Sequence[Any]], list[Array]]:
         """Return what computes one node from numbers."""
