@@ -1,4 +1,4 @@
-"""How a model is made integers: the option --quantize, the same for every command that takes it."""
+"""The option --quantize: choices that make a model integers, the same for every command."""
 
 import functools
 import math

@@ -15,6 +15,8 @@ from types import CodeType
 import coverage
 import pytest
 
+from celosia.arch.errors import RunError
+
 OPTIONS = ["-q", "-m", "not slow and not long", "-p", "no:cacheprovider", "-p", "no:xdist"]
 """Options of pytest for every run."""
 FREE_SECONDS = 20
@@ -62,7 +64,7 @@ class _Recorder:
 def record(root: Path, folder: str, file: str) -> dict[str, object]:
     """Run the tests of a file and return their seconds and contexts, and those of each line.
 
-    Raises :class:`RuntimeError` if a test fails.
+    Raises :class:`RunError` if a test fails.
     """
     measured = coverage.Coverage(data_file=None, config_file=False, include=[f"{root / folder}/*"])
     plugin = _Recorder(measured)
@@ -70,7 +72,7 @@ def record(root: Path, folder: str, file: str) -> dict[str, object]:
     status = pytest.main([file, *OPTIONS], plugins=[plugin])
     measured.stop()
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        raise RuntimeError(f"The tests of {file} do not pass without a mutant")
+        raise RunError(f"The tests of {file} do not pass without a mutant")
     data = measured.get_data()
     lines = {
         str(Path(name).relative_to(root)): data.contexts_by_lineno(name)
