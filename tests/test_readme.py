@@ -15,7 +15,13 @@ from tools.tables import meanings, refresh
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+]
 PLACES = [(page, name) for page, names in TABLES.items() for name in names]
 TAIL = r"\\\n\s*"
 """The end of a line that a command goes on behind."""
