@@ -57,7 +57,7 @@ def _runner(jobs: str | None, results: Path | None) -> Runner:
     try:
         return Runner(Workers(int(jobs)), results)
     except ValueError:
-        raise InputError(f"--jobs must be a number or tls://HOST:PORT, not {jobs!r}") from None
+        raise InputError(f"--jobs must be from 1 to 256 or tls://HOST:PORT, not {jobs!r}") from None
 
 
 campaign_options = grouped(

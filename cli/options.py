@@ -175,7 +175,11 @@ def size_argument(
     names = [name.lower() for name in form.split("x")]
     optional = dict(smallest or {})
 
-    def read(_context: click.Context, _parameter: click.Parameter, text: str) -> dict[str, int]:
+    def read(
+        context: click.Context, parameter: click.Parameter, text: str | None
+    ) -> dict[str, int]:
+        if text is None:
+            raise click.MissingParameter(ctx=context, param=parameter)
         words = text.split("x")
         missing = len(names) - len(words)
         if not 0 <= missing <= len(optional) or not all(

@@ -216,7 +216,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
         ),
         (
             ("trace", "digits", "--context", "9", "--out", "{out}/trace.json"),
-            "Options --calibration and --tokens need --sentences",
+            "Options --calibration and --context need --sentences",
         ),
         (("fly",), "No such command 'fly'."),
     ],
@@ -230,7 +230,7 @@ def test_what_is_wrong_is_one_sentence(
 
 def test_an_unknown_field_is_refused_with_those_that_exist(celosia, tmp_path: Path) -> None:
     sentence = refused(celosia, "generate", "--set", "rosw=4", "--out", tmp_path / "out")
-    assert sentence.startswith("Unknown field 'rosw'; known are acc_depth, ")
+    assert sentence.startswith("Unknown field 'rosw'; did you mean rows? known are acc_depth, ")
 
 
 def test_a_folder_that_cannot_be_written_stays_as_it_was(celosia, tmp_path: Path) -> None:

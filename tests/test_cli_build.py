@@ -108,7 +108,7 @@ def test_what_a_folder_has_of_the_same_design_is_not_placed_again(
 
 
 def test_an_unknown_board_is_refused(tmp_path: Path) -> None:
-    message = f"^Unknown board 'ulx3s'; known are {', '.join(BOARDS)}$"
+    message = rf"^Unknown board 'ulx3s'; did you mean ulx3s_85f\? known are {', '.join(BOARDS)}$"
     with pytest.raises(ValueError, match=message):
         invoke("--board", "ulx3s", "--out", str(tmp_path))
 

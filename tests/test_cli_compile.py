@@ -229,7 +229,7 @@ def test_a_folder_in_the_place_of_a_file_loses_nothing(celosia, tmp_path: Path) 
 
 def test_a_language_model_is_for_another_command(celosia) -> None:
     file = Path(__file__).parents[1] / "examples" / "stories260k" / "stories260K.bin"
-    code, _, errors = celosia("run", file)
+    code, _, errors = celosia("trace", file)
     assert (code, errors) == (
         2,
         f"celosia: File {file} is a llama2.c checkpoint, of a language model; run it with: "

@@ -112,7 +112,7 @@ class Host:
 def test_the_files_are_all_that_a_host_needs(
     celosia, tmp_path: Path, config: str, context: int
 ) -> None:
-    words = ("--config", config, "--context", str(context), "--sinks", "2")
+    words = ("--config", config, "--context", f"{context}:2")
     result = compiled(celosia, tmp_path / "out", "tales", *words)
     assert set(result["files"]) == {path.name for path in (tmp_path / "out").iterdir()}
     host, source = Host(tmp_path / "out"), load_text("tales")

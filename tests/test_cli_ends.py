@@ -64,6 +64,7 @@ def end():
     print("ends", flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 main.end_processes = end
+main.refuse_former = lambda *_: None
 main.celosia = lambda **_: os.kill(os.getpid(), signal.SIGTERM)
 main.main()
 """

@@ -92,7 +92,7 @@ def test_a_text_goes_on_behind_the_serial_port(tmp_path, monkeypatch, celosia):
     from_folder = json.loads(again[1])
     for name in ("text", "mismatches", "cycles", "predicted_cycles", "memory_bytes"):
         assert from_folder[name] == report[name]
-    words = ["text", "tales", "--config", str(toml), "--sim", "golden", "--json"]
+    words = ["run", "tales", "--config", str(toml), "--sim", "golden", "--json"]
     words += ["--prompt", "one day", "--steps", "4", "--context", "40"]
     _, output, _ = celosia(*words)
     assert report["text"] == json.loads(output)["text"]

@@ -127,7 +127,8 @@ def exact_session(decoder, config, machine, count):
 def test_steps_and_chunks_are_the_references(model, options) -> None:
     decoder = narrow(model, **options)
     config = equipped(decoder)
-    assert (config.packed_cache, config.block_exponents) == (True, True)
+    assert config.packed_cache is not None
+    assert config.block_exponents
     program = exact_session(decoder, config, "golden", 14).program
     plain = compile_text(narrow(model, 0, **options), config, context=16)
     assert program.slots == plain.slots

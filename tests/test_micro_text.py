@@ -30,7 +30,7 @@ def test_rows_stay_where_external_memory_has_no_room_for_them() -> None:
     assert [len(variant.setup) for variant in (roomy, program)] == [1, 2]
     model = DECODER.description
     rows = 2 * model.dim * model.positions + model.dim * model.vocabulary
-    assert program.scratchpad_bytes - rows < roomy.scratchpad.bytes
+    assert program.scratchpad_bytes - rows < roomy.scratchpad_bytes
     assert len(program.setup[-1].image) < roomy.memory_bytes - rows
     with pytest.raises(InputError, match=r"^Model tales needs \d+ bytes of external memory, but "):
         compiled(memory_bytes=1 << 14)

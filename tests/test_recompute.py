@@ -112,7 +112,7 @@ def test_half_of_the_cache_is_left() -> None:
     plain, anew = programs["passing"]
     read = [program.predict(15, 16).words_read * TEXT.mem_bytes for program in programs["passing"]]
     # A parameter word more says that inputs are kept as they are; each layer brings it.
-    word = TEXT.lanes * PARAM_BYTES
+    word = TEXT.vector.lanes * PARAM_BYTES
     assert plain.memory_bytes - anew.memory_bytes == 3 * 16 * GPT.dim - word
     # Behind the layers the new token's rows are loaded once more.
     assert read[0] - read[1] == 3 * (16 * GPT.dim - word) + GPT.dim

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from amaranth.lib.wiring import Component
 
-from celosia.arch.support.cache import PACKAGE, digest
+from celosia.arch.support.cache import PACKAGE, ROOT, digest
 from celosia.generators.verilog.verilog import to_verilog
 
 TOP = "top"
@@ -171,6 +171,8 @@ def _decided(lines: list[str], modules: list[CoveredModule]) -> dict[int, bool]:
 def _relative(place: str) -> str:
     """Return a place within the sources; those of libraries tell nothing."""
     path, _, line = place.rpartition(":")
-    if not Path(path).is_relative_to(PACKAGE) or ".venv" in Path(path).parts:
+    if Path(path).is_relative_to(PACKAGE):
+        return f"{os.path.relpath(path, PACKAGE)}:{line}"
+    if not Path(path).is_relative_to(ROOT) or "site-packages" in Path(path).parts:
         return ""
-    return f"{os.path.relpath(path, PACKAGE)}:{line}"
+    return f"{os.path.relpath(path, ROOT)}:{line}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from amaranth.back import rtlil
 from amaranth.lib.wiring import Component
 
-from celosia.arch.support.cache import PACKAGE, cached, digest
+from celosia.arch.support.cache import PACKAGE, ROOT, cached, digest
 from celosia.tb.verify.formal.prover import run_yosys
 
 NUMBER_WIDTH = 16
@@ -57,7 +57,7 @@ def mutate(component: Component, count: int, seed: int, without: Sequence[str] =
     submodules ``without``, paths of names with dots, have none.
     """
     # What Yosys chooses depends on the order of places, which must not on where they are.
-    text = rtlil.convert(component, name="top").replace(f"{PACKAGE}/", "")
+    text = rtlil.convert(component, name="top").replace(f"{PACKAGE}/", "").replace(f"{ROOT}/", "")
 
     def make(folder: Path) -> None:
         (folder / "top.il").write_text(text, encoding="utf-8")
