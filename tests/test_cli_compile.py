@@ -235,7 +235,7 @@ def test_a_language_model_is_for_another_command(celosia) -> None:
         f"celosia: File {file} is a llama2.c checkpoint, of a language model; run it with: "
         f"celosia run {file} --tokenizer FILE\n",
     )
-    code, _, errors = celosia("run", "tales")
+    code, _, errors = celosia("trace", "tales")
     assert (code, errors) == (
         2,
         "celosia: Model tales is a language model; run it with: celosia run tales\n",
