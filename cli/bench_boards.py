@@ -47,7 +47,7 @@ from celosia.tb.machine.toolchain import environment
     "pages",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     multiple=True,
-    help="File to write the tables into; without it docs/boards.md and README.md.",
+    help="File to write the tables into; without it docs/boards/placements.md and README.md.",
 )
 @click.option("--kept", is_flag=True, help="Build nothing: count the reports' cycles anew.")
 @json_option

@@ -66,7 +66,7 @@ def _named(title: str, case: Case, report: Mapping[str, Any]) -> dict[str, Any]:
 
 def summary_table(by_file: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a short table of the boards' own machines that fit."""
-    names = ("board", "device", "four-input tables", "multipliers", "block RAMs", "clock MHz")
+    names = ("board", "device", "LUT4s", "multipliers", "block RAMs", "clock MHz")
     rates = [name.replace("_", " ") for name in RATES]
     reports = [by_file[case.file] for case in CASES if case in BOARD_CASES and case.file in by_file]
     rows = [row(entry) for entry in reports if "refused" not in entry]
@@ -94,7 +94,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {' | '.join(text(value) for value in line.values())} |"
 
 
-PAGES = (ROOT / "docs" / "boards.md", ROOT / "README.md")
+PAGES = (ROOT / "docs" / "boards" / "placements.md", ROOT / "README.md")
 """The pages that have tables."""
 
 TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table}

@@ -180,9 +180,8 @@ def get_board(name: str, link: str = "uart") -> Board:
         pins |= {line: Pin(mapping[place], False, level) for line, place in lines}
     leds = [
         pin
-        for led in entry.leds
-        for part in (("r", "g", "b") if led[0] == "rgb_led" else ("",))
-        for pin in _pins(platform.resources[tuple(led)], part)
+        for name_of_led, number, part in _led_parts(entry)
+        for pin in _pins(platform.resources[name_of_led, number], part)
     ]
     pins |= dict(zip(LEDS, leds, strict=False))
     base = PRESETS[entry.preset]
@@ -200,6 +199,20 @@ def get_board(name: str, link: str = "uart") -> Board:
         pins=pins,
         loaders=tuple(entry.loaders),
     )
+
+
+def led_names(name: str) -> tuple[str, ...]:
+    """Return the names in amaranth-boards of the LEDs that show ``LEDS``, in that order."""
+    parts = _led_parts(_ENTRIES[name])
+    names = [f"{led} {number} {part}".strip() for led, number, part in parts]
+    return tuple(names[: len(LEDS)])
+
+
+def _led_parts(entry: _Entry) -> Iterator[tuple[str, int, str]]:
+    """Yield the name, number and color of each LED; a plain one has no color."""
+    for name, number in entry.leds:
+        for part in ("r", "g", "b") if name == "rgb_led" else ("",):
+            yield name, number, part
 
 
 _SDRAM_PARTS = {"clk_en": "cke", "cs": "cs_n", "ras": "ras_n", "cas": "cas_n", "we": "we_n"}

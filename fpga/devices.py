@@ -7,7 +7,7 @@ from pathlib import Path
 from celosia.arch.tables import read_table
 
 RESOURCES = {
-    "luts": "four-input tables",
+    "luts": "LUT4s",
     "ffs": "registers",
     "multipliers": "multipliers",
     "block_rams": "block RAMs",

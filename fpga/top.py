@@ -63,7 +63,7 @@ class BoardTop(Component):
     at ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles; with ``spi`` the
     host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most a twelfth of the
     machine's. A request that stops for ``timeout`` cycles, without it for 20 ms, is given up.
-    ``heartbeat`` changes about twice a second; ``busy`` is 1 during a run, and ``error`` where
+    ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run, and ``error`` where
     STATUS of the last one tells of an error.
 
     Raises :class:`InputError` where the clock has no number of cycles that is near enough to a

@@ -154,7 +154,7 @@ def test_pages_get_the_tables(
     )
     text = page.read_text()
     assert text.startswith(
-        "a\n<!-- boards: begin -->\n\n| board | device | machine | sources | four-input tables |"
+        "a\n<!-- boards: begin -->\n\n| board | device | machine | sources | LUT4s |"
     )
     assert text.endswith(f"{line}\n<!-- boards: end -->\nz\n")
     assert list(json.loads(capsys.readouterr().out)["reports"]) == ["ulx3s_25f.json"]
@@ -218,10 +218,10 @@ def test_a_report_says_of_which_sources_its_circuit_is(case: Case) -> None:
 
 
 def test_every_row_says_of_which_sources_it_is() -> None:
-    page = (ROOT / "docs" / "boards.md").read_text("utf-8")
+    page = (ROOT / "docs" / "boards" / "placements.md").read_text("utf-8")
     for report in read(REPORTS).values():
         assert re.fullmatch("today's|commit [0-9a-f]{7,}", report["sources"])
-    assert refresh(page, read(REPORTS), "boards.md") == page
+    assert refresh(page, read(REPORTS), "placements.md") == page
 
 
 def test_a_report_of_other_sources_is_of_the_commit_that_brought_it(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_refused_before_placement(
     monkeypatch.setattr(flow, "synthesize", lambda *_: {"LUT4": 90000, "MULT18X18D": 64})
     monkeypatch.setattr(flow, "place", lambda *_a, **_k: pytest.fail("it was placed"))
     message = (
-        "^Board ulx3s_85f has 83,640 four-input tables, but the design needs 90,000; "
+        "^Board ulx3s_85f has 83,640 LUT4s, but the design needs 90,000; "
         "take a smaller configuration$"
     )
     out = tmp_path / "out"

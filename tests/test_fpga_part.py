@@ -108,7 +108,7 @@ class TestFits:
         assert fit.used["multipliers"] == 3  # five take the places of four controlled ones
         assert 0 < fit.used["luts"] < device.capacity["luts"]
         assert re.fullmatch(
-            r"LFE5U-25F: 6 of 9 multipliers made of tables; [\d,]+ of 24,288 four-input tables, "
+            r"LFE5U-25F: 6 of 9 multipliers made of tables; [\d,]+ of 24,288 LUT4s, "
             r"[\d,]+ of 24,288 registers, 3 of 5 multipliers, 0 of 56 block RAMs",
             fit.sentence(device),
         )
@@ -119,7 +119,7 @@ class TestFits:
         with pytest.raises(InputError) as refused:
             self.fit(device, rows=5, cols=5)
         value = re.fullmatch(
-            r"LFE5U-25F has 1,000 four-input tables \(95% of them can be placed\), but the design "
+            r"LFE5U-25F has 1,000 LUT4s \(95% of them can be placed\), but the design "
             r"needs (?:at least )?[\d,]+, among them what replaces multipliers and block RAMs "
             r"beyond its 0 and 56, of \d+ and 0; it fits with --set (\w+)=(\d+)",
             str(refused.value),

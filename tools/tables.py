@@ -98,12 +98,20 @@ def refresh(page: str, names: Iterable[str]) -> str:
     Raises :class:`InputError` where a table's comments are missing.
     """
     for name in names:
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-        if page.count(begin) != 1 or page.count(end) != 1:
-            raise InputError(f"The page must have one place between {begin.strip()} and {end}")
-        before, rest = page.split(begin)
-        page = f"{before}{begin}\n{TABLES[name]()}\n\n{end}{rest.split(end)[1]}"
+        page = between(page, name, TABLES[name]())
     return page
+
+
+def between(page: str, name: str, content: str) -> str:
+    """Return a page with new content between the two comments of a name.
+
+    Raises :class:`InputError` if one of the comments is missing.
+    """
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    if page.count(begin) != 1 or page.count(end) != 1:
+        raise InputError(f"The page must have one place between {begin.strip()} and {end}")
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n{content}\n\n{end}{rest.split(end)[1]}"
 
 
 def _value(value: int | str) -> str:

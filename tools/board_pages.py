@@ -1,0 +1,289 @@
+"""Make docs/boards/BOARD.md of every board, and the table of docs/boards.md.
+
+python -m tools.board_pages
+
+The facts are those of fpga/boards.toml, amaranth-boards and docs/reports; board_pages.toml has the
+hand-written ones, and board_page.md is the form of a page.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from celosia.arch.link import fingerprint
+from celosia.cli.board_cases import CASES, read
+from celosia.cli.board_options import resolve_board
+from celosia.cli.output import text
+from celosia.fpga.boards import LEDS, SPI, Board, get_board, led_names, with_flash, with_sdram
+from celosia.fpga.device import known_config
+from celosia.fpga.devices import RESOURCES
+from celosia.fpga.flash import LOADERS
+from celosia.fpga.top import BAUD
+from tools.tables import between
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent / "docs"
+INDEX = DOCS / "boards.md"
+FOLDER = DOCS / "boards"
+FACTS: dict[str, Any] = tomllib.loads((HERE / "board_pages.toml").read_text(encoding="utf-8"))
+"""The hand-written facts of each board."""
+
+FORM = (HERE / "board_page.md").read_text(encoding="utf-8")
+REPORTS = read(DOCS / "reports")
+
+_LASTING = ("iceprog", "icesprog", "dfu-util")
+"""The loaders that write a bitstream into the flash without being asked to."""
+
+_GRADES = ("simulated, but not placed", "placed and routed, and simulated to its pins")
+
+_MEANINGS = {
+    "heartbeat": "blinks twice a second",
+    "busy": "is on during a run",
+    "error": "is on if the last run ended with an error",
+}
+
+_FIGURES = {
+    "cycles_per_inference": "cycles per inference of the digits",
+    "inferences_per_second": "inferences of the digits per second",
+    "text_model": "language model",
+    "token_position": "position of the token",
+    "cycles_per_token": "cycles per token",
+    "tokens_per_second": "tokens per second",
+    "cycles_per_token_two_texts": "cycles per token with two texts",
+    "tokens_per_second_two_texts": "tokens per second with two texts",
+}
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [f"| {' | '.join(map(text, line))} |" for line in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def _reports(name: str) -> dict[str, Any]:
+    """Return the reports of a board's machines, by the machine's name."""
+    return {
+        case.variant or case.config or "the board's machine": REPORTS[case.file]
+        for case in CASES
+        if case.board == name and case.unit is None and case.file in REPORTS
+    }
+
+
+def _memory(name: str) -> tuple[str, Board] | None:
+    """Return the kind of a board's memory beside the device, and the board with it."""
+    try:
+        board = with_sdram(get_board(name))
+    except ValueError:
+        return None
+    return "DDR3" if board.ddr3 else "PSRAM" if board.psram else "SDRAM", board
+
+
+def _spi(name: str) -> Board | None:
+    """Return a board behind SPI; None without a connector for it."""
+    try:
+        return get_board(name, "spi")
+    except ValueError:
+        return None
+
+
+def _diagram(board: Board, facts: dict[str, Any]) -> str:
+    """Draw the computer, the cables and the pins that the machine uses."""
+    serial = "your converter, serial" if facts.get("external") else "serial"
+    cables = [
+        ("", ""),
+        (f"USB {facts['usb']}, bitstream", "configuration"),
+        (f"{serial}, {BAUD:,} baud", f"rx         {board.pins['rx'].name}"),
+        ("serial", f"tx         {board.pins['tx'].name}"),
+        ("", ""),
+    ]
+    pins = [f"clk        {board.pins['clk'].name}, {board.clock_mhz:g} MHz"]
+    pins += [
+        f"{signal:9}  {board.pins[signal].name}, LED {led}"
+        for signal, led in zip(LEDS, led_names(board.name), strict=False)
+    ]
+    wide = max(len(cable) for cable, _ in cables) + 6
+    lines = [f"computer{' ' * (wide + 6)}{board.part.split('-C')[0]}"]
+    edge = "+-----------+"
+    for number, (cable, pin) in enumerate(cables):
+        left = edge if number in (0, len(cables) - 1) else "|           |"
+        arrow = f"--- {cable} ".ljust(wide - 1, "-") + ">" if cable else " " * wide
+        if pin.startswith("tx"):
+            arrow = "<" + f"-- {cable} ".ljust(wide - 1, "-")
+        right = f"+{'-' * 34}+" if number == 0 else f"| {pin:32} |"
+        lines.append(f"{left}{arrow}{right}")
+    blank = " " * (len(edge) + wide)
+    lines += [f"{blank}| {pin:32} |" for pin in pins]
+    lines.append(f"{blank}+{'-' * 34}+")
+    return "\n".join(["```text", *lines, "```"])
+
+
+def _wires(name: str) -> str:
+    """Return sentences about the chips beside the device and the pins of SPI."""
+    flash = with_flash(get_board(name), "spi").flash
+    assert flash is not None
+    sentences = [f"The SPI flash chip is {flash.chip.name}."]
+    memory = _memory(name)
+    if memory:
+        kind, board = memory
+        chip = board.sdram or board.psram or (board.ddr3 and board.ddr3.chip)
+        assert chip is not None
+        sentences.insert(0, f"The {kind} chip is {chip.name} ({chip.size >> 20} MB).")
+    spi = _spi(name)
+    if spi:
+        pins = ", ".join(f"`{line}` at pin {spi.pins[line].name}" for line in SPI)
+        sentences.append(f"With `--link spi` the host's lines are {pins}.")
+    else:
+        sentences.append("The board has no connector for `--link spi`.")
+    return " ".join(sentences)
+
+
+def _leds(board: Board) -> str:
+    shown = [signal for signal in LEDS if signal in board.pins]
+    if not shown:
+        return "No LED shows the machine's state on this board."
+    names = led_names(board.name)
+    rows = [
+        [f"`{led}`", f"`{signal}`", _MEANINGS[signal]]
+        for led, signal in zip(names, shown, strict=False)
+    ]
+    return _table(["LED in amaranth-boards", "signal", "it"], rows)
+
+
+def _info(board: Board, reports: dict[str, Any]) -> str:
+    config = resolve_board(board.name, None, (), "uart", None)[1].replace(trace=False)
+    known = known_config(fingerprint(config))
+    assert known is not None
+    clock = next(iter(reports.values()), {}).get("clock_mhz", board.target_mhz)
+    rows = [
+        ["config", f"`{known.name}`"],
+        ["configuration", f"`{fingerprint(config):08x}`"],
+        ["clock", f"about {clock * 1e6:,.0f}"],
+        ["memory", board.memory_bytes],
+        ["rows", config.array.rows],
+        ["cols", config.array.cols],
+        ["status", 0],
+    ]
+    note = "Clock (Hz) and memory (bytes) are those of your build."
+    if known.name != board.name:
+        note += f" This machine is that of `{known.name}`, whose name is shown."
+    return f"{_table(['figure', 'value'], rows)}\n\n{note}"
+
+
+def _others(name: str) -> str:
+    memory, commands = _memory(name), []
+    if memory:
+        commands.append(("sdram", f"its {memory[0]} as external memory", "--memory sdram"))
+    commands.append(("power", "a model in the flash that starts at power-on", "--flash spi"))
+    if _spi(name):
+        commands.append(("spi", "SPI in place of the serial line", "--link spi"))
+    rows = [
+        [meaning, f"`celosia build --board {name} {words} --out build/{name}-{folder}`"]
+        for folder, meaning, words in commands
+    ]
+    links = "[Memory](memory.md), [power-on](power_on.md) and [the build](build.md) are described "
+    return f"{_table(['build with', 'command'], rows)}\n\n{links}for all boards."
+
+
+def _figures(reports: dict[str, Any]) -> str:
+    if not reports:
+        return (
+            "No machine of this board has been placed, so there is no report. "
+            "[Memory](memory.md#ddr3) has the figures that were simulated."
+        )
+    rows = [["circuit's sources", "", *(each["sources"] for each in reports.values())]]
+    some = next(iter(reports.values()))
+    for key, title in RESOURCES.items():
+        rows.append([f"{title} of the device", "device", *[some["available"][key]] * len(reports)])
+        rows.append([f"{title} used", "placed", *(each[key] for each in reports.values())])
+    for key, title in (("fmax_mhz", "frequency reached"), ("clock_mhz", "clock")):
+        rows.append([f"{title} (MHz)", "placed", *(each[key] for each in reports.values())])
+    for key, title in _FIGURES.items():
+        values = [each.get(key) for each in reports.values()]
+        if any(values):
+            rows.append([title, "simulated", *values])
+    head = ["figure", "kind", *(f"`{name}`" if "_" in name else name for name in reports)]
+    about = (
+        "Placed figures are of the circuit of the commit named; simulated ones are counted by the "
+        "machine itself, on the simulated board. [Placements](placements.md) has the details."
+    )
+    return f"{_table(head, rows)}\n\n{about}"
+
+
+def page(name: str) -> str:
+    """Return the page of a board."""
+    board, facts, reports = get_board(name), FACTS[name], _reports(name)
+    suffix = board.device.family.bitstream
+    loaders = [loader.split()[0] for loader in board.loaders]
+    packages = "` or `".join(LOADERS[loader] for loader in loaders)
+    vendor, product = facts["usb"].split(":")
+    first = next(iter(reports.values()), None)
+    speed = ""
+    if first:
+        speed = (
+            f" An inference takes about {text(first['cycles_per_inference'])} cycles, and "
+            f"{text(first['inferences_per_second'])} fit into a second."
+        )
+    notes = "".join(f"- {note}\n" for note in facts["notes"])
+    return FORM.format(
+        name=name,
+        title=board.title,
+        grade=_GRADES[bool(reports)],
+        page=facts["page"],
+        buy="\n".join(f"- {line}" for line in facts["buy"]),
+        diagram=_diagram(board, facts),
+        wires=f"The bitstream passes through {facts['converter']}. {_wires(name)}",
+        loaders="` or `".join(loaders) + "`" + ", the first on `PATH`" * (len(loaders) > 1),
+        package=f"the package `{packages}`",
+        rule=f'SUBSYSTEM=="usb|tty", ATTRS{{idVendor}}=="{vendor}", '
+        f'ATTRS{{idProduct}}=="{product}", MODE="0660", TAG+="uaccess"',
+        loader=board.loaders[0].replace("{file}", f"build/{name}/{name}.{suffix}"),
+        stays="It writes the board's flash, and the bitstream stays there."
+        if loaders[0] in _LASTING
+        else "The bitstream is lost when the board loses power.",
+        suffix=suffix,
+        leds=_leds(board),
+        port=facts["port"],
+        info=_info(board, reports),
+        speed=speed,
+        notes=f"{notes}\n" if notes else "",
+        others=_others(name),
+        figures=_figures(reports),
+    )
+
+
+def boards() -> str:
+    """Return the table of all boards."""
+    rows = []
+    for name, facts in FACTS.items():
+        board, memory, reports = get_board(name), _memory(name), _reports(name)
+        first = next(iter(reports.values()), {})
+        rows.append(
+            [
+                f"[`{name}`](boards/{name}.md)",
+                board.device.name,
+                f"{board.config.array.rows}x{board.config.array.cols}",
+                board.memory_bytes >> 10,
+                memory[0] if memory else "-",
+                memory[1].memory_bytes >> 20 if memory else "-",
+                "yes" if _spi(name) else "no",
+                facts["largest"],
+                first.get("clock_mhz"),
+                first.get("inferences_per_second"),
+                "placed" if reports else "simulated",
+            ]
+        )
+    head = ["board", "device", "array", "memory on the chip (KB)", "memory beside it"]
+    head += ["its size (MB)", "SPI link", "largest model simulated", "clock (MHz)"]
+    return _table([*head, "digits per second", "grade"], rows)
+
+
+def pages() -> dict[Path, str]:
+    """Return the content of every page that is made, by its file."""
+    made = {FOLDER / f"{name}.md": page(name) for name in FACTS}
+    index = between(INDEX.read_text(encoding="utf-8"), "table", boards())
+    return made | {INDEX: index}
+
+
+if __name__ == "__main__":
+    for path, content in pages().items():
+        path.write_text(content, encoding="utf-8")
