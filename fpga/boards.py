@@ -208,6 +208,12 @@ def led_names(name: str) -> tuple[str, ...]:
     return tuple(names[: len(LEDS)])
 
 
+def spi_places(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the connector of a board for SPI and its places for ``SPI``; None without one."""
+    entry = _ENTRIES[name]
+    return (entry.spi[0], tuple(entry.spi[1])) if entry.spi else None
+
+
 def _led_parts(entry: _Entry) -> Iterator[tuple[str, int, str]]:
     """Yield the name, number and color of each LED; a plain one has no color."""
     for name, number in entry.leds:

@@ -11,11 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
 from celosia.cli.board_cases import CASES, read
 from celosia.cli.board_options import resolve_board
 from celosia.cli.output import text
-from celosia.fpga.boards import LEDS, SPI, Board, get_board, led_names, with_flash, with_sdram
+from celosia.fpga.boards import (
+    LEDS,
+    SPI,
+    Board,
+    get_board,
+    led_names,
+    spi_places,
+    with_flash,
+    with_sdram,
+)
 from celosia.fpga.device import known_config
 from celosia.fpga.devices import RESOURCES
 from celosia.fpga.flash import LOADERS
@@ -73,17 +83,9 @@ def _memory(name: str) -> tuple[str, Board] | None:
     """Return the kind of a board's memory beside the device, and the board with it."""
     try:
         board = with_sdram(get_board(name))
-    except ValueError:
+    except InputError:
         return None
     return "DDR3" if board.ddr3 else "PSRAM" if board.psram else "SDRAM", board
-
-
-def _spi(name: str) -> Board | None:
-    """Return a board behind SPI; None without a connector for it."""
-    try:
-        return get_board(name, "spi")
-    except ValueError:
-        return None
 
 
 def _diagram(board: Board, facts: dict[str, Any]) -> str:
@@ -128,13 +130,16 @@ def _wires(name: str) -> str:
         chip = board.sdram or board.psram or (board.ddr3 and board.ddr3.chip)
         assert chip is not None
         sentences.insert(0, f"The {kind} chip is {chip.name} ({chip.size >> 20} MB).")
-    spi = _spi(name)
-    if spi:
-        pins = ", ".join(f"`{line}` at pin {spi.pins[line].name}" for line in SPI)
-        sentences.append(f"With `--link spi` the host's lines are {pins}.")
-    else:
-        sentences.append("The board has no connector for `--link spi`.")
-    return " ".join(sentences)
+    spi = spi_places(name)
+    if spi is None:
+        return " ".join([*sentences, "The board has no connector for `--link spi`."])
+    connector, places = spi
+    sentences.append(
+        f"With `--link spi` the host's lines are on its first `{connector}` connector:"
+    )
+    pins = get_board(name, "spi").pins
+    rows = [[f"`{line}`", place, pins[line].name] for line, place in zip(SPI, places, strict=True)]
+    return f"{' '.join(sentences)}\n\n{_table(['line', 'place', 'pin of the device'], rows)}"
 
 
 def _leds(board: Board) -> str:
@@ -174,7 +179,7 @@ def _others(name: str) -> str:
     if memory:
         commands.append(("sdram", f"its {memory[0]} as external memory", "--memory sdram"))
     commands.append(("power", "a model in the flash that starts at power-on", "--flash spi"))
-    if _spi(name):
+    if spi_places(name):
         commands.append(("spi", "SPI in place of the serial line", "--link spi"))
     rows = [
         [meaning, f"`celosia build --board {name} {words} --out build/{name}-{folder}`"]
@@ -265,7 +270,7 @@ def boards() -> str:
                 board.memory_bytes >> 10,
                 memory[0] if memory else "-",
                 memory[1].memory_bytes >> 20 if memory else "-",
-                "yes" if _spi(name) else "no",
+                "yes" if spi_places(name) else "no",
                 facts["largest"],
                 first.get("clock_mhz"),
                 first.get("inferences_per_second"),
