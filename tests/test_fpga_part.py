@@ -74,7 +74,10 @@ def test_nothing_changes_where_everything_fits() -> None:
 def test_parts_have_the_names_of_place_and_route() -> None:
     assert get_part("ECP5:85K") is DEVICES["LFE5U-85F"]
     assert sorted(device.name for device in PARTS.values()) == sorted(DEVICES)
-    with pytest.raises(InputError, match=r"^Unknown device 'ecp5:12k'; known are ecp5:25k, "):
+    with pytest.raises(
+        InputError,
+        match=r"^Unknown device 'ecp5:12k'; did you mean ecp5:25k\? known are ecp5:25k, ",
+    ):
         get_part("ecp5:12k")
 
 
