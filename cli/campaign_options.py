@@ -1,10 +1,11 @@
 """Options of commands that run campaigns, and how such a campaign is run and reported."""
 
-from collections.abc import Mapping
+from collections.abc import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import Mapping
 
 from celosia.arch.errors import InputError
 from celosia.cli.options import grouped
@@ -54,10 +55,9 @@ def _runner(jobs: str | None, results: Path | None) -> Runner:
         return Runner(Workers(), results)
     if "://" in jobs:
         return Runner(Workers(cluster=jobs), results)
-    try:
-        return Runner(Workers(int(jobs)), results)
-    except ValueError:
-        raise InputError(f"--jobs must be from 1 to 256 or tls://HOST:PORT, not {jobs!r}") from None
+    if not re.fullmatch(r"-?\d{1,9}", jobs):
+        raise InputError(f"--jobs must be a number or tls://HOST:PORT, not {jobs!r}")
+    return Runner(Workers(int(jobs)), results)
 
 
 campaign_options = grouped(

@@ -51,7 +51,7 @@ def compile_model(folder: Path, config: str) -> None:
     celosia = Path(sys.executable).with_name("celosia")
     words = [celosia, "compile", "digits", "--config", config]
     words += ["--set", f"mem_addr_width={MEMORY_WIDTH}", "--c", "--verilog"]
-    words += ["--bus", "wishbone", "--bus-base", hex(MAIN_MEMORY), "--control", "wishbone"]
+    words += ["--bus", f"wishbone@{MAIN_MEMORY:#x}", "--control", "wishbone"]
     subprocess.run([*words, "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
 
 

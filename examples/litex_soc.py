@@ -100,7 +100,7 @@ def main(folder: Path) -> None:
     """Generate the accelerator and the system."""
     celosia = Path(sys.executable).with_name("celosia")
     generate = [celosia, "generate", "--config", "tiny", "--set", "mem_addr_width=16"]
-    generate += ["--bus", "wishbone", "--bus-base", hex(MAIN_MEMORY), "--control", "wishbone"]
+    generate += ["--bus", f"wishbone@{MAIN_MEMORY:#x}", "--control", "wishbone"]
     subprocess.run([*generate, "--out", str(folder)], check=True)
     platform = SimPlatform("SIM", IO)
     # Without a processor; whatever writes to the serial port is the host.

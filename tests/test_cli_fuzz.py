@@ -151,8 +151,8 @@ def test_programs_are_broken_in_many_ways() -> None:
             "story_85f, not 'micro'",
         ),
         (("--count", "0"), "--count must be from 1 to 100,000,000, not 0"),
-        (("--jobs", "0"), "--jobs must be from 1 to 256 or tls://HOST:PORT, not '0'"),
-        (("--jobs", "here"), "--jobs must be from 1 to 256 or tls://HOST:PORT, not 'here'"),
+        (("--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
+        (("--jobs", "here"), "--jobs must be a number or tls://HOST:PORT, not 'here'"),
     ],
 )
 def test_wrong_words_are_refused(celosia, words, message) -> None:

@@ -103,7 +103,7 @@ def test_a_machine_computes_what_the_reference_does(sim: str, texts: int, lanes:
     # Queries, keys, values, gate and up of each layer, and the head.
     assert sum(op.factors for op in decoder.ops if isinstance(op, Linear)) == 5 * LLAMA.layers + 1
     registered = sim == "verilator"
-    config = KEPT.replace(registered=registered, lanes=lanes, cols=min(KEPT.cols, 2 * lanes))
+    config = KEPT.replace(registered=registered, lanes=lanes, cols=min(KEPT.array.cols, 2 * lanes))
     program = compile_text(decoder, config, context=12, sinks=2, texts=texts)
     tokens = np.random.default_rng(3).integers(LLAMA.vocabulary, size=(14, texts)).tolist()
     session = (TextSession if texts == 1 else TextsSession)(program, sim)

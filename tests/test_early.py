@@ -197,7 +197,7 @@ def test_rows_of_many_scores_are_refused_before_calibration() -> None:
     message = (
         "Model deep attends to 2048 tokens and needs max_row of at least 2048 and max_k of at "
         "least 2048, but configuration few has 512 and 1024; set max_row=2048 and max_k=2048, or, "
-        "where the model leaves the number of tokens open, give at most 512 with --tokens"
+        "where the model leaves the number of tokens open, give at most 512 with --context"
     )
     few = small.replace(name="few", max_row=512, max_k=1024)
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):

@@ -20,6 +20,7 @@ from celosia.cli.output import plain, predictions_table, report
 from celosia.generators.export import c_model, c_text
 from celosia.generators.export.c_source import comment, identifier
 from celosia.generators.export.compiled_folder import load_compiled_text
+from celosia.generators.export.manifest import DECODER, FORMAT
 from celosia.generators.frontend.hugging_face_folder import Folder
 from celosia.generators.frontend.weights import load_model
 from tests.test_cli_doors import LLAMA, check_refusal
@@ -115,6 +116,9 @@ def test_pipes_and_devices_are_refused_wherever_a_file_is_read(celosia, tmp_path
 def test_a_compiled_folder_names_files_of_its_own_alone(tmp_path: Path, name) -> None:
     (tmp_path / "config.toml").write_text(PRESETS["story"].to_toml())
     described = {
+        "format": FORMAT,
+        "kind": DECODER,
+        "memory_bytes": 1,
         "cache": {"capacity": 1, "sinks": 0, "recompute": False, "bits": 8, "block": 0},
         "source": {},
         "logits": {},

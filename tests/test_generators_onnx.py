@@ -207,7 +207,7 @@ def test_a_length_that_the_caller_gives(tmp_path) -> None:
     path = graph.save(tmp_path / "model.onnx", graph.add("ReduceMean", x, axes=[1], keepdims=0))
     assert load_onnx(path, 4).description.pooling == "mean"
     refused(
-        f"Input x in {path} has no fixed number of tokens; give it with --tokens", load_onnx, path
+        f"Input x in {path} has no fixed number of tokens; give it with --context", load_onnx, path
     )
     path = Graph().save(tmp_path / "fixed.onnx", "x")
     refused(f"Input x in {path} has 4 tokens, not 5", load_onnx, path, 5)

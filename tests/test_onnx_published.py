@@ -136,7 +136,7 @@ def test_a_length_that_nodes_fix(tmp_path) -> None:
     form.write(path, form.add("Add", x, form.attention(x)), [("x", FLOAT, [1, "tokens", 6])])
     form.nodes[-1].output[0] = "sum"
     form.write(path, form.add("Add", "sum", form.mlp("sum")), [("x", FLOAT, [1, "tokens", 6])])
-    message = f"Model {path} is made for 5 tokens, not 4; give it with --tokens 5"
+    message = f"Model {path} is made for 5 tokens, not 4; give it with --context 5"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         load_onnx(path, 4)
     source = load_onnx(path, 5)

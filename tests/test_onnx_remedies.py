@@ -293,7 +293,7 @@ def test_a_branch_is_named_beside_a_length_that_is_open(tmp_path) -> None:
     form, path = Form(), tmp_path / "model.onnx"
     form.write(path, branch(form, False), [("x", FLOAT, [1, "n", 6])])
     message = (
-        f"Input x in {path} has no fixed number of tokens; give it with --tokens; and it holds a "
+        f"Input x in {path} has no fixed number of tokens; give it with --context; and it holds a "
         "branch that depends on data; export the one branch that is to run"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

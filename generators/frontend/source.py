@@ -68,7 +68,7 @@ class Source:
         if len(tokens) > model.tokens:
             raise InputError(
                 f"A text has {len(tokens)} tokens, but model {model.name} takes {model.tokens}; "
-                f"make it for more with --tokens {len(tokens)} (celosia host: --length)"
+                f"make it for more with --context {len(tokens)}"
             )
         return tokens
 

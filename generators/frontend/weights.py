@@ -45,7 +45,9 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
     """
     names = model_names()
     folder = _MODELS / source if source in names else Path(source)
-    if not folder.is_dir():
+    with reading(folder, "model"):
+        present = folder.is_dir()
+    if not present:
         raise InputError(
             f"Unknown model {source!r};{close(source, names)} use a folder with "
             f"{DESCRIPTION_FILE} and {WEIGHTS_FILE}, or one of {', '.join(names)}"

@@ -119,7 +119,7 @@ def check_rows(model: ModelDescription, config: Config) -> None:
         raise InputError(
             f"Model {model.name} attends to {model.sequence} tokens and needs {least}, but "
             f"configuration {config.name} has {has}; set {change}, or, where the model leaves the "
-            f"number of tokens open, give at most {most} with --tokens"
+            f"number of tokens open, give at most {most} with --context"
         )
 
 

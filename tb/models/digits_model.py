@@ -45,5 +45,5 @@ def read_digits(
     text = ", ".join(map(str, ("count", *shape)))
     raise InputError(
         f"Model {model} takes inputs of its own, [{text}]; give them with --inputs FILE.npy, or "
-        "ask for random ones with --random COUNT"
+        "ask for random ones with --inputs random:COUNT"
     )

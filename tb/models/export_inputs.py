@@ -54,7 +54,7 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
     else:
         raise InputError(
             f"Model {model} needs inputs to calibrate on; give them with --inputs, --sentences or "
-            "--calibration, or ask for random ones with --random COUNT"
+            "--calibration, or ask for random ones with --inputs random:COUNT"
         )
     chosen = first(inputs, min(COUNT, len(inputs)) if count is None else count, "inputs")
     rows = [np.asarray(source.rows(each), np.float32) for each in chosen]

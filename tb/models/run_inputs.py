@@ -106,7 +106,7 @@ def run_files(
     if isinstance(machine, str):
         check_simulator(machine)
     if sum(map(bool, (files.inputs, files.sentences, files.answers, files.random))) > 1:
-        raise InputError("Options --inputs, --sentences, --answers and --random exclude each other")
+        raise InputError("Options --inputs, --sentences and --answers exclude each other")
     source = load_source(model, tokens)
     chosen, samples, labels = read_inputs(model, source, files, count)
     description, weights = source.description, source.weights

@@ -180,7 +180,7 @@ class Graph:
         if rank < 4 and not shape[axis] and not tokens:
             more = "".join(f"; and {thing}" for thing in held(self.model))
             raise OpenLengthError(
-                f"{subject} has no fixed number of tokens; give it with --tokens{more}"
+                f"{subject} has no fixed number of tokens; give it with --context{more}"
             )
         if rank < 4 and shape[axis] and tokens and shape[axis] != tokens:
             raise InputError(f"{subject} has {shape[axis]} tokens, not {tokens}")

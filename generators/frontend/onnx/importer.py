@@ -63,7 +63,7 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     fixed = made_for(path) if tokens else 0
     if fixed not in (0, tokens):
         raise InputError(
-            f"Model {path} is made for {fixed} tokens, not {tokens}; give it with --tokens {fixed}"
+            f"Model {path} is made for {fixed} tokens, not {tokens}; give it with --context {fixed}"
         )
     try:
         return read_graph(path, tokens, lambda graph: _load(graph, quick=quick))
