@@ -1,11 +1,11 @@
 """Options of commands that run campaigns, and how such a campaign is run and reported."""
 
-from collections.abc import re
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import Mapping
 
 from celosia.arch.errors import InputError
 from celosia.cli.options import grouped

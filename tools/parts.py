@@ -144,9 +144,9 @@ def table(record: Mapping[str, Mapping[str, Any]]) -> str:
         cells = [
             index,
             f"`{entry['part']}`",
-            f"{config['rows']}x{config['cols']} {config['array']}",
-            str(config["lanes"]),
-            f"{config['scratchpad_bytes']:,}",
+            f"{config['array']['rows']}x{config['array']['cols']} {config['array']['kind']}",
+            str(config["vector"]["lanes"]),
+            f"{config['scratchpad']['bytes']:,}",
         ]
         if entry["end"] == "placed":
             counts = (f"{entry[name]:,}" for name in _COUNTS)
