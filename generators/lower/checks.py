@@ -92,11 +92,13 @@ def _check_recomputed(decoder: Decoder) -> None:
 def _check_pairs(decoder: Decoder, config: Config) -> None:
     """Refuse keys and values in pairs that slots have no room for."""
     model, whole = decoder.description, decoder.whole
-    if not config.packed_cache or config.array.weight_depth <= RING_SLOTS:
+    depth = config.array.weight_depth
+    if not config.packed_cache or depth <= RING_SLOTS:
+        packed = config.read("packed_cache")
         raise InputError(
             f"Model {model.name} keeps keys and values of {decoder.kv_bits} bits in pairs, which "
             f"needs packed_cache and weight_depth above {RING_SLOTS}, but packed_cache is "
-            f"{str(config.packed_cache).lower()} and weight_depth {config.array.weight_depth}"
+            f"{str(packed).lower()} and weight_depth {depth}"
         )
     narrow = decoder.key_bits < NARROW_BITS
     if narrow and whole and (whole != config.low_rows or decoder.key_dim > config.high_rows):
