@@ -34,7 +34,7 @@ def test_the_table_has_a_line_for_each_machine() -> None:
         "3": {**first, "end": "placed", "sentence": "x", "mhz": 61.0, **counts},
         "7": {**first, "end": "refused", "sentence": "celosia: too many; it fits with lanes=1"},
     }
-    begin = "`ecp5:25k` | 5x3 systolic | 1 | 16,384"
+    begin = "`ecp5:25k` | 5x3 systolic | 1 | 8,192"
     assert table(record).splitlines()[2:] == [
         f"| 3 | {begin} | placed | 1,234 | 5 | 6 | 61 |",
         f"| 7 | {begin} | refused: too many; it fits with lanes=1 |  |  |  |  |",
