@@ -42,7 +42,7 @@ def test_command_reports_proofs_and_broken_circuits(celosia):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing"), "Unknown property 'nothing'; known are slice-order"),
+        (("nothing",), "Unknown property 'nothing'; known are slice-order"),
         (("--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
     ],
 )
