@@ -14,7 +14,7 @@ from celosia.arch.support.process import end_processes, starting
 from celosia.cli.former import refuse_former
 from celosia.cli.interrupts import answered, interrupted
 from celosia.cli.output import exit_code, progress, say
-from celosia.cli.tree import GENERAL, Tree
+from celosia.cli.tree import Tree
 from celosia.generators.lower.fitting import FitError, remedy
 
 HEADINGS = {
@@ -29,18 +29,8 @@ HEADINGS = {
 COMMANDS = tuple(name for names in HEADINGS.values() for name in names)
 
 
-class _Root(Tree):
-    """Shows what the general options mean."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of every command, and the commands."""
-        with formatter.section("General options, after a command"):
-            formatter.write_dl(list(GENERAL.items()))
-        super().format_options(ctx, formatter)
-
-
 @click.group(
-    cls=_Root,
+    cls=Tree,
     headings=HEADINGS,
     functions={"compile": "compile_command"},
     result_callback=lambda *_, **__: exit_code(),

@@ -12,7 +12,6 @@ from click.core import ParameterSource
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS, load, stated
-from celosia.cli.tree import GENERAL
 from celosia.tb.machine.memory_timing import FAR, ONCHIP, SDRAM, MemoryTiming
 from celosia.tb.machine.toolchain import MACHINES
 
@@ -45,7 +44,9 @@ def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
     return decorate
 
 
-json_option = click.option("--json", "as_json", is_flag=True, hidden=True, help=GENERAL["--json"])
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
+)
 simulator_option = click.option(
     "--sim",
     "simulator",
@@ -58,13 +59,17 @@ seed_option = click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=1,
-    hidden=True,
-    help=GENERAL["--seed"],
+    show_default=True,
+    help="Seed of random data.",
 )
 
 
 override_option = click.option(
-    "--set", "overrides", multiple=True, hidden=True, help=GENERAL["--set"]
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Change one field of the configuration; repeatable.",
 )
 
 

@@ -1,4 +1,4 @@
-"""The tree of commands: groups with headings, examples, and the options of every command."""
+"""The tree of commands: groups with headings, and examples."""
 
 import importlib
 import shlex
@@ -11,16 +11,9 @@ from click.exceptions import NoSuchCommand
 
 from celosia.arch.packages import missing
 
-GENERAL = {
-    "--json": "Print one JSON object and nothing else.",
-    "--seed": "Seed of random data.  [default: 1]",
-    "--set": "FIELD=VALUE: change one field of the configuration; repeatable.",
-}
-"""Options that have one meaning everywhere: the help of `celosia` describes them."""
-
 
 class Command(click.Command):
-    """A command whose help begins with an example and ends with its general options."""
+    """A command whose help begins with an example."""
 
     def __init__(self, *arguments: Any, example: str = "", **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -32,15 +25,6 @@ class Command(click.Command):
         with formatter.section("Example"):
             formatter.write(f"  {ctx.command_path} {self.example}".rstrip() + "\n")
         super().format_help_text(ctx, formatter)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names of the general options that the command takes."""
-        options = {
-            name for each in self.params if getattr(each, "hidden", False) for name in each.opts
-        }
-        general = [name for name in GENERAL if name in options]
-        if general:
-            formatter.write(f"\nAlso {', '.join(general)}: see celosia --help.\n")
 
     def example_words(self) -> list[str]:
         """Return the words of the example after the command's name."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from celosia.cli.former import TABLE, is_gone, spelling
-from celosia.cli.tree import GENERAL
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "options.md"
@@ -16,8 +15,7 @@ RECORD = ROOT / "tests" / "data" / "old_options.toml"
 HEAD = """# Options of earlier versions
 
 Each table has the options that a command had before the commands were put into a tree, and the
-spelling of today. An old line is refused with the line to write today. `celosia --help` describes
-the general options {general}, which every command takes that uses them.
+spelling of today. An old line is refused with the line to write today.
 Names in capitals stand for the values of the old options of that name.
 """
 
@@ -29,7 +27,7 @@ def record() -> dict[str, dict[str, list[str]]]:
 
 def lines() -> Iterator[str]:
     """Yield the lines of the page."""
-    yield HEAD.format(general=", ".join(f"`{name}`" for name in GENERAL))
+    yield HEAD
     for command, options in record().items():
         name = TABLE["names"].get(command, command)
         yield f"## celosia {command}\n"
@@ -45,7 +43,7 @@ def today(command: str, option: str) -> str:
     """Return the spelling of today of an old option, as Markdown."""
     template = spelling(command, option)
     if template is None:
-        return "the same, a general option" if option in GENERAL else "the same"
+        return "the same"
     if is_gone(template):
         return template
     other, _, words = template.rpartition("! ")
