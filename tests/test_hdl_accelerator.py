@@ -47,7 +47,7 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog
     [
         ("odd", {"trace": True} | BARE, "icarus"),
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
-        ("tiny", {"registered": True, "fused": True}, "icarus"),
+        ("tiny", {"registered": True, "fused": True, "trace": True}, "icarus"),
         ("tiny", {"scratchpad_align": 4, "lanes": 4, "rotary": True, "argmax": True}, "icarus"),
         ("tiny", {"scratchpad_align": 4, "lanes": 4, "wide_operands": True}, "verilator"),
         ("small", {"scratchpad_align": 2, "lanes": 2, "registered": True}, "verilator"),
@@ -64,7 +64,7 @@ def test_presets_with_changes(preset, changes, simulator):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "changes", [{"lanes": 2}, {"registered": True}], ids=["lanes", "registered"]
+    "changes", [{"lanes": 2}, {"registered": True, "trace": True}], ids=["lanes", "registered"]
 )
 def test_runs_that_are_stopped_in_every_way(changes):
     config = PRESETS["tiny"].replace(watchdog=300, acc_depth=32, **changes)
