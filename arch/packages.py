@@ -20,19 +20,20 @@ _PACKAGES = {
 """The package of a module that has another name."""
 
 
-def library(module: str, who: str, package: str = "", extra: str = "") -> Any:
+def library(module: str, subject: str, package: str = "", extra: str = "") -> Any:
     """Return a module of a package that may be missing.
 
     ``package`` brings the module, and ``extra`` the package, where there is a choice. Raises
-    :class:`InputError`, which begins with ``who`` needs it, if the package is missing.
+    :class:`InputError` if the package is missing; its sentence begins with ``subject``, such as
+    "Images need".
     """
     top = module.partition(".")[0]
     if importlib.util.find_spec(top) is None:
-        raise missing(top, who, package, extra)
+        raise missing(top, subject, package, extra)
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise missing(str(error.name).partition(".")[0], who) from error
+        raise missing(str(error.name).partition(".")[0], subject) from error
 
 
 class Deferred:
@@ -42,21 +43,23 @@ class Deferred:
     raises :class:`InputError` as :func:`library` does.
     """
 
-    def __init__(self, module: str, who: str):
-        self._module, self._who = module, who
+    def __init__(self, module: str, subject: str):
+        self._module, self._subject = module, subject
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(library(self._module, self._who), name)
+        return getattr(library(self._module, self._subject), name)
 
 
-def missing(module: str, who: str, package: str = "", extra: str = "") -> InputError:
+def missing(module: str, subject: str, package: str = "", extra: str = "") -> InputError:
     """Return the error that names the package of a module, and the extra that brings it."""
     package = package or _PACKAGES.get(module, module)
     extra = extra or _extra(package)
     if not extra:
-        return InputError(f"{who} the package {package}; install it with: pip install {package}")
+        return InputError(
+            f"{subject} the package {package}; install it with: pip install {package}"
+        )
     return InputError(
-        f"{who} the package {package} of the extra {extra}; "
+        f"{subject} the package {package} of the extra {extra}; "
         f"install it with: pip install 'celosia[{extra}]'"
     )
 

@@ -151,7 +151,7 @@ class Scratchpad:
     banks: int = 2
     """Banks of the scratchpad, each one read and one write per cycle (banks)."""
     align: int = 1
-    """Rows of the scratchpad begin at multiples of so many bytes, which share a block of memory
+    """Rows of the scratchpad begin at multiples of this size, which is one word of a memory
     (bytes)."""
 
 
@@ -193,7 +193,7 @@ class Throttle:
     """The input for the machine's temperature."""
 
     cycles: int
-    """Cycles of which a hot machine moves data in one, 2 or more (cycles)."""
+    """A hot machine moves data in one cycle out of this number, 2 or more (cycles)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,4 +201,4 @@ class Micro:
     """One microcoded core does the work of every engine but the array's: the smallest machine."""
 
     requantizer: bool = True
-    """Values are requantized by a unit of its own beside the core."""
+    """A unit beside the core requantizes values."""

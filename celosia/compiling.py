@@ -88,31 +88,31 @@ def _options(kind: type[_Kind], values: dict[str, Any]) -> _Kind:
     return kind(**values)
 
 
-def calibration_inputs(model: Model, given: Inputs | Path | None) -> Sequence[Any]:
+def calibration_inputs(model: Model, calibration: Inputs | Path | None) -> Sequence[Any]:
     """Return prepared inputs to calibrate an encoder on, from a file or its defaults."""
     source = model.source
     assert isinstance(source, Source)
-    if given is None and model.name in model_names():
+    if calibration is None and model.name in model_names():
         return [*read_digits(model.name, source)[0]]
-    if given is None and source.tokenizer is not None:
-        given = CALIBRATION
-    if isinstance(given, Path):
-        return read_samples(given, source, calibration=True)
-    if given is None:
+    if calibration is None and source.tokenizer is not None:
+        calibration = CALIBRATION
+    if isinstance(calibration, Path):
+        return read_samples(calibration, source, calibration=True)
+    if calibration is None:
         warnings.warn(
             f"model {model.name} is calibrated on random inputs; give inputs like those to come as "
             "calibration",
             stacklevel=3,
         )
-        given = model.examples(_RANDOM)
-    return model.prepared(given)
+        calibration = model.examples(_RANDOM)
+    return model.prepared(calibration)
 
 
-def _texts(model: Model, given: Inputs | Path) -> list[list[int]]:
+def _texts(model: Model, calibration: Inputs | Path) -> list[list[int]]:
     assert isinstance(model.source, TextSource)
-    if isinstance(given, Path):
-        return model.source.read_calibration(given)
-    return [tokens.tolist() for tokens in model.prepared(given)]
+    if isinstance(calibration, Path):
+        return model.source.read_calibration(calibration)
+    return [tokens.tolist() for tokens in model.prepared(calibration)]
 
 
 def compile_encoder(

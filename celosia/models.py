@@ -47,7 +47,7 @@ class Model(Shown):
         encoder-decoder an input is a source, and the output the logits of the answer's first token,
         [1, vocabulary]. Raises :class:`InputError` if an input does not fit the model.
         """
-        return [self._float(one) for one in self.prepared(inputs)]
+        return [self._float(values) for values in self.prepared(inputs)]
 
     def examples(self, count: int = 1) -> list[Any]:
         """Return inputs to try the model on, in its own form.
@@ -81,8 +81,8 @@ class Model(Shown):
         if isinstance(source, TextSource):
             return [np.array(tokens) for tokens in token_rows(self.name, source.tokenizer, inputs)]
         return [
-            source.prepare(source.encode(one) if isinstance(one, str) else np.asarray(one))
-            for one in _several(self.name, inputs)
+            source.prepare(source.encode(each) if isinstance(each, str) else np.asarray(each))
+            for each in _several(self.name, inputs)
         ]
 
     def _float(self, prepared: NDArray[Any]) -> Floats:
@@ -93,8 +93,8 @@ class Model(Shown):
         if model.source_layers:
             encode(model, source.weights, tokens, cache)
             tokens = np.array([[model.start]])
-        found: Floats = forward(model, source.weights, tokens, cache)["logits"][0]
-        return found
+        logits: Floats = forward(model, source.weights, tokens, cache)["logits"][0]
+        return logits
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the model's figures."""
@@ -123,9 +123,9 @@ def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> li
     Raises :class:`InputError` if an input is neither.
     """
     rows = []
-    for one in _several(name, inputs):
-        text = isinstance(one, str) and tokenizer is not None
-        tokens = np.asarray(tokenizer.encode(one) if text else one)
+    for entry in _several(name, inputs):
+        text = isinstance(entry, str) and tokenizer is not None
+        tokens = np.asarray(tokenizer.encode(entry) if text else entry)
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
             raise InputError(
                 f"An input of model {name} must be a text or token numbers [n], not an array "

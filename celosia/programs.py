@@ -160,17 +160,17 @@ class Program(Shown):
         if isinstance(code, TextHost):
             return self._run_texts(code, inputs, on, timing)
         if model is None:
-            rows = [np.asarray(one, np.float64) for one in inputs]
+            rows = [np.asarray(matrix, np.float64) for matrix in inputs]
         else:
-            rows = [model.source.rows(one) for one in model.prepared(inputs)]
+            rows = [model.source.rows(values) for values in model.prepared(inputs)]
         machine = self._machine(on, timing)
         results = infer(machine, code, rows, timing, bits=(self.bits,))
         outputs = [
-            output[: code.output_rows(len(one))]
-            for output, one in zip(results.outputs, rows, strict=True)
+            output[: code.output_rows(len(matrix))]
+            for output, matrix in zip(results.outputs, rows, strict=True)
         ]
         if model is not None:
-            outputs = [np.asarray(model.source.finish(one), np.float64) for one in outputs]
+            outputs = [np.asarray(model.source.finish(output), np.float64) for output in outputs]
         spent = results.cycles or None, results.mismatches, results.tensors
         return Run(outputs, *spent, dict(results.spent))
 
@@ -296,7 +296,7 @@ class Program(Shown):
         elif c or testbench:
             model = self.with_model
             some = model.prepared(model.examples(COUNT) if inputs is None else inputs)
-            rows = [np.asarray(model.source.rows(one), np.float32) for one in some]
+            rows = [np.asarray(model.source.rows(values), np.float32) for values in some]
         chosen = {"steps": steps, "verilog": verilog, "c": c, "testbench": testbench}
         source, named = self.with_model.source, {"bits": self.bits, "names": self.names}
         written = files(self.code, source, self.made, rows, **chosen, **named)

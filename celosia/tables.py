@@ -1,15 +1,16 @@
 """Objects that print as short tables, in a notebook as well."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-class Shown:
+class Shown(ABC):
     """An object that prints as a table of its ``lines``, each with a cell for each column."""
 
+    @abstractmethod
     def lines(self) -> Sequence[Mapping[str, Any]]:
         """Return the table's lines: cells by the names of columns, which all lines share."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         lines = self.lines()

@@ -97,18 +97,18 @@ def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:
 def _encoder(folder: Path, known: dict[str, Any]) -> EncoderHost:
     (first,) = known["setup"]
     image = _read(inside(folder, first["image"], folder / MANIFEST), first["image_bytes"])
-    taken, given = (_tensor(name, known[name]) for name in ("input", "output"))
+    entry, result = (_tensor(name, known[name]) for name in ("input", "output"))
     return EncoderHost(
         **_common(folder, known),
-        input=taken,
-        output=given,
+        input=entry,
+        output=result,
         image=np.frombuffer(image, np.uint8),
-        input_piece=_piece(known["input"], taken),
-        output_piece=_piece(known["output"], given),
+        input_piece=_piece(known["input"], entry),
+        output_piece=_piece(known["output"], result),
         unit=bool(known["unit"]),
         follows=bool(known["follows"]),
         batch=int(known["batch"]),
-        requests={int(one["rows"]): _request(one) for one in known["requests"]},
+        requests={int(request["rows"]): _request(request) for request in known["requests"]},
     )
 
 
@@ -122,7 +122,7 @@ def _piece(known: dict[str, Any], tensor: Tensor) -> Piece:
 
 
 def _request(known: dict[str, Any]) -> Request:
-    writes = tuple((int(one["addr"]), bytes.fromhex(one["hex"])) for one in known["writes"])
+    writes = tuple((int(write["addr"]), bytes.fromhex(write["hex"])) for write in known["writes"])
     return Request(writes, {int(key[1:]): int(value) for key, value in known["registers"].items()})
 
 
@@ -136,7 +136,7 @@ def _decoder(folder: Path, described: dict[str, Any]) -> TextHost:
         kv_block=int(cache["block"]),
         places=int(described["places"]),
         rows=int(described["rows"]),
-        setup=[_fill(folder, one) for one in described["setup"]],
+        setup=[_fill(folder, fill) for fill in described["setup"]],
         logits=Piece(logits["addr"], logits["rows"], logits["row_bytes"]),
         logits_step=float(logits["scale"]),
         calls={
@@ -153,19 +153,19 @@ def _decoder(folder: Path, described: dict[str, Any]) -> TextHost:
     )
 
 
-def _value(found: dict[str, Any]) -> Value:
-    return Value(**{**found, "index": Index(found["index"])})
+def _value(register: dict[str, Any]) -> Value:
+    return Value(**{**register, "index": Index(register["index"])})
 
 
 def _written(names: list[str]) -> list[Written]:
     return [Written(name) for name in names]
 
 
-def _fill(folder: Path, found: dict[str, Any]) -> Fill:
+def _fill(folder: Path, described: dict[str, Any]) -> Fill:
     place = folder / MANIFEST
-    image = _read(inside(folder, found["image"], place), found["image_bytes"])
-    words = _words(inside(folder, found["program"], place), found["words"])
-    return Fill(image, words, _written(found["tensors"]))
+    image = _read(inside(folder, described["image"], place), described["image_bytes"])
+    words = _words(inside(folder, described["program"], place), described["words"])
+    return Fill(image, words, _written(described["tensors"]))
 
 
 def _words(path: Path, count: int) -> list[int]:

@@ -183,10 +183,10 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         return schedule(model, config, batch=options.batch, sparse=options.sparse, search=search)
 
     with again(config, scheduled):
-        found = scheduled(config, search=options.search)
-    lowered, program = found.placed.lowered, found.program
-    taken, given = quantized.input, quantized.output
-    output = replace(given, rows=options.batch * given.rows)
+        trial = scheduled(config, search=options.search)
+    lowered, program = trial.placed.lowered, trial.program
+    entry, result = quantized.input, quantized.output
+    output = replace(result, rows=options.batch * result.rows)
     image = lowered.image
     end = max(len(image), lowered.output.addr + output.bytes)
     return CompiledModel(
@@ -196,18 +196,18 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         name=quantized.description.name,
         quantized=quantized,
         image=image,
-        input=replace(taken, rows=options.batch * taken.rows),
+        input=replace(entry, rows=options.batch * entry.rows),
         output=output,
         input_piece=lowered.input,
         output_piece=lowered.output,
         pool_piece=lowered.pool,
         memory_bytes=max(end, len(image) + program.spilled_bytes),
         unit=quantized.description.unit,
-        follows=quantized.description.variable and given.rows == quantized.description.sequence,
+        follows=quantized.description.variable and result.rows == quantized.description.sequence,
         batch=options.batch,
         rows=lowered.rows,
         loops=program.loops,
-        plan=found.plan,
+        plan=trial.plan,
         spilled_bytes=program.spilled_bytes,
         kept_bytes=program.kept_bytes,
     )

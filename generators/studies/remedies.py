@@ -37,11 +37,13 @@ def remedies(
     model or the configuration refuses are left out.
     """
     make = _maker(source, config, samples, options)
-    found = {name: _errors(source, model, inputs) for name, model in _tried(make, options)}
-    now = found.pop("")
+    errors_by_option = {
+        name: _errors(source, model, inputs) for name, model in _tried(make, options)
+    }
+    now = errors_by_option.pop("")
     lines = []
     for layer, error in now.items():
-        lower = {name: errors[layer] for name, errors in found.items()}
+        lower = {name: errors[layer] for name, errors in errors_by_option.items()}
         best = min(lower, key=lambda name: lower[name])
         helps = lower[best] < _LESS * error
         lines.append(
@@ -103,7 +105,7 @@ def _errors(
     """Return the error of the last known tensor of each layer."""
     sources: Sequence[list[int]] = ()
     if isinstance(source, TextSource) and source.description.source_layers:
-        sources = [one.tolist() for one in inputs]
+        sources = [tokens.tolist() for tokens in inputs]
         inputs = [np.array([source.description.start])] * len(sources)
     errors = parting(model, source.weights, inputs, sources).errors
     layers = {"embedding": model.before}
