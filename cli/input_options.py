@@ -59,6 +59,8 @@ def context_option(command: Command) -> Command:
         if len(words) > 2 or not all(re.fullmatch(r"-?\d{1,18}", word) for word in words):
             raise InputError(f"Option --context takes TOKENS or TOKENS:SINKS, not {places!r}")
         context, sinks = int(words[0]), int((*words, SINKS)[1])
+        if len(words) > 1 and 0 < context <= sinks:
+            raise InputError(f"Option --context {places} must have fewer sinks than tokens")
         return command(context=context, tokens=context, sinks=sinks, **named)
 
     return click.option(
@@ -67,7 +69,7 @@ def context_option(command: Command) -> Command:
         default="0",
         metavar="TOKENS[:SINKS]",
         help="Longest input, or tokens that a language model's cache has room for, its "
-        f"first {SINKS} or SINKS never leaving it; the model's own without it.",
+        f"first {SINKS} or SINKS never leaving it; the model's own without it, or with 0.",
     )(with_context)
 
 
@@ -80,8 +82,8 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
     if not text.startswith(RANDOM):
         return inputs, 0
     count = text.removeprefix(RANDOM)
-    if not re.fullmatch(r"[0-9]{1,18}", count):
-        raise InputError(f"Option --inputs {text} must have a number of inputs, not {count!r}")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,17}", count):
+        raise InputError(f"Option --inputs {text} must have 1 input or more, not {count!r}")
     return None, int(count)
 
 
