@@ -9,11 +9,11 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.triggers import FallingEdge, RisingEdge, Timer, ValueChange
+from cocotb.triggers import RisingEdge, Timer, ValueChange
 from cocotb.utils import get_sim_time
 
 from celosia.arch.link import ANSWER_HEADER, CRC_BYTES, Command, Status, answer, request
-from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock
+from celosia.tb.benches.common import ByteMonitor, StreamDriver, parameters, rng, start_clock
 from celosia.tb.machine.toolchain import PERIOD_NS
 
 
@@ -89,22 +89,6 @@ class Host:
         return levels
 
 
-class Received:
-    """Notes what the peripheral brings: bytes, and None where one was cut."""
-
-    def __init__(self, dut: Any):
-        self.bytes: list[int | None] = []
-        self._dut = dut
-        cocotb.start_soon(self._watch())
-
-    async def _watch(self) -> None:
-        while True:
-            await FallingEdge(self._dut.clk)
-            if int(self._dut.o__valid.value):
-                payload = int(self._dut.o__payload.value)
-                self.bytes.append(None if payload >> 8 else payload)
-
-
 @cocotb.test()
 async def bytes_pass_both_ways(dut: Any) -> None:
     """Every whole byte is brought, and what is sent is each byte of the stream, or filling."""
@@ -127,7 +111,7 @@ async def bytes_pass_both_ways(dut: Any) -> None:
             await driver.send([byte])
 
     cocotb.start_soon(give())
-    received = Received(dut)
+    received = ByteMonitor(dut)
     wanted: list[int | None] = []
     sent: list[int] = []
     fillings = lost = 0
@@ -151,7 +135,7 @@ async def bytes_pass_both_ways(dut: Any) -> None:
             sent.append(expected)
         assert index or not fillings, "filling is sent while a byte waits"
     await Timer(10 * PERIOD_NS, "ns")
-    assert received.bytes == wanted
+    assert [None if cut else byte for byte, cut in received.bytes] == wanted
     assert None in wanted
     assert len(sent) > settings["transfers"] // 2
     assert lost > 0

@@ -13,27 +13,11 @@ from cocotbext.uart import UartSink
 
 from celosia.hdl.link.uart import tolerance
 from celosia.sim.uart import line_bytes, line_levels
-from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock
+from celosia.tb.benches.common import ByteMonitor, StreamDriver, parameters, rng, start_clock
 from celosia.tb.machine.toolchain import PERIOD_NS
 
 GLITCH = 0.2
 """Chance that a bit has a wrong level for one cycle, away from its edges."""
-
-
-class _Received:
-    """Notes what the receiver brings."""
-
-    def __init__(self, dut: Any):
-        self.bytes: list[tuple[int, bool]] = []
-        self._dut = dut
-        cocotb.start_soon(self._watch())
-
-    async def _watch(self) -> None:
-        while True:
-            await FallingEdge(self._dut.clk)
-            if int(self._dut.o__valid.value):
-                payload = int(self._dut.o__payload.value)
-                self.bytes.append((payload & 255, bool(payload >> 8)))
 
 
 async def _drive(dut: Any, levels: Any) -> None:
@@ -56,7 +40,7 @@ async def bytes_are_received(dut: Any) -> None:
     dut.rx.value = 1
     for _ in range(20):
         await RisingEdge(dut.clk)
-    received = _Received(dut)
+    received = ByteMonitor(dut)
     wanted = []
     for _ in range(settings["count"]):
         byte = int(random.integers(256))
@@ -107,7 +91,7 @@ async def bytes_of_another_clock_are_received(dut: Any) -> None:
     await start_clock(dut)
     dut.rx.value = 1
     await Timer(20 * PERIOD_NS, "ns")
-    received = _Received(dut)
+    received = ByteMonitor(dut)
     most = tolerance(divisor) - 1e-4
     for error in (-most, -1e-4, 0.0, 1e-4, most):
         data = random.integers(0, 256, settings["count"], np.uint8).tobytes()
@@ -127,7 +111,7 @@ async def short_start_bits_and_breaks_bring_no_bytes(dut: Any) -> None:
     dut.rx.value = 1
     for _ in range(20):
         await RisingEdge(dut.clk)
-    received = _Received(dut)
+    received = ByteMonitor(dut)
     for short in range(1, divisor // 2):
         # A bit later the next one begins, which is a byte's own.
         byte = int(random.integers(256))

@@ -155,3 +155,22 @@ class StreamMonitor:
         if self._offered is not None:
             assert valid, f"{self._name} withdrew a payload before it was taken"
             assert payload == self._offered, f"{self._name} changed a payload before it was taken"
+
+
+class ByteMonitor:
+    """The consumer of a link's stream ``o``, whose payload is a byte with a flag above it.
+
+    ``bytes`` are those that came so far, each with its flag.
+    """
+
+    def __init__(self, dut: Any):
+        self.bytes: list[tuple[int, bool]] = []
+        self._dut = dut
+        cocotb.start_soon(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await FallingEdge(self._dut.clk)
+            if int(self._dut.o__valid.value):
+                payload = int(self._dut.o__payload.value)
+                self.bytes.append((payload & 255, bool(payload >> 8)))

@@ -19,9 +19,8 @@ from celosia.generators.frontend.onnx.engine import (
     inferred,
     run_node,
 )
-from celosia.generators.frontend.onnx.explain import held
 from celosia.generators.frontend.onnx.file import onnx_library, subgraphs
-from celosia.generators.frontend.onnx.inputs import Place
+from celosia.generators.frontend.onnx.inputs import InputReader, Place, sizes_of
 from celosia.generators.frontend.onnx.node import Array, Node
 from celosia.generators.frontend.onnx.nodes import evaluate
 from celosia.generators.frontend.onnx.values import (
@@ -49,10 +48,6 @@ def _reads(node: Any) -> set[str]:
             made |= set(inner_node.output)
         names |= {value.name for value in inner.output} - made
     return names - {""}
-
-
-class OpenLengthError(InputError):
-    """A graph does not fix its number of tokens, and none is given."""
 
 
 class Graph:
@@ -117,92 +112,23 @@ class Graph:
         inputs = [value for value in graph.input if value.name not in known]
         if not inputs:
             raise InputError(f"Model {self.path} has no input")
-        sizes = [self._sizes(value) for value in inputs]
+        sizes = [sizes_of(value, self.path) for value in inputs]
         self.batch = max(sizes[0][0], 1) if len(sizes[0]) > 1 and self.batched else 1
         if len(sizes[0]) in (2, 3) and self.batch > 1 and sizes[0][1] == 1:
             self.batch = 1
         self.whole = self.model
         if self.batch > 1:
             self.model = single(self.model, self.batch)
+        reader = InputReader(self.path, self.model, self.batched)
         places: list[Place] = []
         for value, shape in zip(inputs, sizes, strict=True):
-            places.append(self._place(value, shape, tokens, first=not places))
+            places.append(reader.place(value, shape, tokens, first=not places))
         named = {value.name: value for value in self.model.graph.input}
         for place in places:
-            sizes_of = named[place.name].type.tensor_type.shape.dim
-            for size, axis in zip(place.shape, sizes_of, strict=True):
+            axes = named[place.name].type.tensor_type.shape.dim
+            for size, axis in zip(place.shape, axes, strict=True):
                 axis.dim_value = size
         return places
-
-    def _sizes(self, value: Any) -> list[int]:
-        """Return the sizes of an input's axes, 0 where they are not fixed."""
-        subject = f"Input {value.name} in {self.path}"
-        if not value.type.HasField("tensor_type"):
-            kind = str(value.type.WhichOneof("value")).removesuffix("_type").replace("_", " ")
-            raise InputError(
-                f"{subject} is no tensor but a {kind}; export a model that takes tensors"
-            )
-        sizes = [axis.dim_value for axis in value.type.tensor_type.shape.dim]
-        if any(size < 0 for size in sizes):
-            raise InputError(
-                f"{subject} has the size {min(sizes)}; export the model with another one"
-            )
-        return sizes
-
-    def _place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
-        name, kind = value.name, value.type.tensor_type.elem_type
-        integer = kind in (6, 7, 9)
-        rank, subject = len(shape), f"Input {name} in {self.path}"
-        try:
-            dtype = self._helper.tensor_dtype_to_np_dtype(kind)
-        except KeyError as error:
-            raise InputError(
-                f"{subject} has elements of the unknown type {kind}; export the model again"
-            ) from error
-        meaning = self._kind(name, shape, integer, first)
-        if meaning == "past":
-            return Place(name, (shape[0] or 1, *shape[1:]), meaning, dtype)
-        if meaning == "other":
-            return Place(name, tuple(size or tokens or 1 for size in shape), meaning, dtype)
-        transposed = self.batched and rank in (2, 3) and shape[0] > 1 and shape[1] == 1
-        shape = list(shape)
-        if not transposed and rank and self.batched:
-            shape[0] = 1
-        axis = 1 if self.batched and not transposed else 0
-        least = 1 + self.batched
-        if (rank != least if integer else rank < least) or (rank == 3 and not shape[2]):
-            raise InputError(
-                f"{subject} must be [batch, tokens, features], [batch, channels, height, width] or "
-                f"integers [batch, tokens], not of {rank} axes"
-            )
-        if rank > 3 and not all(shape):
-            raise InputError(f"{subject} has no fixed size; export the model with one")
-        if rank < 4 and not shape[axis] and not tokens:
-            more = "".join(f"; and {thing}" for thing in held(self.model))
-            raise OpenLengthError(
-                f"{subject} has no fixed number of tokens; give it with --context{more}"
-            )
-        if rank < 4 and shape[axis] and tokens and shape[axis] != tokens:
-            raise InputError(f"{subject} has {shape[axis]} tokens, not {tokens}")
-        shape[axis] = shape[axis] or tokens
-        return Place(name, tuple(shape), meaning, dtype)
-
-    def _kind(self, name: str, shape: list[int], integer: bool, first: bool) -> str:
-        """Return the meaning of an input, by its place and its name."""
-        if first:
-            return "tokens" if integer else "data"
-        lower = name.lower()
-        if "past" in lower and not integer and not all(shape[1:]):
-            return "past"
-        if len(shape) != 1 + self.batched or "decoder" in lower:
-            return "other"
-        for word, kind in (("type", "types"), ("segment", "types"), ("position", "places")):
-            if word in lower and integer:
-                return kind
-        others = len(self.model.graph.input)
-        if "mask" not in lower and (others != 2 or not integer):
-            return "other"
-        return "padding" if "pad" in lower else "mask"
 
     def constants(self) -> list[Array]:
         """Return the values of the nodes that are constants."""

@@ -20,7 +20,8 @@ from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.host_steps import Array, HostStep, cut
 from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from celosia.generators.frontend.onnx.explain import explain
-from celosia.generators.frontend.onnx.graph import Graph, OpenLengthError
+from celosia.generators.frontend.onnx.graph import Graph
+from celosia.generators.frontend.onnx.inputs import OpenLengthError
 from celosia.generators.frontend.onnx.length import FEW, few, made_for
 from celosia.generators.frontend.onnx.match import Encoder, match
 from celosia.generators.frontend.onnx.reading import read_graph

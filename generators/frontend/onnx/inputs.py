@@ -1,11 +1,19 @@
-"""Inputs of an ONNX graph: their shapes, and their numbers where only some tokens are there."""
+"""Inputs of an ONNX graph: their meaning, their shapes, and their numbers for some tokens."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.onnx.explain import held
+from celosia.generators.frontend.onnx.file import onnx_library
 from celosia.generators.frontend.onnx.node import Array
+
+
+class OpenLengthError(InputError):
+    """A graph does not fix its number of tokens, and none is given."""
 
 
 @dataclass(frozen=True)
@@ -44,3 +52,87 @@ class Place:
         elif self.kind == "places":
             numbers = np.arange(self.count)
         return numbers.reshape(self.shape).astype(self.dtype)
+
+
+def sizes_of(value: Any, path: Path) -> list[int]:
+    """Return the sizes of an input's axes, 0 where they are not fixed.
+
+    Raises :class:`InputError` if the input is no tensor, or a size is negative.
+    """
+    subject = f"Input {value.name} in {path}"
+    if not value.type.HasField("tensor_type"):
+        kind = str(value.type.WhichOneof("value")).removesuffix("_type").replace("_", " ")
+        raise InputError(f"{subject} is no tensor but a {kind}; export a model that takes tensors")
+    sizes = [axis.dim_value for axis in value.type.tensor_type.shape.dim]
+    if any(size < 0 for size in sizes):
+        raise InputError(f"{subject} has the size {min(sizes)}; export the model with another one")
+    return sizes
+
+
+@dataclass(frozen=True)
+class InputReader:
+    """Reads the inputs of a graph, in which ``batched`` says that every first axis is the batch."""
+
+    path: Path
+    model: Any
+    batched: bool
+
+    def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
+        """Return the place of an input whose axes have some sizes, 0 where they are not fixed.
+
+        ``tokens`` are those of the model if the graph leaves the number open; 0 for none. Raises
+        :class:`InputError` if the input has another form than those that are read.
+        """
+        name, kind = value.name, value.type.tensor_type.elem_type
+        integer = kind in (6, 7, 9)
+        rank, subject = len(shape), f"Input {name} in {self.path}"
+        try:
+            dtype = onnx_library("onnx.helper").tensor_dtype_to_np_dtype(kind)
+        except KeyError as error:
+            raise InputError(
+                f"{subject} has elements of the unknown type {kind}; export the model again"
+            ) from error
+        meaning = self._kind(name, shape, integer, first)
+        if meaning == "past":
+            return Place(name, (shape[0] or 1, *shape[1:]), meaning, dtype)
+        if meaning == "other":
+            return Place(name, tuple(size or tokens or 1 for size in shape), meaning, dtype)
+        transposed = self.batched and rank in (2, 3) and shape[0] > 1 and shape[1] == 1
+        shape = list(shape)
+        if not transposed and rank and self.batched:
+            shape[0] = 1
+        axis = 1 if self.batched and not transposed else 0
+        least = 1 + self.batched
+        if (rank != least if integer else rank < least) or (rank == 3 and not shape[2]):
+            raise InputError(
+                f"{subject} must be [batch, tokens, features], [batch, channels, height, width] or "
+                f"integers [batch, tokens], not of {rank} axes"
+            )
+        if rank > 3 and not all(shape):
+            raise InputError(f"{subject} has no fixed size; export the model with one")
+        if rank < 4 and not shape[axis] and not tokens:
+            more = "".join(f"; and {thing}" for thing in held(self.model))
+            raise OpenLengthError(
+                f"{subject} has no fixed number of tokens; give it with --context{more}"
+            )
+        if rank < 4 and shape[axis] and tokens and shape[axis] != tokens:
+            raise InputError(f"{subject} has {shape[axis]} tokens, not {tokens}")
+        shape[axis] = shape[axis] or tokens
+        return Place(name, tuple(shape), meaning, dtype)
+
+    def _kind(self, name: str, shape: list[int], integer: bool, first: bool) -> str:
+        """Return the meaning of an input, by its place and its name."""
+        if first:
+            return "tokens" if integer else "data"
+        lower = name.lower()
+        if "past" in lower and not integer and not all(shape[1:]):
+            return "past"
+        if len(shape) != 1 + self.batched or "decoder" in lower:
+            return "other"
+        for word, kind in (("type", "types"), ("segment", "types"), ("position", "places")):
+            if word in lower and integer:
+                return kind
+        others = len(self.model.graph.input)
+        if "mask" not in lower and (others != 2 or not integer):
+            return "other"
+        return "padding" if "pad" in lower else "mask"

@@ -7,7 +7,8 @@ from typing import Any
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.explain import held
-from celosia.generators.frontend.onnx.graph import Graph, OpenLengthError
+from celosia.generators.frontend.onnx.graph import Graph
+from celosia.generators.frontend.onnx.inputs import OpenLengthError
 from celosia.generators.frontend.onnx.reading import read_graph, stamp
 
 FEW = 3
