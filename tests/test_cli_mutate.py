@@ -53,6 +53,31 @@ def test_mutants_that_change_nothing_are_told_from_others() -> None:
     assert "celosia_mutant" not in mutation.verilog.partition(");")[0]
 
 
+class Ring(Component):
+    """A ring of two bits, of which always one is 1 if it starts so."""
+
+    o: Out(1)
+
+    def elaborate(self, _platform):
+        m = Module()
+        ring = Signal(2, init=1, reset_less=True)
+        m.d.sync += ring.eq(ring.rotate_left(1))
+        m.d.comb += self.o.eq(ring.xor())
+        return m
+
+
+@needs_tools
+def test_a_mutant_is_compared_from_the_first_values_of_registers() -> None:
+    mutation = mutate(Ring(), 30, 1)
+    registers = [mutant for mutant in mutation.mutants if ".Q[" in mutant.cell]
+    same = equivalent(mutation, mutation.mutants, 5)
+    constant = {mutant.number for mutant in mutation.mutants if mutant.mode == "const1"}
+    sums = {mutant.number for mutant in mutation.mutants if ".Y[" in mutant.cell}
+    assert registers
+    assert constant & sums
+    assert constant & sums <= same
+
+
 @needs_tools
 def test_mutants_do_not_depend_on_where_the_sources_are() -> None:
     mutation = mutate(Redundant(), 40, 1)

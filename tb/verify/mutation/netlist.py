@@ -19,6 +19,12 @@ NUMBER_FILE = "mutant.hex"
 """The file, in the folder where a simulation runs, that holds the number."""
 
 _SELECT = "celosia_mutant"
+_REGISTER = re.compile(
+    r"^  cell \$\w*dff\w* (\S+)\n(?:    .*\n)*?    connect \\Q (.*)\n", re.MULTILINE
+)
+_WIRE = re.compile(r"((?:^  attribute .*\n)*)^  wire (?:width (\d+) )?.*?(\S+)$", re.MULTILINE)
+_INIT = re.compile(r"^  attribute \\init \d+'([01x]+)$", re.MULTILINE)
+_BITS = re.compile(r"([\\$]\S+)(?: \[(\d+)(?::(\d+))?\])?")
 _FIELD = re.compile(r" -(mode|cell|port|portbit|ctrlbit|wire|wirebit|src) (\S+)")
 
 
@@ -81,9 +87,12 @@ def mutate(component: Component, count: int, seed: int, without: Sequence[str] =
         ]
         (folder / "list.ys").write_text("\n".join([*chosen, ""]), encoding="utf-8")
         # The control must be no input of its own: the benches know the component's ports only.
-        script = ["read_rtlil flat.il", "script list.ys", "write_rtlil both.il"]
-        script += ["opt_clean", "write_verilog -noattr mutated.v"]
+        script = ["read_rtlil flat.il", "script list.ys", "write_rtlil mutated.il"]
         run_yosys(script, folder, "Mutating")
+        flat, mutated = ((folder / name).read_text("utf-8") for name in ("flat.il", "mutated.il"))
+        (folder / "both.il").write_text(_with_first_values(mutated, flat), encoding="utf-8")
+        script = ["read_rtlil both.il", "opt_clean", "write_verilog -noattr mutated.v"]
+        run_yosys(script, folder, "Writing the mutants")
         verilog = (folder / "mutated.v").read_text(encoding="utf-8")
         (folder / "top.v").write_text(_chosen_by_file(verilog), encoding="utf-8")
 
@@ -92,6 +101,42 @@ def mutate(component: Component, count: int, seed: int, without: Sequence[str] =
     folder = cached("mutants", key, make)
     lines = (folder / "list.ys").read_text(encoding="utf-8").splitlines()
     return Mutants(folder, [_mutant(number, line) for number, line in enumerate(lines, 1)])
+
+
+def _with_first_values(mutated: str, flat: str) -> str:
+    """Return a mutated netlist whose registers start as in the netlist before the mutations.
+
+    Yosys connects a mutated bit of a register to a new wire, which lacks the attribute ``init``.
+    """
+    values: dict[tuple[str, int], str] = {}
+    widths: dict[str, int] = {}
+    for attributes, width, name in _WIRE.findall(flat):
+        widths[name] = int(width or 1)
+        for init in _INIT.findall(attributes):
+            values |= {(name, bit): value for bit, value in enumerate(reversed(init))}
+
+    def bits(signal: str) -> list[tuple[str, int]]:
+        pieces = _BITS.findall(signal)
+        ranges = [
+            (name, int(high or widths.get(name, 1) - 1), int(low or high or 0))
+            for name, high, low in pieces
+        ]
+        return [(name, bit) for name, high, low in ranges for bit in range(high, low - 1, -1)]
+
+    outputs = dict(_REGISTER.findall(flat))
+    first: dict[str, str] = {}
+    for cell, output in _REGISTER.findall(mutated):
+        for old, new in zip(bits(outputs[cell]), bits(output), strict=True):
+            if new != old and values.get(old, "x") != "x":
+                first[new[0]] = values[old]
+    return re.sub(
+        r"^  wire (\S+)$",
+        lambda wire: (
+            f"  attribute \\init 1'{first[wire[1]]}\n{wire[0]}" if wire[1] in first else wire[0]
+        ),
+        mutated,
+        flags=re.MULTILINE,
+    )
 
 
 def _select(folder: Path, without: Sequence[str]) -> None:
