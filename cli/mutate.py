@@ -22,6 +22,7 @@ from celosia.tb.machine.toolchain import check_simulator
 from celosia.tb.verify.formal.prover import missing_tools
 from celosia.tb.verify.mutation.campaign import GROUP, MUTATED, run
 from celosia.tb.verify.mutation.equivalence import SECONDS
+from celosia.tb.verify.mutation.reasons import reasons
 
 _MOST = (1 << 16) - 1
 _LONGEST = 86_400
@@ -54,7 +55,8 @@ def mutate(
     """Change units' netlists, one cell at a time, and see whether their benches notice.
 
     A mutant that is proven to equal the unit counts for nothing; the score is of the others. Those
-    that the bench does not notice are named by the source lines of their cells.
+    that the bench does not notice are named by the source lines of their cells, with the reason
+    if it is known.
     """
     config = resolve(source, overrides)
     for unit in units:
@@ -77,7 +79,7 @@ def mutate(
         outcomes = runner.run("mutant", run, math.ceil(count / GROUP), seed=seed, fields=fields)
         rows.append({"unit": unit, **_sums(outcomes)})
         survivors += [
-            {"unit": unit, "mutant": each}
+            {"unit": unit, "mutant": each, "reason": reasons().get(unit, {}).get(each)}
             for outcome in outcomes
             for each in outcome.result.get("survivors", [])
         ]
@@ -88,7 +90,7 @@ def mutate(
     report(f"Mutants on {config.name}", rows, as_json, result)
     if not as_json:
         for each in survivors:
-            say("{unit}: {mutant}".format(**each))
+            say(f"{each['unit']}: {each['mutant']}" + f" ({each['reason']})" * bool(each["reason"]))
 
 
 def _sums(outcomes: list[Outcome]) -> dict[str, Any]:

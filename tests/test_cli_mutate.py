@@ -10,13 +10,14 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
 from celosia.arch.support.cache import ROOT
-from celosia.generators.campaign.case import Case
+from celosia.generators.campaign.case import Case, Outcome
 from celosia.hdl.stream.flow import Flow
 from celosia.tb.verify.formal.prover import missing_tools
 from celosia.tb.verify.mutation import campaign
 from celosia.tb.verify.mutation.equivalence import equivalent
 from celosia.tb.verify.mutation.netlist import mutate
 from celosia.tb.verify.mutation.parts import by_part, write_part
+from celosia.tb.verify.mutation.reasons import reasons
 
 _NEVER = "        m.d.comb += self.late.eq(count >= 12)  # never"
 
@@ -286,3 +287,14 @@ def test_wrong_words_are_refused(celosia, words, message) -> None:
     code, out, err = celosia("verify", "mutate", *words)
     assert (code, out) == (2, "")
     assert err.startswith(f"celosia: {message}")
+
+
+def test_known_survivors_are_of_units_and_are_printed_with_their_reasons(monkeypatch, celosia):
+    assert set(reasons()) <= set(campaign.MUTATED)
+    mutant, reason = next(iter(reasons()["table"].items()))
+    result = {"mutants": 2, "killed": 0, "equivalent": 0, "survivors": [mutant, "inv at new"]}
+    outcomes = [Outcome(Case("mutant", 1, 0), result, "", 0)]
+    monkeypatch.setattr("celosia.cli.campaign_options.Runner.run", lambda *_, **__: outcomes)
+    code, out, _ = celosia("verify", "mutate", "--unit", "table", "--count", "2", "--jobs", "1")
+    assert code == 0
+    assert f"table: {mutant} ({reason})\ntable: inv at new\n" in out
