@@ -54,8 +54,8 @@ _MEANINGS = {
 }
 
 _FIGURES = {
-    "cycles_per_inference": "cycles per inference of the digits",
-    "inferences_per_second": "inferences of the digits per second",
+    "cycles_per_inference": "cycles per digit",
+    "inferences_per_second": "digits per second",
     "text_model": "language model",
     "token_position": "position of the token",
     "cycles_per_token": "cycles per token",
@@ -159,34 +159,20 @@ def _info(board: Board, reports: dict[str, Any]) -> str:
     known = known_config(fingerprint(config))
     assert known is not None
     clock = next(iter(reports.values()), {}).get("clock_mhz", board.target_mhz)
-    rows = [
-        ["config", f"`{known.name}`"],
-        ["configuration", f"`{fingerprint(config):08x}`"],
-        ["clock", f"about {clock * 1e6:,.0f}"],
-        ["memory", board.memory_bytes],
-        ["rows", config.array.rows],
-        ["cols", config.array.cols],
-        ["status", 0],
-    ]
-    note = "Clock (Hz) and memory (bytes) are those of your build."
-    if known.name != board.name:
-        note += f" This machine is that of `{known.name}`, whose name is shown."
-    return f"{_table(['figure', 'value'], rows)}\n\n{note}"
+    return (
+        f"It shows `config` {known.name}, `configuration` {fingerprint(config):08x}, `clock` about "
+        f"{clock * 1e6:,.0f} Hz and `memory` {board.memory_bytes:,} bytes."
+    )
 
 
 def _others(name: str) -> str:
-    memory, commands = _memory(name), []
+    memory, options = _memory(name), []
     if memory:
-        commands.append(("sdram", f"its {memory[0]} as external memory", "--memory sdram"))
-    commands.append(("power", "a model in the flash that starts at power-on", "--flash spi"))
+        options.append(f"`--memory sdram` ([its {memory[0]} as external memory](memory.md))")
+    options.append("`--flash spi` ([a model that starts at power-on](power_on.md))")
     if spi_places(name):
-        commands.append(("spi", "SPI in place of the serial line", "--link spi"))
-    rows = [
-        [meaning, f"`celosia build --board {name} {words} --out build/{name}-{folder}`"]
-        for folder, meaning, words in commands
-    ]
-    links = "[Memory](memory.md), [power-on](power_on.md) and [the build](build.md) are described "
-    return f"{_table(['build with', 'command'], rows)}\n\n{links}for all boards."
+        options.append("`--link spi` ([SPI in place of the serial line](build.md#the-hosts-link))")
+    return f"`celosia build` also takes {', '.join(options)}."
 
 
 def _figures(reports: dict[str, Any]) -> str:
@@ -195,21 +181,20 @@ def _figures(reports: dict[str, Any]) -> str:
             "No machine of this board has been placed, so there is no report. "
             "[Memory](memory.md#ddr3) has the figures that were simulated."
         )
-    rows = [["circuit's sources", "", *(each["sources"] for each in reports.values())]]
-    some = next(iter(reports.values()))
+    rows = [["circuit's sources", *(each["sources"] for each in reports.values())]]
+    available = next(iter(reports.values()))["available"]
     for key, title in RESOURCES.items():
-        rows.append([f"{title} of the device", "device", *[some["available"][key]] * len(reports)])
-        rows.append([f"{title} used", "placed", *(each[key] for each in reports.values())])
+        rows.append([f"{title}, of {available[key]:,}", *(each[key] for each in reports.values())])
     for key, title in (("fmax_mhz", "frequency reached"), ("clock_mhz", "clock")):
-        rows.append([f"{title} (MHz)", "placed", *(each[key] for each in reports.values())])
+        rows.append([f"{title} (MHz)", *(each[key] for each in reports.values())])
     for key, title in _FIGURES.items():
         values = [each.get(key) for each in reports.values()]
         if any(values):
-            rows.append([title, "simulated", *values])
-    head = ["figure", "kind", *(f"`{name}`" if "_" in name else name for name in reports)]
+            rows.append([title, *values])
+    head = ["figure", *(f"`{name}`" if "_" in name else name for name in reports)]
     about = (
-        "Placed figures are of the circuit of the commit named; simulated ones are counted by the "
-        "machine itself, on the simulated board. [Placements](placements.md) has the details."
+        "Resources and frequencies are placed, from the commit named; cycles are simulated. "
+        "[Placements](placements.md) has the details."
     )
     return f"{_table(head, rows)}\n\n{about}"
 
@@ -221,13 +206,6 @@ def page(name: str) -> str:
     loaders = [loader.split()[0] for loader in board.loaders]
     packages = "` or `".join(LOADERS[loader] for loader in loaders)
     vendor, product = facts["usb"].split(":")
-    first = next(iter(reports.values()), None)
-    speed = ""
-    if first:
-        speed = (
-            f" An inference takes about {text(first['cycles_per_inference'])} cycles, and "
-            f"{text(first['inferences_per_second'])} fit into a second."
-        )
     notes = "".join(f"- {note}\n" for note in facts["notes"])
     return FORM.format(
         name=name,
@@ -238,7 +216,7 @@ def page(name: str) -> str:
         diagram=_diagram(board, facts),
         wires=f"The bitstream passes through {facts['converter']}. {_wires(name)}",
         loaders="` or `".join(loaders) + "`" + ", the first on `PATH`" * (len(loaders) > 1),
-        package=f"the package `{packages}`",
+        package=f"`{packages}`",
         rule=f'SUBSYSTEM=="usb|tty", ATTRS{{idVendor}}=="{vendor}", '
         f'ATTRS{{idProduct}}=="{product}", MODE="0660", TAG+="uaccess"',
         loader=board.loaders[0].replace("{file}", f"build/{name}/{name}.{suffix}"),
@@ -249,7 +227,6 @@ def page(name: str) -> str:
         leds=_leds(board),
         port=facts["port"],
         info=_info(board, reports),
-        speed=speed,
         notes=f"{notes}\n" if notes else "",
         others=_others(name),
         figures=_figures(reports),
