@@ -1,3 +1,3 @@
-"""The contract that every other package reads: configuration, instruction set, numerics."""
+"""Definitions that every other package reads: configuration, instruction set, number formats."""
 
 assert __name__ == "celosia.arch", "import celosia.arch: arch alone would be a second copy"

@@ -23,7 +23,7 @@ _VALUE = re.compile(r"(?:(?P<immediate>-?(?:0x[0-9a-fA-F]+|\d+))(?:\+|$))?(?:r(?
 def assemble(text: str) -> list[Instruction]:
     """Return the instructions of a program's text.
 
-    Raises :class:`ProgramError` naming the line where the text is malformed.
+    Raises :class:`ProgramError` if a line is malformed; the message names its number.
     """
     program = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -37,7 +37,7 @@ def assemble(text: str) -> list[Instruction]:
 
 
 def disassemble(program: list[Instruction]) -> str:
-    """Return the text of a program; assembling it gives the program again."""
+    """Return a program as text, one instruction a line; :func:`assemble` reverses it exactly."""
     return "".join(f"{_line(instruction)}\n" for instruction in program)
 
 

@@ -1,4 +1,4 @@
-"""The one configuration that every circuit, golden model and program is made from."""
+"""The configuration from which every circuit, golden model and program is made."""
 
 import dataclasses
 import json
@@ -16,15 +16,14 @@ from celosia.arch.short_names import OPTIONAL, PATHS, RECORDS
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Fields):
-    """Everything that a generated accelerator depends on, in records.
+    """The parameters of one accelerator, in one record for each part of it.
 
-    An absent unit's record is None. Raises :class:`InputTypeError` where a field has the wrong
-    type and :class:`InputError` where its value, or its value together with another field's,
-    cannot work.
+    A record is None if its unit is absent. Raises :class:`InputTypeError` if a field has the wrong
+    type, and :class:`InputError` if its value is out of range or contradicts another field.
     """
 
     def __post_init__(self) -> None:
-        """Check every field alone, then the rules over several."""
+        """Check the type and range of every field, then the rules between fields."""
         values = self.flat()
         check_types(values)
         check_ranges(values)
@@ -34,7 +33,7 @@ class Config(Fields):
 
     @classmethod
     def of(cls, **fields: Any) -> Self:
-        """Return a configuration of default values but for some fields; see :meth:`replace`."""
+        """Return the default configuration with some fields changed; see :meth:`replace`."""
         return cls().replace(**fields)
 
     def flat(self) -> dict[str, Any]:
@@ -42,7 +41,7 @@ class Config(Fields):
         return short_names.flat(self)
 
     def read(self, name: str) -> Any:
-        """Return the value of a field by its short name or path, or of a derived size by name."""
+        """Return a field's value by its short name or path, or a derived size by its name."""
         if name in PATHS:
             return self.flat()[name]
         value: Any = self
@@ -53,18 +52,20 @@ class Config(Fields):
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed.
 
-        Fields are named by short names (``acc_depth=64``) or paths (``**{"accumulators.depth":
-        64}``); a whole record may be given as such, as a mapping of its fields, or as None, which
-        leaves a unit out. Raises :class:`InputError` where a field is unknown.
+        A field is named by its short name (``acc_depth=64``) or its path
+        (``**{"accumulators.depth": 64}``). A whole record may be passed as an instance, as a
+        mapping of its fields, or as None, which removes the unit. Raises :class:`InputError` if a
+        field is unknown.
         """
         values = short_names.changed(self.flat(), short_names.by_short_names(changes))
         check_types(values)
         return type(self)(**short_names.records(values))
 
     def override(self, assignments: list[str]) -> Self:
-        """Return a copy changed by texts such as ``rows=12`` or ``array.rows=12``.
+        """Return a copy changed by assignments such as ``rows=12`` or ``array.rows=12``.
 
-        Raises :class:`InputError` where a text is malformed or its field is unknown.
+        A value is read as TOML, or as a string if it is not TOML. Raises :class:`InputError` if an
+        assignment is malformed or its field is unknown.
         """
         changes: dict[str, Any] = {}
         for assignment in assignments:
@@ -78,7 +79,7 @@ class Config(Fields):
         return self.replace(**changes)
 
     def fields(self) -> dict[str, Any]:
-        """Return the records as mappings, None for absent units; :meth:`of` takes them again."""
+        """Return the records as mappings, None for absent units; :meth:`of` accepts them."""
         return dataclasses.asdict(self)
 
     def to_toml(self) -> str:

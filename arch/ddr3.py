@@ -1,4 +1,4 @@
-"""DDR3 SDRAM behind LiteDRAM's core: the chip's size, and the core's start by its registers."""
+"""DDR3 SDRAM connected through LiteDRAM's core: chip sizes, and the core's start-up sequence."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from enum import Enum
 from celosia.arch.tables import own_table
 
 DELAYS = 8
-"""Read delays of each byte lane."""
+"""Read delay settings of each byte lane."""
 SLIPS = 4
-"""Places within a burst at which a byte lane's data may begin."""
+"""Bit-slip settings of each byte lane: positions in a burst at which its data may begin."""
 RESET_WAIT = 1 << 16
 """Time with the chip's reset before the first step (cycles): 200 us (JEDEC) up to 327 MHz."""
 AWAKE_WAIT = 1 << 17
 """Time from the end of the reset to CKE (cycles): 500 us (JEDEC) up to 262 MHz."""
 
 _SHORT = 32  # cycles: longer than a write or a read takes, and than tRCD, tWR and tRP
-# Two bursts of four 32-bit words, each the other's complement, which no shift and no exchange of
-# beats or lanes makes of themselves.
+# Two bursts of four 32-bit words, each the other's complement. No shift and no exchange of beats
+# or lanes maps a burst to itself.
 _WORDS = (0x3A6C_51E2, 0xC517_0F9B, 0x6E82_B4D1, 0x1D49_E736)
 _PATTERNS = (_WORDS, tuple(word ^ 0xFFFF_FFFF for word in _WORDS))
 
@@ -28,9 +28,9 @@ _CS, _WE, _CAS, _RAS, _WRITES, _READS = (1 << bit for bit in range(6))
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Chip:
-    """A chip, by the name that LiteDRAM has for it.
+    """A DDR3 chip, under LiteDRAM's name for it.
 
-    Of ``2**bank_bits`` banks each has ``2**row_bits`` rows of ``2**col_bits`` columns of
+    It has ``2**bank_bits`` banks of ``2**row_bits`` rows of ``2**col_bits`` columns of
     ``data_width`` bits.
     """
 
@@ -42,36 +42,36 @@ class Ddr3Chip:
 
     @property
     def size(self) -> int:
-        """The chip's bytes."""
+        """Size of the chip (bytes)."""
         return self.data_width // 8 << (self.bank_bits + self.row_bits + self.col_bits)
 
     @property
     def lanes(self) -> int:
-        """Byte lanes."""
+        """Number of byte lanes."""
         return self.data_width // 8
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a burst of eight columns, all that the core reads or writes at once."""
+        """Bytes of one burst of eight columns, the core's only access size."""
         return 8 * self.lanes
 
 
 class Kind(Enum):
-    """An access to a register."""
+    """How a start-up step accesses its register."""
 
     WRITE = 0
-    """It gets the step's data."""
+    """Write the step's data."""
     SELECT = 1
-    """It gets a bit for each byte lane that is worked on."""
+    """Write a mask with one bit for each byte lane that is being calibrated."""
     CHECK = 2
-    """It must be the step's data; a byte that is not makes its lane fail."""
+    """Read and compare with the step's data; a byte that differs marks its lane as failed."""
     SEEN = 3
-    """It has a bit for each byte lane, which fails where that is 0."""
+    """Read one bit for each byte lane; a 0 marks the lane as failed."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """An access to the register at byte address ``addr``, and at least ``wait`` cycles after it."""
+    """An access to the register at byte address ``addr``, followed by at least ``wait`` cycles."""
 
     addr: int
     data: int = 0
@@ -81,11 +81,12 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Start:
-    """Lists of steps that start a core and its chip, each with its use in a field's name.
+    """Register accesses that start the core and its chip, in lists by purpose.
 
-    ``wake`` starts the chip. ``first`` takes the selected lanes to the first delay and place, and
-    ``later`` and ``slip`` to the next one, the latter to the first delay again. ``test`` writes and
-    reads a burst of each pattern. ``begin`` gives the chip to the controller.
+    ``wake`` starts the chip. ``first`` sets the selected lanes to the first delay and the first bit
+    slip; ``later`` advances the delay by one; ``slip`` advances the bit slip by one and returns to
+    the first delay. ``test`` writes and reads back a burst of each test pattern. ``begin`` hands
+    the chip to the memory controller.
     """
 
     chip: Ddr3Chip
@@ -103,11 +104,11 @@ def start_of(
     sequence: Sequence[tuple[int, int, int, bool, int]],
     phases: tuple[int, int],
 ) -> Ddr3Start:
-    """Return the steps that start a core.
+    """Return the register accesses that start a core.
 
-    ``registers`` are the addresses of LiteDRAM's registers by their names, ``sequence`` is its own
-    for the chip: address, bank, command, whether that is one of the control register's, cycles to
-    wait. ``phases`` are those of reads and of writes.
+    ``registers`` maps LiteDRAM's register names to byte addresses. ``sequence`` is LiteDRAM's
+    initialization of the chip: address, bank, command, whether the command goes to the control
+    register, and the wait (cycles). ``phases`` are the command phases of reads and of writes.
     """
 
     def control(data: int, wait: int = 1) -> Step:
@@ -168,4 +169,4 @@ def start_of(
 
 
 CHIPS = {name: Ddr3Chip(name=name, **values) for name, values in own_table("ddr3_chips").items()}
-"""Every chip that is known, by its name."""
+"""Every supported chip by name."""

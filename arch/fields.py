@@ -1,4 +1,4 @@
-"""A configuration as its records, and the sizes that follow from them."""
+"""A configuration as its records, and the sizes derived from them."""
 
 from dataclasses import dataclass, field
 
@@ -24,16 +24,16 @@ from celosia.arch.records import (
 
 
 def next_power_of_two(value: int) -> int:
-    """Return the smallest power of two that is not below a positive value."""
+    """Return the smallest power of two that is at least ``value``, which is positive."""
     return 1 << (value - 1).bit_length()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """Records of :class:`celosia.arch.config.Config`, not checked yet; None for an absent unit."""
+    """Records of :class:`celosia.arch.config.Config` before its checks; None for an absent unit."""
 
     name: str = "custom"
-    """Name of the configuration; part of no circuit."""
+    """Name of the configuration; it has no effect on the circuit."""
     array: Array = field(default_factory=Array)
     packed_cache: PackedCache | None = None
     weights: Weights | None = None
@@ -52,116 +52,116 @@ class Fields:
 
     @property
     def low_rows(self) -> int:
-        """Rows of keys' slots that hold lower bits (rows); 0 without a packed cache."""
+        """Last rows of a key slot that hold lower bits (rows); 0 without a packed cache."""
         return self.packed_cache.low_rows if self.packed_cache else 0
 
     @property
     def block_exponents(self) -> bool:
-        """Rows of values may have an exponent."""
+        """True if rows of cached values may have an exponent."""
         return self.packed_cache is not None and self.packed_cache.exponents
 
     @property
     def packed_slots(self) -> bool:
-        """Resident weights may lie in pairs."""
+        """True if resident 4-bit weights may share bytes in pairs."""
         return self.weights is not None and self.weights.pairs
 
     @property
     def weight_group(self) -> int:
-        """Inputs of a column that may have a scale together (weights); 0 for none."""
+        """Consecutive weights of a column that may share a scale (weights); 0 if none do."""
         return self.weights.group if self.weights else 0
 
     @property
     def sparse_lanes(self) -> int:
-        """Products a cycle of the unit that skips zero weights (products); 0 without it."""
+        """Products per cycle of the unit that skips zero weights (products); 0 without the unit."""
         return self.sparse.lanes if self.sparse else 0
 
     @property
     def sparse_depth(self) -> int:
-        """Longest row of activations of that unit (elements), of one made alone the default."""
+        """Longest activation row of the sparse unit (elements); the default without the unit."""
         return self.sparse.longest_row if self.sparse else Sparse.longest_row
 
     @property
     def weight_formats(self) -> str:
-        """Names of the formats that weights may be stored in, with commas between."""
+        """Names of the formats in which weights may be stored, separated by commas."""
         return self.weights.formats if self.weights else ""
 
     @property
     def table_slots(self) -> int:
-        """Activation tables (256-entry tables); without a unit for them as many as by default."""
+        """Activation tables of 256 entries; the default number without an activation unit."""
         return (self.activation or Activation()).slots
 
     @property
     def wide_functions(self) -> bool:
-        """Activation tables can hold polynomials."""
+        """True if activation tables can hold polynomials of 16-bit operands."""
         return self.activation is not None and self.activation.polynomials
 
     @property
     def pre_depth(self) -> int:
-        """Words of parameters for accumulators that are read early (words); 0: all."""
+        """Parameter words usable when SOFTMAX and NORM read accumulators (words); 0 means all."""
         return self.fused.words if self.fused else 0
 
     @property
     def row_factors(self) -> int:
-        """Rows whose factors are kept (rows); 0 without a memory for them."""
+        """Rows whose factors are kept for later drains (rows); 0 without that memory."""
         return self.factors.rows if self.factors else 0
 
     @property
     def requantizer(self) -> bool:
-        """A microcoded machine has a unit that requantizes values."""
+        """True if a microcoded machine has a requantization unit."""
         return self.micro is not None and self.micro.requantizer
 
     @property
     def formats(self) -> tuple[WeightFormat, ...]:
-        """The formats that weights may be stored in besides INT8."""
+        """Formats in which weights may be stored besides INT8."""
         return tuple(FORMATS[name] for name in self.weight_formats.split(",") if name)
 
     def protected(self, unit: str) -> str:
-        """Return the level of protection of a unit."""
+        """Return the protection level of a unit of :data:`celosia.arch.protection.UNITS`."""
         return protection(self.control.protect)[unit]
 
     @property
     def protects(self) -> bool:
-        """Anything is protected."""
+        """True if any unit is protected."""
         return any(level != "none" for level in protection(self.control.protect).values())
 
     @property
     def element_width(self) -> int:
-        """Width of a signed operand inside the array, after its zero point (bits)."""
+        """Width of a signed operand in the array after its zero point is subtracted (bits)."""
         return self.array.operand_width + self.array.zero_points
 
     @property
     def passes(self) -> int:
-        """Cycles in which a vector meets weights of INT8 part by part."""
+        """Passes in which the array multiplies an 8-bit weight, ``pass_width`` bits in each."""
         return OPERAND_BITS // self.array.pass_width
 
     @property
     def vector_passes(self) -> int:
-        """Cycles that a vector may take: for parts of weights, or its own bytes."""
+        """Most passes over a row of activations: by parts of weights, or by its two bytes."""
         return 2 if self.array.wide else self.passes
 
     @property
     def parted(self) -> bool:
-        """Vectors may meet parts of what the array holds."""
+        """True if the array may multiply parts of its stored bytes in separate passes."""
         return self.passes > 1 or self.paired
 
     @property
     def paired(self) -> bool:
-        """Slots may hold two tiles in their bytes."""
+        """True if a slot may hold two tiles of 4-bit values in its bytes."""
         return self.packed_slots or self.packed_cache is not None
 
     @property
     def high_rows(self) -> int:
-        """Rows of a slot above those that may be ``low_rows``, a power of two, at least one."""
+        """Rows of a key slot that always hold upper bits: a power of two, at least one (rows)."""
         return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
     def slot_scales(self) -> int:
-        """Bits of a slot's scale that lie behind each of its bytes; 0 where slots have none."""
+        """Bits of a slot's scale stored beside each of its bytes; 0 if slots have no scales."""
         return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def slot_exponents(self) -> int:
-        """Bits of a row's exponent above the bytes of each of its first columns; 0 without."""
+        """Bits of a row's exponent beside each byte of its first columns; 0 without exponents."""
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
     @property
@@ -176,7 +176,7 @@ class Fields:
 
     @property
     def sum_width(self) -> int:
-        """Width that no sum of ``max_k`` products overflows (bits)."""
+        """Width that holds every sum of ``longest_sum`` products without overflow (bits)."""
         largest = (
             (1 << self.array.operand_width) - 1 if self.array.zero_points else -self.operand_min
         )
@@ -189,7 +189,7 @@ class Fields:
 
     @property
     def line_bytes(self) -> int:
-        """Bytes that one scratchpad access can move, a power of two."""
+        """Bytes that one scratchpad access can move (a power of two)."""
         elements = max(self.array.rows, self.array.cols) << self.array.wide
         return next_power_of_two(max(elements, 2 * self.beat_lanes, self.mem_bytes))
 
@@ -205,22 +205,22 @@ class Fields:
 
     @property
     def weight_latency(self) -> int:
-        """Cycles from a line of weights that was asked for to its data."""
+        """Cycles from the request for a line of weights to its data."""
         return self.sram_latency + self.control.registered
 
     @property
     def acc_latency(self) -> int:
-        """Cycles from a taken drain request to its row."""
+        """Cycles from an accepted drain request to its row."""
         return 2 + self.control.registered
 
     @property
     def acc_corrected(self) -> bool:
-        """Accumulators are corrected from registers, not from what a block RAM brings."""
+        """True if accumulators are corrected in a register stage after the block RAM's output."""
         return self.control.registered and self.protected("accumulators") == "correct"
 
     @property
     def acc_settle(self) -> int:
-        """Cycles from a row that is accumulated to the first drain request that sees it."""
+        """Cycles from the accumulation of a row to the first drain request that reads it."""
         return 3 + self.control.registered + self.acc_corrected
 
     @property
@@ -235,12 +235,12 @@ class Fields:
 
     @property
     def beat_lanes(self) -> int:
-        """Elements that SOFTMAX takes per cycle: none takes more."""
+        """Elements that SOFTMAX accepts per cycle, the widest beat of the vector engine."""
         return (self.softmax.lanes if self.softmax else 0) or self.vector.lanes
 
     @property
     def lane_groups(self) -> int:
-        """Vector engine steps for one accumulator row."""
+        """Beats that the vector engine needs for one accumulator row."""
         return -(-self.array.cols // self.vector.lanes)
 
     @property

@@ -1,4 +1,4 @@
-"""Files that a user names: read as a whole, or refused in one sentence."""
+"""Files named by the user: read whole, or refused with a one-sentence error."""
 
 import os
 import stat
@@ -13,9 +13,10 @@ from celosia.arch.errors import InputError
 
 @contextmanager
 def reading(path: Path, label: str = "") -> Iterator[None]:
-    """Turn what is wrong with a file in the block into an InputError that names it.
+    """Turn an OSError in this block into an InputError that names the file.
 
-    ``label`` names its content. Devices, pipes and sockets are refused, as they may never end.
+    Text that is not UTF-8 raises it too. ``label`` says the kind of file. Devices, pipes and
+    sockets are refused because reading them may never end.
     """
     name = f"{label} {path}".strip()
     try:
@@ -46,9 +47,9 @@ def _special(path: Path) -> str:
 
 
 def inside(folder: Path, name: object, place: Path) -> Path:
-    """Return the path of a file of a folder that the file ``place`` in it names.
+    """Return the path of a file that is named inside ``place``, a file of ``folder``.
 
-    Raises :class:`InputError` if the name is none or leads out of the folder.
+    Raises :class:`InputError` if the name is not a printable string or points out of the folder.
     """
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InputError(f"File {place} must name files of its folder, not {name!r}")
@@ -61,11 +62,11 @@ def inside(folder: Path, name: object, place: Path) -> Path:
 
 
 def check_links(folder: Path) -> None:
-    """Raise :class:`InputError` if a folder has an entry whose content is not in the folder.
+    """Raise :class:`InputError` if an entry of a folder has its content outside of the folder.
 
-    That is a link out of the folder, a device, a pipe or a socket, in the folder itself or in one
-    of its folders. Links of Hugging Face's cache, from ``snapshots/REVISION`` to ``blobs`` beside
-    ``snapshots``, are in order. A path that is no folder passes.
+    Such entries are links out of the folder, devices, pipes and sockets, in the folder or one level
+    below it. Links of the Hugging Face cache, from ``snapshots/REVISION`` to ``blobs`` beside
+    ``snapshots``, are accepted. A path that is not a folder passes.
     """
     if not folder.is_dir():
         return
@@ -103,7 +104,7 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 @contextmanager
 def within(place: Path | str) -> Iterator[None]:
-    """Add to what is wrong in the block in which file that is."""
+    """Append the name of ``place`` to the message of an InputError raised in this block."""
     try:
         yield
     except InputError as error:
@@ -111,16 +112,16 @@ def within(place: Path | str) -> Iterator[None]:
 
 
 def read_text(path: Path, label: str = "") -> str:
-    """Return a file's text; raise :class:`InputError` where it cannot be read or is none."""
+    """Return a file's text; raise :class:`InputError` if it is unreadable or not UTF-8."""
     with reading(path, label):
         return path.read_text(encoding="utf-8")
 
 
 def read_lines(path: Path, label: str) -> list[str]:
-    """Return the lines of a text file without their ends: LF, CR LF or CR, and nothing else.
+    """Return the lines of a text file without their line ends (LF, CR LF or CR).
 
-    A byte order mark at the beginning is no part of the first line. Raises :class:`InputError` if
-    the file cannot be read.
+    A byte order mark at the start is removed. Raises :class:`InputError` if the file cannot be
+    read.
     """
     lines = read_text(path, label).removeprefix("\ufeff").split("\n")
     return lines if lines[-1] else lines[:-1]
@@ -129,7 +130,7 @@ def read_lines(path: Path, label: str) -> list[str]:
 def read_toml(path: Path, label: str) -> dict[str, Any]:
     """Return the values in a TOML file.
 
-    Raises :class:`InputError` where it cannot be read, or is not TOML.
+    Raises :class:`InputError` if the file cannot be read or is not TOML.
     """
     content = read_text(path, label)
     try:

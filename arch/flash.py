@@ -1,4 +1,4 @@
-"""SPI flash chips: their size, and their times as their makers' data sheets state them."""
+"""SPI flash chips: their sizes, and their timing from the makers' data sheets."""
 
 import math
 from dataclasses import dataclass
@@ -7,69 +7,74 @@ from celosia.arch.errors import InputError
 from celosia.arch.tables import own_table
 
 WAKE = 0xAB
-"""Command that ends the power-down in which some FPGAs leave the flash that they have read."""
+"""Command that ends the power-down in which some FPGAs leave the flash after configuration."""
 
 RESET = (0x66, 0x99)
-"""Commands that, one behind the other, bring back the modes and registers of power-on."""
+"""The two commands that, in this order, restore the modes and registers of power-on."""
 
 ONES = {24: (8, 16), 32: (10, 16, 20)}
-"""Clocks with lines at 1, each a command, that end reads without a command (Winbond's Continuous
-Read, ISSI's AX read), by the widths of addresses: the least that reach a read's mode bits on four
-lines, and on two with an address of three or of four bytes. No chip drives a line within."""
+"""Numbers of clocks with all lines at 1, one number a command, that end a continuous read.
+
+Continuous reads (Winbond's Continuous Read, ISSI's AX read) need no command byte. The numbers are
+by address width (bits): the fewest clocks that reach a read's mode bits on four lines, and on two
+lines with an address of three or of four bytes. The chip drives no line during these clocks.
+"""
 
 READS = {1: 0x0B, 4: 0x6B}
-"""Commands that read, by the lanes that data come on: 8 bits of command, 24 of address, 8 clocks of
-waiting, then bytes without end."""
+"""Read commands by the number of data lanes: 8 bits of command, 24 of address, 8 clocks of waiting,
+then bytes without end."""
 
 WAITED = 8
-"""Clocks between the address and the data of these commands."""
+"""Clocks between the address and the data of the read commands."""
 
 ADDR_WIDTH = 24
-"""Width of an address (bits): 16 MB of larger chips."""
+"""Width of an address (bits); it reaches the first 16 MB of larger chips."""
 
 BOARD_NS = 20.0
-"""Longest delay of a clock to the chip and of a bit back from it, pads included (ns)."""
+"""Longest delay from the FPGA's clock edge to the chip and back with a data bit, pads included
+(ns)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlashTiming:
-    """The times of a chip in cycles of one clock."""
+    """Timing of a chip in cycles of the machine's clock."""
 
     half: int
     """Half a period of the chip's clock."""
     deselect: int
-    """Between two commands."""
+    """Time between two commands."""
     wake: int
-    """From a command of the start-up to the next one."""
+    """Time from a start-up command to the next one."""
     power: int
-    """From power-on to the first command."""
+    """Time from power-on to the first command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlashChip:
-    """A chip of some bytes; times are in nanoseconds where nothing else is said."""
+    """A flash chip of ``size`` bytes; times are in nanoseconds unless stated otherwise."""
 
     name: str
     size: int
     max_mhz: float
-    """Fastest clock of the commands ``READS``."""
+    """Highest clock of the commands in ``READS`` (MHz)."""
     select: float
-    """From the select line's fall to the clock's first rise, and from its last rise to the select
-    line's, at least."""
+    """Shortest time from the fall of the select line to the first rising clock edge, and from the
+    last rising clock edge to the rise of the select line."""
     deselect: float
-    """Between two commands."""
+    """Shortest time between two commands."""
     valid: float
-    """From the clock's fall to valid data, at most."""
+    """Longest time from a falling clock edge to valid data."""
     wake_us: float
-    """From ``WAKE`` to the next command (microseconds)."""
+    """Time from ``WAKE`` to the next command (microseconds)."""
     reset_us: float
-    """From the second of ``RESET`` to the next command (microseconds)."""
+    """Time from the second command of ``RESET`` to the next command (microseconds)."""
     power_us: float
-    """From power-on to the first command (microseconds)."""
+    """Time from power-on to the first command (microseconds)."""
     exit_4byte: int = 0
-    """Command that ends addresses of four bytes, with which a chip may be set to begin; 0: none."""
+    """Command that ends 4-byte address mode, in which some chips may be configured to start; 0:
+    none."""
     qpi: bool = False
-    """The chip has a mode in which it takes commands on four lines."""
+    """True if the chip has a mode that takes commands on four lines."""
 
     @property
     def reachable(self) -> int:
@@ -77,9 +82,10 @@ class FlashChip:
         return min(self.size, 1 << ADDR_WIDTH)
 
     def at(self, clock: float) -> FlashTiming:
-        """Return the times in cycles of a clock (Hz); data have a period for the whole round trip.
+        """Return the timing in cycles of a clock (Hz).
 
-        Raises :class:`InputError` where the clock is not above 0.
+        One period of the chip's clock covers the whole round trip of a data bit. Raises
+        :class:`InputError` if the clock is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")
@@ -98,11 +104,10 @@ class FlashChip:
 
 @dataclass(frozen=True)
 class FlashStep:
-    """A command of the start-up: what lines carry in ``clocks`` clocks.
+    """A start-up command: the line levels during ``clocks`` clocks.
 
-    ``line`` are the bits of line 0, the first one the highest; of a single bit it is a level.
-    ``others`` are the levels of lines 1 to 3, the lowest first, of which line 1 is driven with
-    ``quad``.
+    ``line`` are the bits of line 0, first bit first; a single character holds one level. ``others``
+    are the levels of lines 1 to 3, the lowest bit for line 1. Line 1 is driven only with ``quad``.
     """
 
     line: str
@@ -112,18 +117,19 @@ class FlashStep:
 
 
 def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
-    """Return the commands after which a chip is as it is at power-on, and takes ``READS``.
+    """Return the commands that bring a chip from any mode to its power-on state.
 
-    It may have been left by whoever used it before in any of its modes: within reads that need no
-    command, in commands on four lines (which only four ``lanes`` end), in power-down, in addresses
-    of four bytes or with other dummy clocks, wrapped bursts or an upper half selected.
+    The chip then accepts the commands ``READS``. Its previous user may have left it in a continuous
+    read, in four-line commands (QPI), in power-down or in 4-byte addresses. It may also have
+    changed dummy clocks, selected wrapped bursts, or selected the upper half. Only four ``lanes``
+    can end QPI.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]
     codes: tuple[int, ...] = (WAKE, *RESET)
     if chip.qpi and lanes == 4:
-        # Two clocks carry a command's two halves, of which line 0 has the lowest bits. The halves
-        # of lines 1 to 3 are the same; a chip that takes one line sees no whole command.
+        # Two clocks carry a command's two halves; line 0 has the lowest bits. The halves of
+        # lines 1 to 3 are the same; a chip that takes one line sees no whole command.
         steps += [
             FlashStep(f"{code >> 4 & 1}{code & 1}", 2, code >> 5, quad=True) for code in codes
         ]
@@ -133,7 +139,7 @@ def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashBoot:
-    """A chip whose image (``celosia.arch.power_on``) begins at a byte address, and its lanes."""
+    """A chip, the byte address of its power-on image (``celosia.arch.power_on``), and its lanes."""
 
     chip: FlashChip
     addr: int
@@ -141,4 +147,4 @@ class FlashBoot:
 
 
 CHIPS = {name: FlashChip(name=name, **values) for name, values in own_table("flash_chips").items()}
-"""Every chip that is known, by its name."""
+"""Every supported chip by name."""

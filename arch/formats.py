@@ -1,9 +1,9 @@
-"""Formats of weights: codes of fewer bits, which a decoder turns into 8-bit operands.
+"""Weight formats: codes of few bits that a decoder expands to 8-bit operands.
 
-A matrix [k, n] in a format is rows of n bytes. Each column is a string of codes, the first at the
-uppermost bits of the first byte; ternary codes are five digits in base 3 of a byte. With groups,
-each run of ``weight_group`` codes has a row of unsigned scales, one byte for each column, in front
-of it, and begins at a new byte. Equations (11) and (12) of ``docs/numerics.md``.
+A matrix [k, n] is stored as rows of n bytes. Each column is a string of codes, the first code in
+the uppermost bits of the first byte. Five ternary codes make one byte, as digits in base 3. With
+groups, each run of ``weight_group`` codes starts at a new byte and follows a row of unsigned
+scales, one byte for each column. See equations (11) and (12) of ``docs/numerics.md``.
 """
 
 from dataclasses import dataclass
@@ -11,35 +11,38 @@ from dataclasses import dataclass
 import numpy as np
 
 OPERAND_BITS = 8
-"""Width of what a decoder makes (bits)."""
+"""Width of a decoded weight (bits)."""
 PAIRED_BITS = 4
-"""Width of an operand of which a byte of a weight slot holds two (bits)."""
+"""Width of a weight in a slot that holds two weights in each byte (bits)."""
 EXPONENT_BITS = 2
-"""Width of the common exponent of a block of such operands, which counts from 1 (bits)."""
+"""Width of the exponent shared by a block of paired weights (bits); exponents start at 1."""
 SCALE_BITS = 8
-"""Width of the scale of a group (bits)."""
+"""Width of a group's scale (bits)."""
 DIGITS = 5
-"""Ternary codes of a byte."""
+"""Ternary codes in a byte."""
 SCALE_FRACTION = 4
-"""Bits behind the point of the scale of a codebook's group (bits)."""
+"""Fraction bits of the scale of a group of codebook weights (bits)."""
 
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """Value of each code of a weight."""
+    """A weight format: its code width and the operand value of each code."""
 
     name: str
     width: int
-    """Width of a code (bits); ternary codes, in two bits, are stored as digits."""
+    """Width of a code (bits); a ternary code has two bits but is stored as a base-3 digit."""
     values: tuple[int, ...]
-    """The operand of each code before its group's scale."""
+    """Operand of each code, before the group's scale is applied."""
     fraction: int = 0
-    """Bits that the product with the group's scale is shifted by, rounded half up."""
+    """Right shift of the product with the group's scale (bits); the result is rounded half up."""
     digits: int = 0
-    """Codes that are stored as the digits of a byte; 0 where they are bits."""
+    """Base-3 codes in each byte; 0 if codes are stored as bits."""
 
     def stored_rows(self, k: int, group: int) -> int:
-        """Return the rows of bytes that k codes of each column take, in groups where there are."""
+        """Return the rows of bytes that a column of ``k`` codes takes.
+
+        ``group`` is the codes in each group with a scale; 0 for no groups.
+        """
         if not group:
             return self._bytes(k)
         whole, rest = divmod(k, group)
@@ -50,19 +53,19 @@ class WeightFormat:
 
     @property
     def bits(self) -> float:
-        """Stored bits of a weight, scales apart."""
+        """Stored bits of a weight, without scales."""
         return 8 / self.digits if self.digits else self.width
 
     @property
     def paired(self) -> bool:
-        """Two operands fit a byte."""
+        """True if two operands of this format fit in a byte."""
         half = 1 << (PAIRED_BITS - 1)
         return -half <= min(self.values) and max(self.values) < half and not self.fraction
 
     def passes(self, width: int) -> int:
-        """Return the parts of ``width`` bits that an operand has before its group's scale.
+        """Return the passes of ``width`` bits that an operand takes before its scale is applied.
 
-        The last is signed, so that -1, 0 and 1 are one of any width.
+        The highest part is signed. Values of -1, 0 and 1 take one pass at any width.
         """
         if set(self.values) <= {-1, 0, 1}:
             return 1
@@ -71,7 +74,7 @@ class WeightFormat:
 
     @property
     def largest(self) -> int:
-        """Largest magnitude that values of both signs have."""
+        """Largest magnitude that has both signs among the values."""
         return min(max(self.values), -min(self.values))
 
 
@@ -81,16 +84,16 @@ def _integers(width: int) -> WeightFormat:
 
 
 def _codebook(name: str, width: int, values: list[float]) -> WeightFormat:
-    """Return a codebook of real values, the largest of which is 127."""
+    """Return a codebook format of real values, scaled so that the largest magnitude is 127."""
     largest = max(map(abs, values))
     integers = tuple(int(np.rint(127 * value / largest)) for value in values)
     return WeightFormat(name, width, integers, SCALE_FRACTION)
 
 
 def _floats(exponent: int, mantissa: int, *, top: int) -> list[float]:
-    """Return the values of all codes of an 8-bit float; those above code ``top`` are as ``top``.
+    """Return the values of all codes of an 8-bit float, codes above ``top`` set to ``top``.
 
-    These stand for infinities and what is no number (Micikevicius et al. 2022).
+    The codes above ``top`` are infinities and NaNs in the format (Micikevicius et al. 2022).
     """
     bias, magnitudes = (1 << (exponent - 1)) - 1, []
     for code in range(128):
@@ -107,7 +110,7 @@ _NORMAL = [
 """The values of NF4 (Dettmers et al. 2023)."""
 
 BYTES = WeightFormat("bytes", 8, ())
-"""Format of rows that are packed already, for weight slots."""
+"""Format of rows that are already packed for weight slots."""
 
 FORMATS = {
     form.name: form
@@ -127,22 +130,23 @@ FORMATS = {
         _codebook("fp8_e5m2", 8, _floats(5, 2, top=123)),
     )
 }
-"""Every format by name. INT8 is no format: such weights are operands as they are stored."""
+"""Every format by name. INT8 is not in the table: its weights are stored as operands."""
 
 NESTED = "nested"
-"""Name of INT8 weights whose planes are stored apart: equation (20)."""
+"""Name of INT8 weights whose bit planes are stored separately: equation (20)."""
 PLANES = {2: "high2", 4: "mid2", 8: "int4"}
-"""The format of each plane of nested weights, by the bits that it ends (bits)."""
+"""Format of each bit plane of nested weights, by the bits that are known after reading it
+(bits)."""
 
 MOST_FORMATS = 7
-"""Formats of one machine: an instruction names them by three flags."""
+"""Most formats of one machine: an instruction selects one by three flags."""
 
 
 def chosen(index: int) -> frozenset[str]:
-    """Return the flags of an instruction that name the machine's format ``index``, from 1 on."""
+    """Return the instruction flags that select format number ``index``, from 1 on."""
     return frozenset(f"format_{bit}" for bit in (1, 2, 4) if index & bit)
 
 
 def index_of(flags: frozenset[str]) -> int:
-    """Return which of a machine's formats, from 1 on, the flags name; 0 for none."""
+    """Return the format number that instruction flags select (1 is the first); 0 for no format."""
     return sum(bit for bit in (1, 2, 4) if f"format_{bit}" in flags)

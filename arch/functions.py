@@ -1,4 +1,4 @@
-"""The nonlinear functions in float64, and the tables and formats that circuits make of them."""
+"""The nonlinear functions in float64, and the tables and fixed-point formats made from them."""
 
 import math
 from collections.abc import Callable
@@ -12,27 +12,27 @@ Floats = NDArray[np.float64]
 Function = Callable[[Floats], Floats]
 
 TABLE_ENTRIES = 256
-"""Entries of an activation table, entry 0 for -128 (entries)."""
+"""Entries of an activation table; entry 0 is for operand -128 (entries)."""
 OCTAVE_FRACTION = 8
-"""Fraction bits of a softmax score, which counts octaves (bits)."""
+"""Fraction bits of a softmax score in octaves, powers of two (bits)."""
 OCTAVE_MANTISSA = 16
-"""Fraction bits of the mantissa of a power of two, which is from 1/2 to 1 (bits)."""
+"""Fraction bits of the mantissa of a power of two; the mantissa is between 1/2 and 1 (bits)."""
 OCTAVE_LIMIT = 32
-"""Octaves below the largest score from which on a weight is 0 (octaves)."""
+"""Distance below the largest score from which a softmax weight is 0 (octaves)."""
 WEIGHT_FRACTION = 28
-"""Fraction bits of the weights that a softmax adds (bits)."""
+"""Fraction bits of softmax weights when they are summed (bits)."""
 PROBABILITY_FRACTION = 24
 """Fraction bits of a probability (bits)."""
 
 
 def gelu_erf(x: Floats) -> Floats:
-    """Return ``x * Phi(x)``, ``Phi`` the normal distribution's (Hendrycks and Gimpel 2016)."""
+    """Return ``x * Phi(x)`` with the normal distribution ``Phi`` (Hendrycks and Gimpel 2016)."""
     erfc = np.vectorize(math.erfc, otypes=[np.float64])
     return np.asarray(0.5 * x * erfc(-x / math.sqrt(2)))
 
 
 def gelu_tanh(x: Floats) -> Floats:
-    """Return GELU's approximation by a hyperbolic tangent."""
+    """Return the approximation of GELU by a hyperbolic tangent."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     return np.asarray(0.5 * x * (1 + np.tanh(inner)))
 
@@ -58,12 +58,12 @@ def tanh(x: Floats) -> Floats:
 
 
 def leaky_relu(x: Floats) -> Floats:
-    """Return ``x``, or a hundredth of it where it is negative."""
+    """Return ``x`` if it is at least 0, else ``x / 100``."""
     return np.asarray(np.where(x < 0, 0.01 * x, x))
 
 
 def relu6(x: Floats) -> Floats:
-    """Return ``x`` between 0 and 6."""
+    """Return ``x`` clipped to 0..6."""
     return np.asarray(np.clip(x, 0.0, 6.0))
 
 
@@ -73,7 +73,7 @@ def relu_squared(x: Floats) -> Floats:
 
 
 def hard_sigmoid(x: Floats) -> Floats:
-    """Return ``x / 6 + 1/2`` between 0 and 1."""
+    """Return ``x / 6 + 1/2`` clipped to 0..1."""
     return np.asarray(np.clip(x / 6 + 0.5, 0.0, 1.0))
 
 
@@ -83,12 +83,12 @@ def hard_swish(x: Floats) -> Floats:
 
 
 def quick_gelu(x: Floats) -> Floats:
-    """Return GELU's approximation ``x * sigmoid(1.702 x)`` (Hendrycks and Gimpel 2016)."""
+    """Return the approximation ``x * sigmoid(1.702 x)`` of GELU (Hendrycks and Gimpel 2016)."""
     return x * sigmoid(1.702 * x)
 
 
 def elu(x: Floats) -> Floats:
-    """Return ``x``, or ``exp(x) - 1`` where it is negative (Clevert et al. 2016)."""
+    """Return ``x`` if it is at least 0, else ``exp(x) - 1`` (Clevert et al. 2016)."""
     return np.asarray(np.where(x < 0, np.expm1(np.minimum(x, 0.0)), x))
 
 
@@ -98,18 +98,18 @@ def mish(x: Floats) -> Floats:
 
 
 def exp(x: Floats) -> Floats:
-    """Return ``e**x``, infinite where float64 cannot hold it."""
+    """Return ``e**x``; infinity if the result exceeds float64."""
     with np.errstate(over="ignore"):
         return np.asarray(np.exp(x))
 
 
 def reciprocal(x: Floats) -> Floats:
-    """Return ``1 / x``, infinite at 0."""
+    """Return ``1 / x``; infinity at 0."""
     return np.divide(1.0, x, out=np.full_like(x, np.inf), where=x != 0)
 
 
 def rsqrt(x: Floats) -> Floats:
-    """Return ``1 / sqrt(x)``, infinite at 0 and below."""
+    """Return ``1 / sqrt(x)``; infinity at 0 and below."""
     return np.power(x, -0.5, out=np.full_like(x, np.inf), where=x > 0)
 
 
@@ -142,7 +142,7 @@ SMOOTH_FUNCTIONS = tuple(
     for name in FUNCTIONS
     if name not in {"relu", "relu6", "hard_sigmoid", "hard_swish", "reciprocal", "rsqrt"}
 )
-"""Functions without a kink or a pole but at 0, which polynomials in segments come close to."""
+"""Functions that segmented polynomials approximate well: without kinks or poles, except at 0."""
 
 
 def round_away(x: Floats) -> Floats:
@@ -158,11 +158,11 @@ def int8_table(
     y_zero: int,
     operand_width: int = 8,
 ) -> NDArray[np.int64]:
-    """Return a function of a quantized operand as a table of 256 quantized results.
+    """Return a function of a quantized operand as a table [256] of quantized results.
 
-    Entry ``q + 128`` is ``clamp(round(f(x_scale * (q - x_zero)) / y_scale) + y_zero)``, TFLite's
+    Entry ``q + 128`` is ``clamp(round(f(x_scale * (q - x_zero)) / y_scale) + y_zero)``: TFLite's
     rule, rounded to nearest with ties away from zero and clamped to signed ``operand_width`` bits.
-    Raises :class:`InputError` where a scale is not positive and finite.
+    Raises :class:`InputError` if a scale is not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:

@@ -1,4 +1,4 @@
-"""Instructions and their words."""
+"""Instructions, and their encoding in 32-bit words."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,10 @@ from celosia.arch.isa import (
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand word: ``immediate`` plus the value of ``register``."""
+    """An operand: a signed ``immediate`` plus the value of ``register``; register 0 is always 0.
+
+    Raises :class:`ProgramError` if either has no room in its field.
+    """
 
     immediate: int
     register: int = 0
@@ -35,23 +38,26 @@ class Operand:
             raise ProgramError(f"Register must be from 0 to {REGISTERS - 1}, not {self.register}")
 
     def pack(self) -> int:
-        """Return the operand as a word."""
+        """Return the operand's 32-bit word."""
         return self.immediate % (1 << IMMEDIATE_WIDTH) | self.register << IMMEDIATE_WIDTH
 
     @classmethod
     def unpack(cls, word: int) -> "Operand":
-        """Return the operand of a word."""
+        """Return the operand that a 32-bit word encodes."""
         return cls(wrap(word), word >> IMMEDIATE_WIDTH)
 
 
 def wrap(value: int) -> int:
-    """Return a value modulo 2**28, taken as signed."""
+    """Return a value modulo 2**28 as a signed integer."""
     half = 1 << (IMMEDIATE_WIDTH - 1)
     return (value + half) % (1 << IMMEDIATE_WIDTH) - half
 
 
 def resolve(name: str, value: int) -> int:
-    """Return an operand's value modulo 2**28, as an engine takes the operand of a name."""
+    """Return the value of operand ``name`` as engines read it, modulo 2**28.
+
+    It is unsigned for ``dram_addr`` and signed for every other operand.
+    """
     return value % (1 << IMMEDIATE_WIDTH) if name == "dram_addr" else wrap(value)
 
 
@@ -59,7 +65,8 @@ def resolve(name: str, value: int) -> int:
 class Instruction:
     """One instruction with its operands, flags and tokens.
 
-    An operand that is not given is 0; an integer stands for an immediate.
+    An operand that is left out is 0; an integer stands for an immediate. Raises
+    :class:`ProgramError` if the opcode lacks an operand, flag or token that is named.
     """
 
     opcode: Opcode
@@ -69,7 +76,7 @@ class Instruction:
     push: frozenset[Engine] = frozenset()
 
     def __post_init__(self) -> None:
-        """Check that the instruction has every operand, flag and token named."""
+        """Check that the opcode has every named operand, flag and token."""
         definition = self.definition
         name = self.opcode.name
         for operand in self.operands:
@@ -85,16 +92,16 @@ class Instruction:
 
     @property
     def definition(self) -> Definition:
-        """The definition of the instruction."""
+        """The definition of the opcode."""
         return DEFINITIONS[self.opcode]
 
     def operand(self, name: str) -> Operand:
-        """Return the operand of a name."""
+        """Return an operand by name."""
         value = self.operands.get(name, 0)
         return value if isinstance(value, Operand) else Operand(value)
 
     def pack(self) -> list[int]:
-        """Return the words of the instruction."""
+        """Return the instruction's 32-bit words, header first."""
         flags = sum(1 << self.definition.flag_bit(flag) for flag in self.flags)
         pop = sum(1 << engine for engine in self.pop)
         push = sum(1 << engine for engine in self.push)
@@ -109,7 +116,7 @@ def _engines(mask: int) -> frozenset[Engine]:
 def unpack_one(words: list[int], address: int) -> Instruction:
     """Return the instruction that starts at a word address.
 
-    Raises :class:`ProgramError` where the words are not an instruction.
+    Raises :class:`ProgramError` if the words are not an instruction.
     """
     header = words[address]
     try:
@@ -138,12 +145,15 @@ def unpack_one(words: list[int], address: int) -> Instruction:
 
 
 def pack(program: list[Instruction]) -> list[int]:
-    """Return the words of a program."""
+    """Return the 32-bit words of a program."""
     return [word for instruction in program for word in instruction.pack()]
 
 
 def unpack(words: list[int]) -> Iterator[Instruction]:
-    """Yield the instructions of a program's words."""
+    """Yield the instructions that 32-bit words encode.
+
+    Raises :class:`ProgramError` if the words are not instructions.
+    """
     address = 0
     while address < len(words):
         instruction = unpack_one(words, address)

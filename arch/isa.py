@@ -27,14 +27,14 @@ WORD_WIDTH = 32
 IMMEDIATE_WIDTH = 28
 REGISTERS = 16
 MAX_TOKENS = 255
-"""Most tokens of one engine that wait for another; one more stops the run."""
+"""Most unconsumed tokens from one engine to another; one more stops the run."""
 LOOP_LEVELS = 4
 RING_SLOTS = 2
-"""Weight slots that streamed weights take in turn; resident ones are in those behind."""
+"""Weight slots that streamed weights use in turn; resident weights use the slots above them."""
 COUNT_WIDTH = 16
-"""Width of a count: of rows, columns, products or rounds (bits)."""
+"""Width of a count of rows, columns, products or rounds (bits)."""
 COLUMN_WIDTH = 24
-"""Width of the number of the column that argmax tells (bits)."""
+"""Width of the column number that argmax returns (bits)."""
 POP_SHIFT = 5
 PUSH_SHIFT = 9
 FLAG_SHIFT = 16
@@ -42,7 +42,7 @@ _UNUSED_BITS = 7 << 13
 
 
 class Engine(enum.IntEnum):
-    """The engines that run instructions; the value is the bit in pop and push."""
+    """The engines that run instructions; the value is the engine's bit in pop and push."""
 
     LOAD = 0
     MATRIX = 1
@@ -72,16 +72,17 @@ class Opcode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Definition:
-    """One instruction: who runs it, what follows its header, and which flags it knows."""
+    """One instruction: the engine that runs it, its operands, and its flags."""
 
     opcode: Opcode
     engine: Engine | None
-    """The engine that runs the instruction; none where the sequencer runs it."""
+    """Engine that runs the instruction; None if the sequencer runs it."""
     operands: tuple[str, ...]
     flags: tuple[str, ...]
     summary: str
     unit: str | None = None
-    """The configuration field without which the instruction does not exist."""
+    """Configuration field that must be set for the instruction to exist; None if it always
+    exists."""
 
     @property
     def words(self) -> int:
@@ -90,24 +91,24 @@ class Definition:
 
     @property
     def reserved(self) -> int:
-        """Header bits that must be 0: unknown flags, and tokens that it cannot exchange."""
+        """Header bits that must be 0: bits without a flag, and tokens that cannot be used."""
         own = 0xF if self.engine is None else 1 << self.engine
         tokens = own << POP_SHIFT | own << PUSH_SHIFT
         known = sum(1 << self.flag_bit(flag) for flag in self.flags)
         return _UNUSED_BITS | tokens | (0xFFFF & ~known) << FLAG_SHIFT
 
     def flag_bit(self, name: str) -> int:
-        """Position of a flag in the header's flags field: the same in all of an engine's."""
+        """Return a flag's position in the flags field, equal in all instructions of an engine."""
         return _FLAGS[self.engine].index(_SHARED.get(name, name))
 
 
 FORMAT_FLAGS = ("format_1", "format_2", "format_4", "grouped")
-"""The bits of a weight format's number, and whether its groups have scales."""
+"""Flags for a weight format's number, and for groups with scales."""
 WIDE_FLAGS = ("a_wide", "b_high", "b_low")
-"""Rows of INT16, and which byte of weights of INT16."""
+"""Flags for rows of INT16, and for the high or low byte of INT16 weights."""
 PAIR_FLAGS = ("pair", "second", "lower", "block")
-"""Marks of one of two tiles in each byte, of the second, of lower bits in the last rows, and of
-exponents of rows."""
+"""Flags for slots with two tiles in each byte: the slot has pairs, use the second tile, the last
+rows hold lower bits, rows have exponents."""
 _FLAGS: dict[Engine | None, tuple[str, ...]] = {
     Engine.MATRIX: ("b_transpose", "resident", "append", *FORMAT_FLAGS, *WIDE_FLAGS, *PAIR_FLAGS),
     Engine.VECTOR: (
@@ -119,9 +120,9 @@ _FLAGS: dict[Engine | None, tuple[str, ...]] = {
 
 
 _SHARED = {"factors": "wide_in", "by_tile": "diagonal", "spaced": "rms"}
-"""Flags that have the bit of another one, which none of their instructions has."""
+"""Flags that share another flag's bit; no instruction has both."""
 FACTOR_SHIFT = 16
-"""Lowest bit of the number of a row's factor in ``params``, with the flag ``factors``."""
+"""Lowest bit of a row factor's number in operand ``params``, used with flag ``factors``."""
 
 
 def _definition(opcode: Opcode, values: dict[str, Any]) -> Definition:
@@ -137,6 +138,6 @@ DEFINITIONS = {
 """Every instruction by opcode."""
 
 OPERAND_MEANINGS: dict[str, str] = own_table("operands")["meanings"]
-"""Meaning of each operand; the name is the same wherever it occurs."""
+"""Meaning of each operand; a name means the same in every instruction."""
 
 MAX_WORDS = max(definition.words for definition in DEFINITIONS.values())

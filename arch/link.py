@@ -1,4 +1,4 @@
-"""The host link's frames, defined once for circuit, golden model and host."""
+"""The frames of the host link, defined once for circuit, golden model and host software."""
 
 import enum
 import hashlib
@@ -9,7 +9,7 @@ from celosia.arch.config import Config
 from celosia.arch.micro.config import CONSTANTS
 
 VERSION = 1
-"""Version of the protocol, the first thing that HELLO tells."""
+"""Version of the protocol, the first word of HELLO's answer."""
 
 REQUEST_SYNC = 0x5C
 """First byte of a frame from the host."""
@@ -46,11 +46,11 @@ class Command(enum.IntEnum):
 
 
 READS = (Command.HELLO, Command.READ_REGISTERS, Command.READ_MEMORY)
-"""Commands whose length is the answer's payload; that of all others is the request's."""
+"""Commands that return data: ``length`` counts the answer's payload, else the request's."""
 
 
 class Status(enum.IntEnum):
-    """Kind of an answer."""
+    """Result of a request, in its answer."""
 
     OK = 0
     CORRUPT = 1
@@ -69,7 +69,7 @@ STATUS_MEANINGS = {
     Status.LENGTH: "the length is not one of whole words, or not that of the command",
     Status.BUSY: "a run is in progress, so that no other one starts",
 }
-"""Meaning of each status for the request that it answers."""
+"""Meaning of each status."""
 
 HELLO_FIELDS = ("version", "configuration", "clock", "memory", "payload")
 """The words of HELLO's answer, in order."""
@@ -77,7 +77,7 @@ HELLO_FIELDS = ("version", "configuration", "clock", "memory", "payload")
 
 @dataclass(frozen=True)
 class Identity:
-    """Words of 32 bits with which a machine describes itself in its answer to HELLO."""
+    """The 32-bit words of HELLO's answer, with which a machine describes itself."""
 
     version: int
     """Version of the protocol."""
@@ -91,20 +91,20 @@ class Identity:
     """Longest payload of a frame (bytes)."""
 
     def words(self) -> list[int]:
-        """Return the words of HELLO's answer."""
+        """Return the words of HELLO's answer in order."""
         return [getattr(self, name) for name in HELLO_FIELDS]
 
 
 _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
-"""Fields that came later, at the value that leaves a machine as it was before."""
+"""Fields added after the first machines, with the value that leaves the circuit unchanged."""
 
 
 def fingerprint(config: Config) -> int:
-    """Return 32 bits that differ between configurations, whatever their names.
+    """Return 32 bits that identify a configuration, apart from its name.
 
-    They are the first of the SHA-256 of the fields by short names, a line each, as the
-    configuration files of the first machines had them: with a clock, without the fields
-    of ``_LATER``, and without the constants of a microcoded machine.
+    They are the first bytes of the SHA-256 of the fields by short names, one a line, in the form of
+    the first machines' configuration files. That form has a clock, and omits the fields of
+    ``_LATER`` at their default and the constants of a microcoded machine.
     """
     values = {"name": "", "clock_mhz": 50} | {
         name: value
@@ -123,10 +123,11 @@ def fingerprint(config: Config) -> int:
 
 
 def crc16(data: bytes) -> int:
-    """Return the CRC-16 of bytes as frames carry it, most significant byte first.
+    """Return the CRC-16 that ends a frame of ``data``.
 
-    Polynomial 0x1021, start value 0xFFFF, nothing reflected or inverted: CRC-16/IBM-3740 of
-    Greg Cook's catalogue, also known as CCITT-FALSE.
+    Frames carry its most significant byte first. It is CRC-16/IBM-3740 of Greg Cook's catalogue,
+    also known as CCITT-FALSE: polynomial 0x1021, start value 0xFFFF, no reflection and no
+    inversion.
     """
     crc = _CRC_START
     for byte in data:
@@ -140,7 +141,8 @@ def crc16(data: bytes) -> int:
 def request(command: int, tag: int, length: int, addr: int, payload: bytes = b"") -> bytes:
     """Return a frame from the host.
 
-    ``length`` (16 bits) counts the bytes of the payload, of the answer's where the command reads.
+    ``length`` (16 bits) is the payload's bytes; for a command that reads, those of the answer's
+    payload.
     """
     body = bytes([command, tag]) + length.to_bytes(2, "little") + addr.to_bytes(4, "little")
     return _frame(REQUEST_SYNC, body + payload)

@@ -1,16 +1,16 @@
-"""Names of models, configurations and classes, which go into generated files and to terminals."""
+"""Checks of names that appear in generated files and on terminals."""
 
 from celosia.arch.errors import InputError, InputTypeError
 
 LONGEST = 255
-"""Characters of a name, at most."""
+"""Most characters of a name."""
 
 
 def check_name(label: str, name: object) -> None:
-    """Raise an error if ``name``, the name of ``label``, is not of printable characters.
+    """Raise an error if ``name`` is not a short printable string; ``label`` is its kind.
 
-    Raises :class:`InputTypeError` if it is no string, :class:`InputError` if it is too long or has
-    characters such as line ends and escape codes, which no printed or generated text may have.
+    Raises :class:`InputTypeError` if it is no string, and :class:`InputError` if it is too long or
+    has unprintable characters such as line ends and escape codes.
     """
     if not isinstance(name, str):
         raise InputTypeError(f"{label} must be a string, not {name!r}")

@@ -1,4 +1,4 @@
-"""Packages that only some commands need, and the extras that bring them."""
+"""Optional packages, and the extras that install them."""
 
 import importlib
 import importlib.util
@@ -17,15 +17,15 @@ _PACKAGES = {
     "sklearn": "scikit-learn",
     "systemrdl": "systemrdl-compiler",
 }
-"""The package of a module that has another name."""
+"""Package of each module that has a different name."""
 
 
 def library(module: str, subject: str, package: str = "", extra: str = "") -> Any:
-    """Return a module of a package that may be missing.
+    """Import and return a module of an optional package.
 
-    ``package`` brings the module, and ``extra`` the package, where there is a choice. Raises
-    :class:`InputError` if the package is missing; its sentence begins with ``subject``, such as
-    "Images need".
+    ``package`` is the package that has the module, and ``extra`` the extra that installs it; pass
+    them if there are several. Raises :class:`InputError` if the package is missing; its message
+    begins with ``subject``, such as "Images need".
     """
     top = module.partition(".")[0]
     if importlib.util.find_spec(top) is None:
@@ -37,10 +37,10 @@ def library(module: str, subject: str, package: str = "", extra: str = "") -> An
 
 
 class Deferred:
-    """A module that is imported when one of its names is asked for.
+    """A module that is imported at the first access to one of its attributes.
 
-    It is a package's module, or one of this project's that cannot be without a package. Asking
-    raises :class:`InputError` as :func:`library` does.
+    The module, or one that it imports, may need an optional package. An access raises
+    :class:`InputError` as :func:`library` does.
     """
 
     def __init__(self, module: str, subject: str):
@@ -51,7 +51,7 @@ class Deferred:
 
 
 def missing(module: str, subject: str, package: str = "", extra: str = "") -> InputError:
-    """Return the error that names the package of a module, and the extra that brings it."""
+    """Return the error that names the package of a module and the extra that installs it."""
     package = package or _PACKAGES.get(module, module)
     extra = extra or _extra(package)
     if not extra:
@@ -65,7 +65,7 @@ def missing(module: str, subject: str, package: str = "", extra: str = "") -> In
 
 
 def _extra(package: str) -> str:
-    """Return the first extra that asks for a package; empty if none does."""
+    """Return the first extra that requires a package; "" if none does."""
     name = re.escape(package).replace(r"\-", "[-_]")
     wanted = re.compile(rf"{name}\b(?![-_]).*\bextra == ['\"](\w+)['\"]", re.IGNORECASE)
     matches = map(wanted.match, metadata.requires("celosia") or ())

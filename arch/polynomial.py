@@ -1,4 +1,4 @@
-"""Piecewise polynomials in fixed point, fitted to a formula when they are needed."""
+"""Piecewise fixed-point polynomials, fitted to a formula when they are needed."""
 
 import math
 from collections.abc import Callable
@@ -12,21 +12,21 @@ from celosia.arch.errors import InputError
 from celosia.arch.functions import Function
 
 FRACTION_WIDTH = 22
-"""Bits after the leading one of an operand that a reciprocal looks at (bits)."""
+"""Operand bits after the leading one that a reciprocal uses (bits)."""
 MANTISSA_WIDTH = 17
-"""Width of the mantissa of a reciprocal (bits)."""
+"""Width of a reciprocal's mantissa (bits)."""
 GUARD_WIDTH = 4
-"""Bits below the result's least significant one that a polynomial is computed with (bits)."""
+"""Extra low bits with which a polynomial is computed (bits)."""
 OCTAVE_SEGMENTS = 32
-"""Segments that a reciprocal's polynomials spend on each octave of the operand (segments)."""
+"""Segments of a reciprocal's polynomials for each octave of the operand (segments)."""
 FUNCTION_WIDTH = 16
-"""Width of the operands of functions whose polynomials are in an activation table (bits)."""
+"""Operand width of a function stored as polynomials in an activation table (bits)."""
 FUNCTION_SEGMENTS = 32
-"""Segments of such a function: eight bytes of the table each (segments)."""
+"""Segments of such a function; each takes eight bytes of the table (segments)."""
 FUNCTION_T_WIDTH = FUNCTION_WIDTH - (FUNCTION_SEGMENTS - 1).bit_length()
-"""Width of the position within a segment of such a function (bits)."""
+"""Width of an operand's position in its segment of such a function (bits)."""
 FUNCTION_BOUND = 255.0
-"""Largest magnitude that polynomials of such a function follow, in steps of an INT8 (steps)."""
+"""Magnitude to which results of such a function are clipped before the fit (result steps)."""
 SLOPE_BITS = 17
 """Width of ``c1`` and ``c2`` of such a function (bits)."""
 
@@ -35,19 +35,20 @@ SLOPE_BITS = 17
 class Polynomial:
     """One polynomial of degree 2 for each segment of the operand, over integers.
 
-    The operand is ``x_width`` raw bits: the segment above, ``t`` (``t_width`` bits) below. With
-    ``>>`` rounding towards minus infinity, the result is::
+    The operand has ``x_width`` bits: the segment number in the upper bits, ``t`` in the lower
+    ``t_width`` bits. With ``>>`` rounding towards minus infinity, the result is::
 
         (c0 + ((c1 + (c2 * t >> t_width)) * t >> t_width)) >> guard_width
-
     """
 
     coefficients: tuple[tuple[int, int, int], ...]
-    """Each segment's ``(c0, c1, c2)`` in units of ``2**-guard_width`` of the result's."""
+    """``(c0, c1, c2)`` of each segment, in units of ``2**-guard_width`` of the result's last
+    bit."""
     t_width: int
-    """Width of the position within a segment (bits)."""
+    """Width of the position in a segment (bits)."""
     guard_width: int = GUARD_WIDTH
-    """Bits dropped from the sum; half of the result's unit is part of ``c0`` (bits)."""
+    """Low bits dropped from the sum (bits); ``c0`` includes half a unit of the result for
+    rounding."""
 
     @property
     def segments(self) -> int:
@@ -96,12 +97,13 @@ def fit(
     segments: int,
     signed: bool,
 ) -> Polynomial:
-    """Return the polynomials that interpolate a function at each segment's Chebyshev nodes.
+    """Return the polynomials that interpolate a function at the Chebyshev nodes of each segment.
 
-    ``function`` maps operands in units of their last bit to results in units of theirs, and is
-    called only inside of segments, so that it may have a kink where two meet. The operand's raw
-    bits are two's complement where ``signed``, unsigned otherwise.
-    Raises :class:`InputError` where ``segments`` is not a power of two from 2 to ``2**x_width``.
+    ``function`` maps operands to results, both in units of their last bit. It is evaluated only
+    inside segments, so it may have a kink where two segments meet. The operand is two's complement
+    if ``signed``, else unsigned.
+
+    Raises :class:`InputError` if ``segments`` is not a power of two from 2 to ``2**x_width``.
     """
     if segments < 2 or segments & (segments - 1) or segments > 1 << x_width:
         raise InputError(
@@ -124,7 +126,10 @@ def fit(
 
 
 def reciprocal_polynomial() -> Polynomial:
-    """Return ``2**17 / (1 + f)`` over a fraction ``f`` of ``FRACTION_WIDTH`` raw bits."""
+    """Return the polynomials of ``2**17 / (1 + f)`` for a fraction ``f``.
+
+    ``f`` has ``FRACTION_WIDTH`` bits.
+    """
     return fit(
         lambda x: 2.0**MANTISSA_WIDTH / (1 + x / 2**FRACTION_WIDTH),
         x_width=FRACTION_WIDTH,
@@ -134,7 +139,10 @@ def reciprocal_polynomial() -> Polynomial:
 
 
 def rsqrt_polynomial() -> Polynomial:
-    """Return ``2**17 / sqrt((1 + f) * 2**odd)`` over the raw bits of ``f``, ``odd`` above them."""
+    """Return the polynomials of ``2**17 / sqrt((1 + f) * 2**odd)``.
+
+    The operand's low ``FRACTION_WIDTH`` bits are the fraction ``f``; the bit above them is ``odd``.
+    """
 
     def function(x: NDArray[np.float64]) -> NDArray[np.float64]:
         odd = x >= 1 << FRACTION_WIDTH
@@ -154,12 +162,12 @@ def function_table(
 def function_polynomial(
     function: Function, x_scale: float, y_scale: float, y_zero: int
 ) -> Polynomial:
-    """Return a function of 16-bit operands as polynomials that give quantized results.
+    """Return the polynomials that map 16-bit operands to quantized results of a function.
 
     Operand ``q`` stands for ``x_scale * q``, result ``y`` for ``y_scale * (y - y_zero)``. Results
-    are rounded to nearest; those beyond ``FUNCTION_BOUND`` are not followed further, so that
-    coefficients have the widths of :func:`pack_polynomial`, and clamping is left to who evaluates.
-    Raises :class:`InputError` where a scale is not positive and finite.
+    are rounded to nearest. They are clipped at ``FUNCTION_BOUND``, so that the coefficients fit the
+    widths of :func:`pack_polynomial`; the caller clamps them to its result type. Raises
+    :class:`InputError` if a scale is not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:
@@ -175,8 +183,8 @@ def function_polynomial(
 def pack_polynomial(polynomial: Polynomial) -> NDArray[np.int64]:
     """Return a function's polynomials as the signed bytes of an activation table, [256].
 
-    Segment by segment, that of the lowest operand first: ``c0`` in two bytes, ``c1`` and ``c2`` in
-    three each, lowest byte first.
+    Segments are in ascending order of their operands. Each has ``c0`` in two bytes, then ``c1`` and
+    ``c2`` in three bytes each, lowest byte first.
     """
     rows = np.roll(np.array(polynomial.coefficients, np.int64), FUNCTION_SEGMENTS // 2, axis=0)
     c0, c1, c2 = rows.T  # [segments]
@@ -186,9 +194,9 @@ def pack_polynomial(polynomial: Polynomial) -> NDArray[np.int64]:
 
 
 def unpack_polynomial(table: NDArray[Any]) -> Polynomial:
-    """Return the polynomials that the bytes of an activation table [256] are, whatever they are.
+    """Return the polynomials encoded in an activation table [256]; any bytes are valid.
 
-    Of ``c1`` and ``c2`` only the low ``SLOPE_BITS`` count, as two's complement.
+    Only the low ``SLOPE_BITS`` of ``c1`` and ``c2`` count, as two's complement.
     """
     raw = np.asarray(table, np.int64).reshape(FUNCTION_SEGMENTS, -1) & 0xFF  # [segments, 8]
     parts = ((0, 2, 16), (2, 5, SLOPE_BITS), (5, 8, SLOPE_BITS))

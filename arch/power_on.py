@@ -1,8 +1,8 @@
-"""The image in a board's flash that it begins with at power-on, defined once for all.
+"""The image in a board's flash with which it starts at power-on, defined once.
 
-A header of ``MAGIC``, the configuration's fingerprint and the body's bytes; then the body, whose
-records are an ``Op``, a length of two bytes and so many bytes; then the CRC-32 (ISO-HDLC) of all
-before it. Numbers are least significant byte first.
+An image has a header (``MAGIC``, the configuration's fingerprint, the body's length), a body, and
+the CRC-32 (ISO-HDLC) of all bytes before it. The body is a list of records: an ``Op``, a length of
+two bytes, and that number of bytes. Numbers are least significant byte first.
 """
 
 import enum
@@ -13,26 +13,26 @@ from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
 
 MAGIC = b"CEL\x01"
-"""First bytes of an image; the last of them is the version of its form."""
+"""First bytes of an image; the last of them is the version of the format."""
 
 HEADER_BYTES = len(MAGIC) + 4 + 4
-"""Bytes before the body."""
+"""Bytes of the header."""
 
 CRC_BYTES = 4
-"""Bytes behind the body."""
+"""Bytes of the CRC after the body."""
 
 RECORD_HEADER = 3
-"""Bytes of a record before its own."""
+"""Bytes of a record's header."""
 
 ENTRY_BYTES = 16
-"""Bytes of a class's name, or of one of several requests, zeros behind it."""
+"""Bytes of a class's name, or of one of several requests, padded with zeros."""
 
 ENTRIES = 4096
 """Most classes."""
 
 
 class Op(enum.IntEnum):
-    """A record of the body; docs/protocol.md tells what each does."""
+    """Kind of a record; docs/protocol.md describes each."""
 
     END = 0
     REQUEST = 1
@@ -43,7 +43,7 @@ class Op(enum.IntEnum):
 
 
 class Refusal(enum.IntEnum):
-    """A reason for which an image is not gone on with."""
+    """Reason to reject an image."""
 
     NONE = 0
     OTHER = 1
@@ -57,13 +57,13 @@ REFUSALS = {
     Refusal.CORRUPT: b"celosia: image is corrupt\r\n",
     Refusal.STOPPED: b"\r\ncelosia: image stopped\r\n",
 }
-"""The line that reports each on the serial line, at most 32 bytes."""
+"""Line sent on the serial port for each reason, at most 32 bytes."""
 
 
 def record(op: Op, data: bytes = b"") -> bytes:
-    """Return a record.
+    """Return the bytes of a record.
 
-    Raises :class:`InputError` where it is too long.
+    Raises :class:`InputError` if ``data`` has 65536 bytes or more.
     """
     if len(data) >= 1 << 16:
         raise InputError(f"A record of an image must have below 65536 bytes, not {len(data)}")
@@ -71,6 +71,6 @@ def record(op: Op, data: bytes = b"") -> bytes:
 
 
 def seal(config: Config, body: bytes) -> bytes:
-    """Return an image of a body for the machine of a configuration."""
+    """Return the image of a body for a machine of this configuration."""
     begin = MAGIC + fingerprint(config).to_bytes(4, "little") + len(body).to_bytes(4, "little")
     return begin + body + zlib.crc32(begin + body).to_bytes(CRC_BYTES, "little")

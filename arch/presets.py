@@ -12,22 +12,22 @@ from celosia.arch.short_names import PATHS, RECORDS, by_short_names
 from celosia.arch.tables import own_table
 
 PRESETS = {name: Config.of(name=name, **values) for name, values in own_table("presets").items()}
-"""Named configurations: from the smallest to the largest array, and for one model on the chip."""
+"""Named configurations, from the smallest to the largest array; some are for one model."""
 
 WITH_ENGINES = tuple(name for name, config in PRESETS.items() if config.micro is None)
-"""The presets of machines with engines: all but the microcoded one."""
+"""Names of the presets with engines: all but the microcoded one."""
 
 _GONE = ("clock_mhz",)
-"""Names of fields that a file may still have, without an effect on any circuit."""
+"""Names of removed fields that a file may still have; they have no effect."""
 
 
 def load(source: str, overrides: list[str] | None = None) -> Config:
-    """Return the configuration named by a preset's name or a TOML file's path.
+    """Return the configuration of a preset's name or a TOML file's path, changed by ``overrides``.
 
-    A TOML file has a table for each record that it says something of, and may start from a preset
-    with ``preset = "NAME"``; a unit's record as ``false`` leaves the unit out. Fields that stand
-    outside of tables, as in files of earlier versions, are taken with a line on standard error.
-    Raises :class:`InputError` where the source is neither, or its content cannot work.
+    A TOML file has a table for each record that it changes. It may start from a preset with
+    ``preset = "NAME"``; ``false`` for a unit's record removes the unit. Fields outside of tables,
+    as in files of earlier versions, are accepted with a line on standard error. Raises
+    :class:`InputError` if the source is neither, or its content is invalid.
     """
     if source in PRESETS:
         config = PRESETS[source]
@@ -42,7 +42,7 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
 
 
 def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
-    """Return the short names of the fields to which a TOML file or overrides give a value."""
+    """Return the short names of the fields that a TOML file or overrides set."""
     values: dict[str, Any] = {each.partition("=")[0]: True for each in overrides}
     names = set(values)
     if source is not None and Path(source).suffix == ".toml":
@@ -63,7 +63,7 @@ def _load_toml(path: Path) -> Config:
 
 
 def _advise(path: Path, values: Mapping[str, Any], gone: Sequence[str]) -> None:
-    """Print in one line what to write in place of a file's fields outside of tables."""
+    """Print one line that says how to write a file's fields outside of tables in tables."""
     outside = [name for name in values if name in PATHS and "." in PATHS[name]]
     outside = [name for name in outside if name not in RECORDS or not _is_record(values[name])]
     parts = [f"{PATHS[name]} for {name}" for name in outside]
@@ -73,5 +73,5 @@ def _advise(path: Path, values: Mapping[str, Any], gone: Sequence[str]) -> None:
 
 
 def _is_record(value: Any) -> bool:
-    """Return whether a file's value is a record, or says that there is none."""
+    """Return whether a file's value is a record, or false for an absent unit."""
     return value is False or isinstance(value, Mapping)

@@ -6,23 +6,24 @@ from itertools import combinations
 from celosia.arch.errors import InputError
 
 LEVELS = ("none", "detect", "correct")
-"""No code; a parity bit a part; a code that corrects one wrong bit of a part and detects two."""
+"""Protection of each stored part: none; a parity bit that detects one wrong bit; a code that
+corrects one wrong bit and detects two."""
 
 UNITS = ("scratchpad", "accumulators", "program", "parameters", "queues", "control")
-"""Units that can be protected: ``parameters`` with the tables of activations, ``queues`` of the
-load engine's rows and, by parity at either level, of commands and of rows that wait for their
-statistics; ``control`` is the registers that say what engines do, in two or three copies, and the
+"""Units that can be protected. ``parameters`` includes the activation tables. ``queues`` are the
+load engine's rows and, with parity at either level, commands and rows that wait for their
+statistics. ``control`` is the engines' control registers, in two or three copies, and the
 sequencer's registers."""
 
 _TOLD = {"correct": {"parameters": "detect", "control": "detect"}}
-"""Units with another level where a level is that of all: to correct them costs most."""
+"""Units whose level differs if one level is set for all: correcting them costs the most."""
 
 
 def protection(text: str) -> dict[str, str]:
     """Return the level of each unit from the field ``protect``.
 
-    It is a level for all units, or ``UNIT=LEVEL`` for some, parted by commas. Raises
-    :class:`InputError` where it is neither.
+    The field is one level for all units, or ``UNIT=LEVEL`` for some, separated by commas. Raises
+    :class:`InputError` if it is neither.
     """
     if text in LEVELS:
         return dict.fromkeys(UNITS, text) | _TOLD.get(text, {})
@@ -39,12 +40,12 @@ def protection(text: str) -> dict[str, str]:
 
 
 def code_columns(width: int, level: str) -> list[int]:
-    """Return for each of ``width`` data bits a mask of the check bits that it is part of.
+    """Return for each of ``width`` data bits the mask of the check bits that cover it.
 
-    With ``detect`` there is one check bit, the parity. With ``correct`` no two columns are equal
-    and each has an odd number of bits, at least three, so that a wrong data bit, a wrong check bit
-    and two wrong bits look different: the code of Hsiao (1970). Check bits have about as many
-    data bits each, as their depth in gates is that of the largest.
+    With ``detect`` there is one check bit, the parity. With ``correct`` all columns differ and have
+    an odd number of bits, at least three. A wrong data bit, a wrong check bit and two wrong bits
+    therefore look different: the code of Hsiao (1970). Check bits cover about equal numbers of data
+    bits, because the largest number sets the depth in gates.
     """
     if level == "detect":
         return [1] * width
@@ -70,10 +71,10 @@ def check_bits(columns: Sequence[int]) -> int:
 
 
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Return for each column the check bits that are wrong and those that are right if its bit is.
+    """Return for each data bit the check bits that must fail and that must hold if it is wrong.
 
-    They are as few as tell the bit from each other one. Where more than one bit is wrong, several
-    columns may be taken for such a bit, or none.
+    The masks have as few bits as distinguish the data bit from all others. If more than one bit is
+    wrong, the masks may match several data bits or none.
     """
     patterns = []
     for column in columns:
@@ -90,5 +91,5 @@ def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _bits(mask: int, columns: Sequence[int]) -> list[int]:
-    """Return the check bits of a mask that columns have."""
+    """Return the check bits of a mask that exist in the code."""
     return [bit for bit in range(check_bits(columns)) if mask >> bit & 1]

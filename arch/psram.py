@@ -1,4 +1,4 @@
-"""PSRAM chips with HyperBus: their geometry, and their times as their data sheets state them."""
+"""PSRAM chips with HyperBus: their geometry, and their timing from the makers' data sheets."""
 
 import dataclasses
 import math
@@ -8,37 +8,37 @@ from celosia.arch.errors import InputError
 from celosia.arch.tables import own_table
 
 COMMAND = 3
-"""Periods of the chip's clock that a command takes; the last one counts as latency, too."""
+"""Periods of the chip's clock that a command takes; the latency count starts in the last one."""
 
 WAY_NS = 15.0
-"""Longest delay of the clock to the chip in a device's package and of a bit back from it, pads and
-wires in the device included (ns)."""
+"""Longest delay of the clock from the device to the chip and of a bit back, with the device's pads
+and wires (ns)."""
 
 MOST_COLUMNS = 64
-"""Columns that are moved in one piece at most: more would gain less than their buffers take."""
+"""Most columns moved by one command: longer commands gain less than their buffers cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PsramTiming:
-    """The times of a chip in cycles of a machine's clock, whose half is the chip's."""
+    """Timing of a chip in cycles of the machine's clock, which is twice the chip's clock."""
 
     reset: int
-    """In which RESET# is low at first."""
+    """Time with RESET# low after power-on."""
     init: int
-    """From then on to the first command."""
+    """Time from the end of the reset to the first command."""
     high: int
-    """In which CS# is high between two commands, at least."""
+    """Shortest time with CS# high between two commands."""
     columns: int
-    """Columns that move under one command, at most (a power of two)."""
+    """Most columns moved by one command (a power of two)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PsramChip:
-    """A chip, or ``dies`` of them side by side that move in step, each with eight data lines.
+    """A PSRAM chip, or ``dies`` chips side by side that move in step, each with eight data lines.
 
-    Times are in nanoseconds where nothing else is said. ``dies`` is a power of two. Each die has
-    ``2**row_bits`` rows of ``2**col_bits`` columns of 16 bits, of which each edge of its clock
-    moves eight.
+    Times are in nanoseconds unless stated otherwise. ``dies`` is a power of two. Each die has
+    ``2**row_bits`` rows of ``2**col_bits`` columns of 16 bits; each edge of its clock moves eight
+    bits. Raises :class:`InputError` if ``dies`` is not a power of two.
     """
 
     name: str
@@ -46,63 +46,63 @@ class PsramChip:
     row_bits: int
     col_bits: int
     latency: int
-    """From the command's last period to the data's first one, in periods of the chip's clock;
-    twice as many where a refresh is in the way."""
+    """Periods of the chip's clock from the command's last period to the first data; twice that
+    number if a refresh is due."""
     code: int
-    """The code of that latency in configuration register 0."""
+    """Code of this latency in configuration register 0."""
     max_mhz: float
-    """Highest clock of the chip with that latency."""
+    """Highest clock of the chip with this latency (MHz)."""
     rp: float
-    """RESET# low."""
+    """Shortest time with RESET# low."""
     vcs_us: float
-    """From then on to the first command (microseconds)."""
+    """Time from the reset's end to the first command (microseconds)."""
     csm_us: float
-    """Longest time of CS# low, as no refresh begins within (microseconds)."""
+    """Longest time with CS# low, during which no refresh begins (microseconds)."""
     css: float
-    """From CS# low to the clock's first edge."""
+    """Time from CS# low to the first clock edge."""
     csh: float
-    """From the clock's last edge to CS# high."""
+    """Time from the last clock edge to CS# high."""
     cshi: float
-    """CS# high."""
+    """Shortest time with CS# high."""
     rwr: float
-    """From CS# high to the next command."""
+    """Time from CS# high to the next command."""
     acc: float
-    """Latency, at least."""
+    """Shortest access latency."""
     ckd: float
-    """From an edge of the clock to what the chip drives because of it."""
+    """Time from a clock edge to the data that the chip drives after it."""
     setup: float
-    """Data before the clock's edge."""
+    """Setup time of data before a clock edge."""
     hold: float
-    """Data behind the clock's edge."""
+    """Hold time of data after a clock edge."""
 
     def __post_init__(self) -> None:
-        """Raise :class:`InputError` where columns of so many dies have no place in words."""
+        """Check that the number of dies is a power of two."""
         if self.dies < 1 or self.dies & self.dies - 1:
             raise InputError(f"Field dies of {self.name} must be a power of two, not {self.dies}")
 
     @property
     def column_bytes(self) -> int:
-        """Bytes of a column of all dies."""
+        """Bytes of one column over all dies."""
         return 2 * self.dies
 
     @property
     def size(self) -> int:
-        """The dies' bytes."""
+        """Size of all dies (bytes)."""
         return self.column_bytes << self.row_bits + self.col_bits
 
     @property
     def fixed(self) -> bool:
-        """The latency is always the double one, or not.
+        """True if every access waits for the double latency.
 
-        Dies side by side do their refreshes at different times, and must move in step.
+        Dies side by side refresh at different times but must move in step.
         """
         return self.dies > 1
 
     def at(self, clock: float) -> PsramTiming:
-        """Return the times in cycles of a machine's clock (Hz).
+        """Return the timing in cycles of a machine's clock (Hz).
 
-        Raises :class:`InputError` where the chip is not made for the half of so fast a clock, or
-        where no column moves within the time that a command may take.
+        Raises :class:`InputError` if the chip does not support half of this clock, or if the
+        longest command is too short to move one column.
         """
         most = min(2 * self.max_mhz, 1e3 / (self.ckd + WAY_NS), 2e3 * self.latency / self.acc)
         if not 0 < clock <= most * 1e6:
@@ -132,14 +132,14 @@ class PsramChip:
 
 
 def begin(latency: int) -> int:
-    """Return the edge of the chip's clock that moves a command's first data, of 0 for its first."""
+    """Return the chip's clock edge that moves the first data, 0 being the command's first edge."""
     return 2 * (COMMAND - 1 + latency)
 
 
 CHIPS = {name: PsramChip(name=name, **values) for name, values in own_table("psram_chips").items()}
-"""Every chip that is known, by its name."""
+"""Every supported chip by name."""
 
 
 def side_by_side(name: str, dies: int) -> PsramChip:
-    """Return so many chips of a name that move in step."""
+    """Return ``dies`` chips of a name that move in step."""
     return dataclasses.replace(CHIPS[name], dies=dies)

@@ -1,11 +1,11 @@
-"""The records of a configuration: one for each part of the machine, and one for each unit."""
+"""The records of a configuration: one for each part of the machine."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Array:
-    """The systolic array, or adder trees in its place, and the weights that it holds."""
+    """The multiplier array (systolic, or of adder trees), and the weights that it holds."""
 
     rows: int = 8
     """Rows of the systolic array: products summed per column and cycle (elements)."""
@@ -14,10 +14,11 @@ class Array:
     kind: str = "systolic"
     """Addition within a column: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
     packed: bool = False
-    """Two columns share each multiplier: two products in one; adders part those that overlap."""
+    """Two columns share each multiplier, which makes both products in one; adders separate products
+    that overlap."""
     pass_width: int = 8
-    """Bits of a weight that elements multiply in a cycle, 8, 4, or 1 by adders alone (bits); wider
-    weights take several passes."""
+    """Bits of a weight that an element multiplies in a cycle: 8, 4, or 1 (by adders alone) (bits).
+    Wider weights take several passes."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
     operand_width: int = 8
@@ -25,40 +26,39 @@ class Array:
     zero_points: bool = True
     """Operands of a matrix product may have zero points other than zero."""
     wide: bool = False
-    """Rows of products may be INT16, in two passes over their bytes, and so may weights that are
-    other tensors, a byte in each product."""
+    """Rows of products may be INT16, multiplied in two passes over their bytes. Weights that are
+    activations may be INT16 too, one byte in each product."""
     b_transpose: bool = True
     """The array can read its weights transposed."""
     operand_gating: bool = True
-    """Elements hold their registers at zero operands, so that these do not toggle."""
+    """Elements hold their registers while an operand is zero, which saves switching power."""
     sleep: bool = False
-    """Columns of the array that a product does not have, and lanes that a beat does not, hold their
-    registers."""
+    """Columns and lanes that a product or a beat does not use hold their registers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCache:
-    """Appended keys and values in four bits: two lie in each byte of a slot."""
+    """The KV cache in four bits: two keys or values share each byte of a slot."""
 
     low_rows: int = 0
-    """Last rows of keys' slots, which hold the other four bits of as many of a key's first
-    elements (rows)."""
+    """Last rows of key slots, which hold the other four bits of the first ``low_rows`` elements of
+    a key (rows)."""
     exponents: bool = False
-    """Rows of values may have an exponent, shared by both tiles in their bytes."""
+    """Rows of values may have an exponent, shared by the two tiles in their bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Weights that are stored in fewer bits than the array's."""
+    """Weights stored in fewer bits than the array's operands."""
 
     formats: str
-    """Formats of fewer bits that weights may be stored in, names with commas between
+    """Names of the formats in which weights may be stored, separated by commas
     (``celosia.arch.formats``)."""
     group: int = 0
-    """Inputs of a column that may have a scale together, a multiple of rows (weights); 0: only
+    """Consecutive weights of a column that may share a scale, a multiple of rows (weights); 0: only
     output channels have scales."""
     pairs: bool = False
-    """Resident weights in formats of at most 4 bits lie in pairs in a slot's bytes."""
+    """Resident weights in formats of at most 4 bits share bytes of a slot in pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +66,14 @@ class Sparse:
     """The unit that skips zero weights."""
 
     lanes: int
-    """Products a cycle of the unit (products)."""
+    """Products per cycle (products)."""
     longest_row: int = 1024
-    """Longest row of activations that it takes, a power of two (elements)."""
+    """Longest row of activations that the unit accepts, a power of two (elements)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accumulators:
-    """The memory of the array's sums."""
+    """The memory that accumulates the array's sums."""
 
     depth: int = 1024
     """Rows of the accumulator memory, each of ``cols`` accumulators (rows)."""
@@ -85,17 +85,16 @@ class Accumulators:
 
 @dataclass(frozen=True, kw_only=True)
 class Vector:
-    """The vector engine: lanes, requantization parameters, and its units without parameters."""
+    """The vector engine: lanes, requantization parameters, and the units that have no record."""
 
     lanes: int = 4
-    """Elements that the vector engine takes per cycle (elements)."""
+    """Elements that the vector engine processes per cycle (elements)."""
     words: int = 256
     """Words of requantization parameters held in the vector engine (words of ``lanes``)."""
     multiplier_width: int = 32
-    """Upper bits of a requantization multiplier that are held, 32 or 16 (bits); those below are
-    0."""
+    """Stored upper bits of a requantization multiplier, 32 or 16 (bits); the lower bits are 0."""
     bias_width: int = 32
-    """Width of a requantization bias that is held (bits)."""
+    """Stored width of a requantization bias (bits)."""
     longest_row: int = 512
     """Longest row of a softmax or a normalization (elements)."""
     norm: bool = True
@@ -111,8 +110,8 @@ class Softmax:
     """The vector engine's softmax unit."""
 
     lanes: int = 0
-    """Elements that SOFTMAX takes per cycle, a multiple of the vector engine's lanes (elements);
-    0: as many as others."""
+    """Elements that SOFTMAX accepts per cycle, a multiple of the vector engine's lanes (elements);
+    0: the same number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,31 +126,32 @@ class Activation:
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """Softmax and normalization can read accumulators, requantized as they are read."""
+    """SOFTMAX and NORM can read accumulators and requantize them on the way."""
 
     words: int = 0
-    """Words of parameters, from the first on, with which SOFTMAX and NORM can requantize
-    accumulators (words of ``lanes``); 0: all."""
+    """Parameter words, from the first on, that SOFTMAX and NORM can use for accumulators (words of
+    ``lanes``); 0: all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Factors:
-    """RMS norms and softmaxes leave their factors to the drains of the products that follow."""
+    """RMS norms and softmaxes pass their row factors to the drains of the products that follow."""
 
     rows: int
-    """Rows of RMS norms and softmaxes whose factors are kept (rows); there are no others."""
+    """Rows of RMS norms and softmaxes whose factors are kept (rows); no norm or softmax has more
+    rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scratchpad:
-    """The memory of activations on the chip."""
+    """The on-chip memory of activations."""
 
     bytes: int = 65536
     """Size of the scratchpad over all banks (bytes)."""
     banks: int = 2
-    """Banks of the scratchpad, each one read and one write per cycle (banks)."""
+    """Banks of the scratchpad, each with one read and one write per cycle (banks)."""
     align: int = 1
-    """Rows of the scratchpad begin at multiples of this size, which is one word of a memory
+    """Rows in the scratchpad begin at multiples of this size, which is one word of its RAMs
     (bytes)."""
 
 
@@ -167,38 +167,38 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """The sequencer, and what concerns the whole machine."""
+    """The sequencer, and options that concern the whole machine."""
 
     program_depth: int = 2048
     """Size of the program memory (32-bit words)."""
     queue_depth: int = 2
-    """Commands that wait in front of each engine (commands)."""
+    """Commands that can wait for each engine (commands)."""
     registered: bool = False
-    """Registers stand between units that are far from each other, for a higher clock."""
+    """Extra registers between distant units raise the clock frequency."""
     watchdog: int = 65536
-    """Time without an answer or any progress in which a run is given up (cycles); 0: never."""
+    """Cycles without an answer or any progress after which a run is stopped (cycles); 0: never."""
     protect: str = "none"
     """Check bits in memories and copies of registers: ``none``, ``detect``, ``correct``, or
-    ``UNIT=LEVEL`` of some, parted by commas; the units are those of ``celosia.arch.protection``."""
+    ``UNIT=LEVEL`` for some units of ``celosia.arch.protection``, separated by commas."""
     counters: bool = True
-    """Products, words moved, and what engines and array do in each cycle are counted; without it
-    only a run's cycles, and with ``protect`` the words that were corrected."""
+    """Counters of products, moved words, and the state of engines and array in each cycle. Without
+    it only a run's cycles are counted, and with ``protect`` the corrected words."""
     trace: bool = False
-    """The accelerator has ports that report every write of the vector engine and when
-    each engine begins and ends a command."""
+    """Extra ports report every write of the vector engine, and the begin and end of each
+    command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """The input for the machine's temperature."""
+    """An input that slows the machine down when it is hot."""
 
     cycles: int
-    """A hot machine moves data in one cycle out of this number, 2 or more (cycles)."""
+    """While hot, the machine moves data in one cycle out of this number, 2 or more (cycles)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Micro:
-    """One microcoded core does the work of every engine but the array's: the smallest machine."""
+    """One microcoded core does the work of all engines except the array: the smallest machine."""
 
     requantizer: bool = True
-    """A unit beside the core requantizes values."""
+    """The core has a requantization unit."""

@@ -17,7 +17,7 @@ Access = Literal["read", "write", "read/write"]
 
 @dataclass(frozen=True)
 class Field:
-    """Some bits of a register, from ``low`` on."""
+    """Adjacent bits of a register; ``low`` is the lowest."""
 
     name: str
     low: int
@@ -27,18 +27,18 @@ class Field:
 
 @dataclass(frozen=True)
 class Register:
-    """One 32-bit register."""
+    """A 32-bit register of the host interface."""
 
     name: str
     addr: int
     access: Access
     meaning: str
     fields: tuple[Field, ...] = ()
-    """Its parts; none where the whole register is one value."""
+    """Its fields; empty if the whole register is one value."""
 
 
 class Cause(enum.IntEnum):
-    """Why a run was stopped, as the field CAUSE of STATUS tells it."""
+    """Why a run was stopped, as encoded in field CAUSE of STATUS."""
 
     NONE = 0
     INSTRUCTION = 1
@@ -57,7 +57,8 @@ _TABLES = own_table("registers")
 CAUSE_MEANINGS: dict[Cause, str] = {
     Cause[name]: meaning for name, meaning in _TABLES["causes"].items()
 }
-"""Each cause in a sentence about the run or its program."""
+"""A sentence for each cause. ## CONTROL_START, CONTROL_ABORT, CONTROL_FORGET Bits of CONTROL; each
+is a command."""
 
 CONTROL_START, CONTROL_ABORT, CONTROL_FORGET = 1, 2, 4
 """Bits of CONTROL, each a command."""
@@ -71,7 +72,7 @@ CAUSE_SHIFT, CAUSE_WIDTH = 4, 4
 
 
 def cause_of(status: int) -> Cause:
-    """Return why the latest run was stopped, from the value of STATUS."""
+    """Return the reason for which the latest run was stopped, from the value of STATUS."""
     return Cause(status >> CAUSE_SHIFT & ((1 << CAUSE_WIDTH) - 1))
 
 
@@ -82,7 +83,7 @@ FIELDS = {
 """The fields of the registers that have any."""
 
 ARRAY_CAUSES: dict[str, str] = _TABLES["array"]
-"""Use of a cycle by the array, or the cause of an idle one."""
+"""Each use of an array cycle, and each cause of an idle one."""
 
 COUNTERS: dict[str, str] = (
     _TABLES["counters"]
@@ -96,8 +97,8 @@ COUNTERS: dict[str, str] = (
 )
 """The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH.
 
-Every cycle of a run is one of each engine's BUSY, WAIT and IDLE, and one of the array's; the last
-three of these are IDLE_MATRIX.
+For each engine every cycle of a run counts as BUSY, WAIT or IDLE. For the array it counts as one of
+its causes; the last three of these are cycles of IDLE_MATRIX.
 """
 
 
@@ -143,17 +144,17 @@ _BEHAVIOUR = {
     "INTERRUPT": "sw = rw; woclr; hw = w; hwset; reset = 0;",
     "INTERRUPT_ENABLE": "sw = rw; hw = r; reset = 0;",
 }
-"""Actions of software and of the circuit on the fields of a register, in SystemRDL."""
+"""SystemRDL properties of registers: how software and circuit act on their fields."""
 
 _BY_ACCESS = {"read": "sw = r; hw = w;", "write": "sw = w; hw = r;"}
-"""The same of any other register; what software reads there, the circuit changes at any time."""
+"""SystemRDL properties of all other registers; the circuit may change read values at any time."""
 
 MAX_PROGRAM_DEPTH = 1 << 16
-"""Most words of a program memory."""
+"""Most words of program memory."""
 
 
 def value_width(register: Register, program_depth: int) -> int:
-    """Return the width of a register without fields (bits); those above read as 0."""
+    """Return the width of a register without fields (bits); higher bits read as 0."""
     if register.name in ("PC", "PROGRAM_ADDR"):
         return (program_depth - 1).bit_length()
     if register.name.endswith("_HIGH"):
@@ -164,8 +165,8 @@ def value_width(register: Register, program_depth: int) -> int:
 def systemrdl(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
     """Return the SystemRDL text of every register, at byte addresses.
 
-    A register without fields of its own has one, ``VALUE``, of all its bits: an address of the
-    program has those of a memory of ``program_depth`` words.
+    A register without fields gets one field ``VALUE`` over its whole width. Program addresses are
+    as wide as a memory of ``program_depth`` words needs.
     """
 
     def whole(register: Register) -> Field:

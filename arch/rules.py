@@ -1,4 +1,4 @@
-"""The values that a configuration's fields admit, each alone and together."""
+"""The valid values of a configuration's fields, alone and in combination."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +22,10 @@ MULTIPLIER_WIDTHS = (16, 32)
 """Values of the field ``multiplier_width`` (bits)."""
 
 PACKED_WIDTH = 5
-"""Widest operands of which a multiplier of 18 bits makes two products without adders (bits)."""
+"""Widest operands for which an 18-bit multiplier makes two products without adders (bits)."""
 
 WIDE_SUMS = 32
-"""Width of accumulators of products with INT16 (bits)."""
+"""Accumulator width required by products with INT16 (bits)."""
 
 RANGES: dict[str, tuple[int, int]] = {
     name: (low, high) for name, (low, high) in own_table("ranges")["ranges"].items()
@@ -34,7 +34,7 @@ RANGES: dict[str, tuple[int, int]] = {
 
 
 def check_types(values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputTypeError` where a field, by its short name, has the wrong type."""
+    """Raise :class:`InputTypeError` if a field has the wrong type, by short names."""
     for name, kind in TYPES.items():
         value = values[name]
         if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
@@ -47,7 +47,10 @@ def check_types(values: Mapping[str, Any]) -> None:
 
 
 def check_ranges(values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` where a field alone has a value that cannot work."""
+    """Raise :class:`InputError` if a field is out of its range or must be a power of two.
+
+    ``values`` are by short names.
+    """
     for name, (low, high) in RANGES.items():
         if not low <= values[name] <= high:
             raise InputError(f"Field {name} must be from {low} to {high}, not {values[name]}")
@@ -59,7 +62,7 @@ def check_ranges(values: Mapping[str, Any]) -> None:
 
 
 def check_rules(config: Fields) -> None:
-    """Raise :class:`InputError` where a field cannot work together with another."""
+    """Raise :class:`InputError` if two or more fields contradict each other."""
     if config.array.kind not in ARRAYS:
         raise InputError(
             f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {config.array.kind!r}"
@@ -142,7 +145,7 @@ def _check_factors(config: Fields) -> None:
 
 
 def _check_align(config: Fields) -> None:
-    """Refuse an alignment that what is read or written at once in a row does not keep."""
+    """Refuse an alignment that a unit's access size in the scratchpad does not keep."""
     steps = [("rows", config.array.rows), ("cols", config.array.cols)]
     steps += [("lanes", config.vector.lanes)]
     steps += [("the bytes of mem_width", config.mem_bytes)]
@@ -189,7 +192,7 @@ def _check_passes(config: Fields) -> None:
 
 
 def _check_wide_operands(config: Fields) -> None:
-    """Refuse elements that have no place for an unsigned byte, and accumulators too narrow."""
+    """Refuse elements without room for an unsigned byte, and accumulators that are too narrow."""
     sums = config.array.operand_width, config.array.zero_points, config.accumulators.width
     if config.array.wide and sums != (OPERAND_BITS, True, WIDE_SUMS):
         raise InputError(

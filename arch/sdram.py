@@ -1,4 +1,4 @@
-"""SDR SDRAM chips: their geometry, and their times as their makers' data sheets state them."""
+"""SDR SDRAM chips: their geometry, and their timing from the makers' data sheets."""
 
 import math
 from dataclasses import dataclass
@@ -7,47 +7,47 @@ from celosia.arch.errors import InputError
 from celosia.arch.tables import own_table
 
 POSTPONED = 7
-"""Refreshes that may be late at most, as makers state 8 or 9 average times between two."""
+"""Most refreshes that may be postponed; makers allow 8 or 9 average intervals between two."""
 
 URGENT = 4
-"""Late refreshes from which on one may begin within a piece."""
+"""Number of postponed refreshes from which one may interrupt a transfer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SdramTiming:
-    """The times of a chip in cycles of one clock."""
+    """Timing of a chip in cycles of one clock."""
 
     cas: int
-    """From READ to its data."""
+    """READ to its data."""
     rcd: int
-    """From ACTIVATE to READ or WRITE of the same bank."""
+    """ACTIVATE to READ or WRITE of the same bank."""
     rp: int
-    """From PRECHARGE to ACTIVATE or REFRESH of the same bank."""
+    """PRECHARGE to ACTIVATE or REFRESH of the same bank."""
     ras: int
-    """From ACTIVATE to PRECHARGE of the same bank, at least."""
+    """Shortest time from ACTIVATE to PRECHARGE of the same bank."""
     rc: int
-    """From ACTIVATE to ACTIVATE of the same bank."""
+    """ACTIVATE to ACTIVATE of the same bank."""
     rfc: int
-    """From REFRESH to any command."""
+    """REFRESH to any command."""
     wr: int
-    """From the last written data to PRECHARGE."""
+    """Last written data to PRECHARGE."""
     rrd: int
-    """From ACTIVATE to ACTIVATE of another bank."""
+    """ACTIVATE to ACTIVATE of another bank."""
     mrd: int
-    """From MODE REGISTER SET to any command."""
+    """MODE REGISTER SET to any command."""
     refresh: int
-    """Between two refreshes, on average."""
+    """Average interval between two refreshes."""
     init: int
-    """From power-on to the first command."""
+    """Power-on to the first command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SdramChip:
-    """A chip, or several side by side that share commands and addresses.
+    """An SDR SDRAM chip, or several side by side that share commands and addresses.
 
-    Times are in nanoseconds where nothing else is said; where a data sheet says clocks, or both,
-    a field ``_clocks`` has the least clocks. Of ``2**bank_bits`` banks each has ``2**row_bits``
-    rows of ``2**col_bits`` columns of ``data_width`` bits.
+    Times are in nanoseconds unless stated otherwise; if a data sheet gives clocks, or both, a field
+    ``_clocks`` has the least number. The chip has ``2**bank_bits`` banks of ``2**row_bits`` rows of
+    ``2**col_bits`` columns of ``data_width`` bits.
     """
 
     name: str
@@ -57,7 +57,7 @@ class SdramChip:
     bank_bits: int = 2
     max_mhz: float
     cas_mhz: float
-    """Highest clock with a CAS latency of 2 cycles; above it is 3 (MHz)."""
+    """Highest clock with a CAS latency of 2 cycles (MHz); above it the latency is 3."""
     rcd: float
     rp: float
     ras: float
@@ -70,24 +70,24 @@ class SdramChip:
     mrd: float = 0.0
     mrd_clocks: int = 2
     refreshes: int
-    """Refreshes in ``refresh_ms``; a chip may need more than one for a row's address."""
+    """Refreshes required in ``refresh_ms``; a chip may need more than one for each row address."""
     refresh_ms: float = 64.0
-    """Milliseconds."""
+    """Refresh period (milliseconds)."""
     init_us: float = 200.0
-    """From power-on to the first command (microseconds)."""
+    """Time from power-on to the first command (microseconds)."""
 
     @property
     def size(self) -> int:
-        """The chip's bytes."""
+        """Size of the chip (bytes)."""
         bits = self.bank_bits + self.row_bits + self.col_bits
         return (self.data_width // 8) << bits
 
     def at(self, clock: float) -> SdramTiming:
-        """Return the times in cycles of a clock (Hz).
+        """Return the timing in cycles of a clock (Hz).
 
-        Raises :class:`InputError` where the chip is not made for so fast a clock, or where the
-        clock is so slow that refreshes take longer than there is time between them, or that a row
-        moves for longer than they may wait.
+        Raises :class:`InputError` if the clock is above the chip's limit or too slow. It is too
+        slow if refreshes leave no time for accesses, or if moving one row takes longer than
+        refreshes may wait.
         """
         if not 0 < clock <= self.max_mhz * 1e6:
             raise InputError(
@@ -111,7 +111,7 @@ class SdramChip:
             refresh=math.floor(self.refresh_ms * 1e-3 * clock / self.refreshes),
             init=cycles(self.init_us * 1e3),
         )
-        # No refresh begins within a piece whose columns move, which is of a row at most.
+        # No refresh interrupts a transfer, which is at most one row long.
         piece = (1 << self.col_bits) + timing.ras + timing.wr + timing.rp
         waits = (POSTPONED + 1 - URGENT) * timing.refresh < piece
         if waits or timing.refresh < 4 * (timing.rp + timing.rfc + timing.rcd):
@@ -123,4 +123,4 @@ class SdramChip:
 
 
 CHIPS = {name: SdramChip(name=name, **values) for name, values in own_table("sdram_chips").items()}
-"""Every chip that is known, by its name."""
+"""Every supported chip by name."""

@@ -1,7 +1,7 @@
 """Short names of a configuration's fields: one word for ``--set``, replacements and messages.
 
-A short name never changes, whatever record holds the field. That of an optional unit itself is true
-where the unit is present.
+A short name never changes, even if its field moves to another record. The short name of an optional
+unit is true if the unit is present.
 """
 
 import dataclasses
@@ -70,14 +70,14 @@ PATHS = {
     "micro": "micro",
     "requantizer": "micro.requantizer",
 }
-"""The place of each field: its record and its name there, or an optional unit alone."""
+"""The path of each short name: record and field, or an optional unit."""
 
 SHORT = {path: name for name, path in PATHS.items()}
-"""The short name of each place."""
+"""The short name of each path."""
 
 
 def _record(annotation: Any) -> tuple[type, bool]:
-    """Return a record's class, and whether it may be absent."""
+    """Return a record's class, and whether it may be None."""
     if isinstance(annotation, types.UnionType):
         return typing.get_args(annotation)[0], True
     return annotation, False
@@ -87,7 +87,7 @@ _KINDS = {field.name: _record(field.type) for field in dataclasses.fields(Fields
 RECORDS: dict[str, type] = {name: kind for name, (kind, _) in _KINDS.items() if name != "name"}
 """The class of each record, by its name in a configuration."""
 OPTIONAL = tuple(name for name, (_, absent) in _KINDS.items() if absent)
-"""The records that may be absent."""
+"""Names of the records that may be absent."""
 
 
 def _leaf(record: str, name: str) -> tuple[type, Any]:
@@ -106,9 +106,9 @@ def _describe(path: str) -> tuple[type, Any]:
 
 
 TYPES = {name: _describe(path)[0] for name, path in PATHS.items()}
-"""The type of each field."""
+"""Type of each field by short name."""
 ABSENT = {name: _describe(path)[1] for name, path in PATHS.items()}
-"""The value of each field in a machine without its unit."""
+"""Value of each field in a machine without its unit, by short name."""
 
 
 def flat(config: Fields) -> dict[str, Any]:
@@ -133,9 +133,9 @@ def switch(record: str) -> str:
 
 
 def records(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the records that hold values by short names, with ``name``.
+    """Return the records, and the ``name``, that hold values given by short names.
 
-    Raises :class:`InputError` where an absent unit has a field.
+    Raises :class:`InputError` if a field of an absent unit has a value.
     """
     made: dict[str, Any] = {"name": values["name"]}
     for record, kind in RECORDS.items():
@@ -160,14 +160,14 @@ def _check_absent(record: str, held: Mapping[str, Any]) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages write it."""
+    """Return a value as error messages write it."""
     return repr(value) if isinstance(value, str) else str(value).lower()
 
 
 def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes by short names: of records, of tables, of paths, of units that are left out.
+    """Return changes by short names, from records, tables, paths or removed units.
 
-    Raises :class:`InputError` where a name is unknown.
+    Raises :class:`InputError` if a name is unknown.
     """
     values: dict[str, Any] = {}
     for name, value in changes.items():
@@ -185,7 +185,7 @@ def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table(record: str, value: Any) -> dict[str, Any]:
-    """Return by short names what a table or a record says of a record; None: it is absent."""
+    """Return by short names the fields that a table or a record sets; None removes the record."""
     check_known("record", record, RECORDS)
     if value is None:
         return {switch(record): ABSENT[switch(record)]}
@@ -200,7 +200,7 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with changes, by short names; a unit that is left out loses its fields."""
+    """Return values with changes applied, by short names; a removed unit loses its fields."""
     after = {**values, **changes}
     for record in OPTIONAL:
         unit = switch(record)

@@ -1,4 +1,4 @@
-"""Tables of things that are known by name, such as configurations and chips, in TOML files."""
+"""Tables of named things, such as configurations and chips, in TOML files."""
 
 import tomllib
 from pathlib import Path
@@ -8,9 +8,9 @@ _OWN = Path(__file__).parent
 
 
 def read_table(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the values of each entry of a file of this project, by the entry's name.
+    """Return the entries of one of the project's TOML files, by name.
 
-    One that is ``like`` another of the file has that one's values where it tells none.
+    An entry with ``like = "NAME"`` inherits the values of that entry that it does not set.
     """
     tables: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
 
@@ -22,5 +22,5 @@ def read_table(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def own_table(name: str) -> dict[str, dict[str, Any]]:
-    """Return one of the tables beside this module."""
+    """Return the table in file ``name``.toml beside this module."""
     return read_table(_OWN / f"{name}.toml")

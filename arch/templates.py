@@ -1,4 +1,4 @@
-"""Texts with places for values, loops and conditions: templates of Jinja in files."""
+"""Jinja templates in files: texts with values, loops and conditions."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from jinja2 import Environment, StrictUndefined
 
 
 def rendered(*files: Path, **values: Any) -> str:
-    """Return the text of files, one behind the other, with values in their places.
+    """Return the rendered text of template files, concatenated.
 
     A line that begins with ``%`` is a statement.
     """

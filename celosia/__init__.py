@@ -1,7 +1,7 @@
-"""Open Transformer accelerators, generated from parameters and proven bit for bit.
+"""Open Transformer accelerators, generated from parameters and verified bit for bit.
 
-The names in ``__all__`` are the public interface, described in ``docs/library.md``; modules below
-them may change. A name is imported when it is first used, with the extras that it needs.
+The names in ``__all__`` are the public interface, described in ``docs/library.md``; the modules
+below may change. A name is imported at its first use, and then needs its extras.
 """
 
 import importlib
@@ -20,7 +20,7 @@ _MODULES = {
     "InputError": "celosia.arch.errors",
     "RunError": "celosia.arch.errors",
 }
-"""The module of each function and class."""
+"""The module of each public function and class."""
 
 __all__ = [
     "Config",

@@ -1,4 +1,4 @@
-"""Bitstreams for boards, and the machines on them."""
+"""Build bitstreams for boards, and connect to boards."""
 
 import json
 import tempfile
@@ -13,7 +13,7 @@ from celosia.fpga.build import build_board
 from celosia.fpga.device import Device
 
 REPORT = "report.json"
-"""Name of the report's file."""
+"""File name of the report."""
 
 
 def build(
@@ -27,12 +27,12 @@ def build(
 ) -> dict[str, Any]:
     """Synthesize, place and route a machine for a board; return the report.
 
-    ``config`` is the board's own without one. The folder ``out`` gets the bitstream, the report,
-    the floorplan, the Verilog, the constraints and the logs. ``clock_mhz`` is the frequency to
-    build for, ``memory_bytes`` the external memory on the chip; without them they are the board's.
-    Of several ``seeds`` of place-and-route the fastest is kept.
+    ``config`` defaults to the board's configuration. The folder ``out`` receives the bitstream, the
+    report, the floorplan, the Verilog, the constraints and the logs. ``clock_mhz`` is the target
+    frequency and ``memory_bytes`` the external memory made of block RAM; both default to the
+    board's. Place and route runs with ``seeds`` seeds, and the fastest result is kept.
 
-    Raises :class:`InputError` if there is no such board, the machine does not fit it, or the folder
+    Raises :class:`InputError` if the board is unknown, the machine does not fit it, or the folder
     cannot be written, and :class:`RunError` if a tool fails.
     """
     target, folder = get_board(board, "uart"), Path(out)
@@ -53,5 +53,5 @@ def build(
 
 
 def connect(port: str, config: Config) -> Device:
-    """Return the machine with a configuration on a board behind a serial port."""
+    """Return the machine on a board connected to a serial port; ``config`` is its configuration."""
     return Device.open(port, config)

@@ -1,4 +1,4 @@
-"""Files of a compiled model: to be opened again, and for use without Celosia."""
+"""Files of a compiled model: to open again, and to use without Celosia."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from celosia.tb.models.text_samples import text_samples
 from celosia.tb.models.text_testbench import text_testbench
 
 NATIVE = Attachment()
-"""Ports of the accelerator that are behind no bus."""
+"""The accelerator's native ports, without a bus."""
 
 
 def files(
@@ -44,10 +44,10 @@ def files(
 ) -> Files:
     """Return the files of a program by name; see :meth:`celosia.Program.export`.
 
-    ``inputs`` are rows of the machine's inputs, or prompts that are continued by ``steps`` tokens;
-    ``names`` those of the output's columns. The accelerator's ports are behind the buses of the
-    ``attachment``, its module is ``top``. Cycles are predicted for a memory of some ``timing``, and
-    nested weights are read at ``bits``.
+    ``inputs`` are rows of the machine's inputs, or prompts that are continued by ``steps`` tokens.
+    ``names`` are the names of the output's columns. ``attachment`` selects the buses in front of
+    the accelerator, whose module is named ``top``. Cycles are predicted for a memory with this
+    ``timing``. Nested weights are read at ``bits``.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = {}

@@ -1,7 +1,7 @@
-"""Golden models as functions: NumPy arrays of integers in and out, bit for bit as the circuits.
+"""Golden models as functions: NumPy arrays of integers, bit for bit equal to the circuits.
 
-``Machine`` is a whole machine without a clock, for programs of any configuration. Shapes, formats
-and rounding are in each function's docstring.
+``Machine`` is an untimed model of a whole machine that runs programs of any configuration. Shapes,
+formats and rounding are in each function's docstring.
 """
 
 from celosia.sim.interpreter import Interpreter as Machine

@@ -1,4 +1,4 @@
-"""Configurations by keywords."""
+"""Configurations by keyword arguments."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,9 @@ from celosia.arch.presets import load
 
 
 def config(source: str | Path = "small", **fields: Any) -> Config:
-    """Return the configuration of a preset's name or a TOML file, with some fields changed.
+    """Return the configuration of a preset or a TOML file, with some fields changed.
 
-    Raises :class:`InputError` if there is no such preset, file or field, or values cannot work.
+    ``fields`` are short names such as ``rows=12``. Raises :class:`InputError` if the preset, file
+    or field is unknown or a value is invalid.
     """
     return load(str(source)).replace(**fields)

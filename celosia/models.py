@@ -1,4 +1,4 @@
-"""Float models, read from files of others."""
+"""Float models, read from files in foreign formats."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,33 +27,33 @@ from celosia.tb.models.digits_model import read_digits
 from celosia.tb.models.run_inputs import CALIBRATION
 
 Inputs = str | ArrayLike | Sequence[Any]
-"""Texts, or inputs in a model's own form [count, ...]; of a language model token numbers."""
+"""Texts, or arrays in the model's input form [count, ...]; token numbers for a language model."""
 _TOKENS = 8
 _SEED = 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model(Shown):
-    """A float model with the host's part around it, as :func:`load` returns it."""
+    """A float model with its host-side pre- and postprocessing, as :func:`load` returns it."""
 
     name: str
-    """The name or path that it was loaded by."""
+    """The name or path passed to :func:`load`."""
     source: Source | TextSource
 
     def floats(self, inputs: Inputs) -> list[Floats]:
-        """Return the float reference's output of each input, in float64.
+        """Run the float reference on each input; return the outputs in float64.
 
-        Of a language model an output is the logits behind each token, [n, vocabulary]; of an
-        encoder-decoder an input is a source, and the output the logits of the answer's first token,
-        [1, vocabulary]. Raises :class:`InputError` if an input does not fit the model.
+        The output of a language model is the logits after each token, [n, vocabulary]. For an
+        encoder-decoder an input is a source text, and the output the logits of the answer's first
+        token, [1, vocabulary]. Raises :class:`InputError` if an input does not fit the model.
         """
         return [self._float(values) for values in self.prepared(inputs)]
 
     def examples(self, count: int = 1) -> list[Any]:
-        """Return inputs to try the model on, in its own form.
+        """Return ``count`` example inputs in the model's input form.
 
-        A model of the digits has test images, and other models of texts have sentences. A language
-        model makes texts of token numbers up itself. The rest have random numbers.
+        The digits models have test images, and other models of text have sentences. A language
+        model generates texts of token numbers. All other models have random numbers.
         """
         source, rng = self.source, np.random.default_rng(_SEED)
         if isinstance(source, TextSource):
@@ -73,7 +73,7 @@ class Model(Shown):
         return [source.random(rng) for _ in range(count)]
 
     def prepared(self, inputs: Inputs) -> list[NDArray[Any]]:
-        """Return inputs as the machine's part takes them; token numbers of a language model.
+        """Return inputs as the machine takes them; token numbers for a language model.
 
         Raises :class:`InputError` if an input does not fit the model.
         """
@@ -97,7 +97,7 @@ class Model(Shown):
         return logits
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the model's figures."""
+        """Return the model's figures as lines of a table."""
         model, text = self.source.description, isinstance(self.source, TextSource)
         return facts(
             model=model.name,
@@ -118,7 +118,7 @@ def _several(name: str, inputs: Inputs) -> Sequence[Any]:
 
 
 def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> list[list[int]]:
-    """Return the token numbers of texts, or of rows of such numbers, for a model of some name.
+    """Return the token numbers of texts, or of rows of token numbers; ``name`` is the model's.
 
     Raises :class:`InputError` if an input is neither.
     """
@@ -136,12 +136,12 @@ def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> li
 
 
 def load(model: str | Path, *, tokenizer: str | Path | None = None, tokens: int = 0) -> Model:
-    """Return a float model: an ONNX file, a Hugging Face folder, a llama2.c file, or a name.
+    """Load a float model: an ONNX file, a Hugging Face folder, a llama2.c file, or a known name.
 
-    ``tokenizer`` is the file of a language model's tokenizer, without which it is the folder's own;
-    ``tokens`` the longest input of an encoder that does not fix it, 0 for the model's own.
-
-    Raises :class:`InputError` if there is no such model, or its file has parts that are not run.
+    ``tokenizer`` is the file of a language model's tokenizer, by default the one in its folder.
+    ``tokens`` is the longest input of an encoder that does not fix it; 0 for
+    the model's default.
+    Raises :class:`InputError` if the model is missing or has unsupported parts.
     """
     name = str(model)
     if not is_text(name):

@@ -1,4 +1,4 @@
-"""Programs that were saved."""
+"""Open saved programs."""
 
 from pathlib import Path
 
@@ -8,12 +8,11 @@ from celosia.programs import Program
 
 
 def open(folder: str | Path, *, model: Model | None = None) -> Program:
-    """Return the program that a folder holds, of ``Program.save`` or ``celosia compile``.
+    """Open a program from a folder written by ``Program.save`` or ``celosia compile``.
 
-    Without its float ``model`` a language model runs as before it was saved; an encoder takes rows
-    of the machine's input and gives rows of its output, without the steps of the host.
-
-    Raises :class:`InputError` if a file is missing, damaged or of another version.
+    Without its float ``model`` a language model runs as before. An encoder then takes rows of the
+    machine's input and returns rows of its output, without the host's steps. Raises
+    :class:`InputError` if a file is missing, damaged or of another version.
     """
     code, tokenizer, known = load_compiled(Path(folder))
     names = known.get("labels", ())

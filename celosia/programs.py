@@ -1,4 +1,4 @@
-"""Compiled models: run, compared, saved and exported, encoders and language models alike."""
+"""Compiled models, encoders and language models alike: run, compare, save and export them."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,31 +40,31 @@ class Run(Shown):
     """Results of a program's run on a machine."""
 
     outputs: list[NDArray[np.float64]]
-    """The whole model's output of each input, in the model's own unit; of a language model the
-    logits behind the last token, [vocabulary]."""
+    """Output of the whole model for each input, in the model's unit; for a language model the
+    logits after the last token, [vocabulary]."""
     cycles: int | None
-    """Cycles of all inputs, counted; None on a machine without a clock."""
+    """Measured cycles over all inputs; None on a machine without a clock."""
     mismatches: int
-    """Tensors that differ from the golden machine's."""
+    """Tensors that differ from those of the golden machine."""
     tensors: int
     """Tensors that were compared."""
     counters: Mapping[str, int] = field(default_factory=dict)
-    """Sums of the machine's counters, by the names of ``celosia.arch.registers``."""
+    """The machine's counters summed over the run, by the names of ``celosia.arch.registers``."""
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the run's figures."""
+        """Return the run's figures as lines of a table."""
         own = {"inputs": len(self.outputs), "cycles": self.cycles}
         return facts(**own, mismatches=self.mismatches, tensors=self.tensors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Shown):
-    """Errors of a program's integers by layer, and the options that lower them."""
+    """Quantization error of each layer, and the option that lowers it."""
 
     layers: Sequence[Mapping[str, Any]]
 
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return the layers."""
+        """Return one line for each layer."""
         return self.layers
 
 
@@ -73,24 +73,24 @@ class Program(Shown):
     """A model compiled for a configuration, as :func:`celosia.compile` returns it."""
 
     code: EncoderHost | TextHost
-    """The programs with their entries, and all that a host must know to run them."""
+    """The machine programs with their entry points, and all data that a host needs to run them."""
     made: Mapping[str, Any]
-    """Figures of how the model was made integers, by name."""
+    """Figures about the model's quantization, by name."""
     model: Model | None = None
-    """The float model; None of a program that was opened without it."""
+    """The float model; None if the program was opened without it."""
     own_tokenizer: TokenizerLike | None = None
-    """The tokenizer of a program without its model."""
+    """The tokenizer of a program that was opened without its model."""
     options: Quantization | None = None
     inputs: Sequence[Any] | None = None
-    """Prepared inputs, or texts of token numbers, that it was calibrated on."""
+    """Prepared inputs, or texts of token numbers, used for calibration."""
     parting: Parting | None = None
-    """Distance of integers from floats on some of them."""
+    """Distance between integer and float model on some of these inputs."""
     summary: str = ""
-    """Sentence on a search for formats of weights; empty without one."""
+    """Sentence about the search for weight formats; empty without a search."""
     names: Sequence[str] = ()
-    """Names of the columns of an encoder's output, as far as they are known."""
+    """Names of the columns of an encoder's output; empty if they are unknown."""
     bits: int = OPERAND_BITS
-    """Bits at which nested weights are read."""
+    """Precision at which nested weights are read (bits)."""
 
     @property
     def config(self) -> Config:
@@ -104,35 +104,36 @@ class Program(Shown):
 
     @property
     def tokenizer(self) -> TokenizerLike | None:
-        """Conversion of a language model's texts into tokens and back."""
+        """Converts a language model's texts into tokens and back."""
         return self.own_tokenizer if self.model is None else self.model.source.tokenizer
 
     @property
     def words(self) -> int:
-        """Words of the program memory (32 bits each)."""
+        """Size of the program memory that is used (32-bit words)."""
         return len(self.code.words)
 
     @property
     def bytes(self) -> int:
-        """External memory that the program takes (bytes)."""
+        """Size of the external memory that is used (bytes)."""
         return self.code.memory_bytes
 
     @property
     def cycles(self) -> int | None:
-        """Predicted cycles of an inference, or of a token at a text's last place.
+        """Predicted cycles of an inference, or of a token at the last position of a text.
 
-        The memory is :data:`celosia.tb.machine.memory_timing.FAR`. None of a microcoded machine.
+        The memory timing is :data:`celosia.tb.machine.memory_timing.FAR`. None for a microcoded
+        machine.
         """
         return self.predicted(FAR)
 
     def predicted(self, timing: MemoryTiming) -> int | None:
-        """Return the predicted cycles with a memory of some timing, without its refreshes."""
+        """Return the predicted cycles with a memory of this timing, without refreshes."""
         if self.config.micro is not None:
             return None
         return self.code.predict_whole(timing.latency, timing.interval, bits=self.bits)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the program's figures."""
+        """Return the program's figures as lines of a table."""
         warning = None if self.parting is None else self.parting.warning or None
         return facts(
             model=self.name,
@@ -145,15 +146,15 @@ class Program(Shown):
         )
 
     def run(self, inputs: Inputs, on: str = "golden", *, timing: MemoryTiming = FAR) -> Run:
-        """Run the program on inputs, each tensor compared with the golden machine's.
+        """Run the program on inputs and compare each tensor with the golden machine's.
 
-        ``inputs`` are as :meth:`celosia.Model.floats` takes them, or, if the program was opened
-        without its model, rows of the machine's input [tokens, features] each. ``on`` is
-        ``golden``, ``verilator``, ``icarus`` or the port of a board, as ``/dev/ttyUSB0``. Tensors
-        of the golden machine are compared with the integer reference. ``timing`` is that of a
+        ``inputs`` are as :meth:`celosia.Model.floats` accepts them. If the program was opened
+        without its model, they are rows of the machine's input, [tokens, features] each. ``on`` is
+        ``golden``, ``verilator``, ``icarus`` or the port of a board, such as ``/dev/ttyUSB0``. On
+        ``golden`` the tensors are compared with the integer reference. ``timing`` is that of a
         simulated memory.
 
-        Raises :class:`InputError` if an input does not fit, or there is no such machine, and
+        Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.
         """
         code, model = self._traced(on), self.model
@@ -184,7 +185,7 @@ class Program(Shown):
         return machine
 
     def _traced(self, on: str) -> EncoderHost | TextHost:
-        """Return the programs for a machine; of a simulated one every tensor can be compared."""
+        """Return the programs for a machine; a simulated one has trace ports for every tensor."""
         if on not in MACHINES or self.config.micro is not None:
             return self.code
         return replace(self.code, config=self.config.replace(trace=True))
@@ -224,11 +225,12 @@ class Program(Shown):
         seed: int = 1,
         timing: MemoryTiming = FAR,
     ) -> Iterator[str]:
-        """Yield the continuation of a text, a piece for each token, at most ``steps``.
+        """Yield the continuation of a text, one piece for each token, at most ``steps``.
 
-        A piece is empty while a character lacks bytes. Of an encoder-decoder the pieces are the
-        answer to the text. The likeliest token is taken at ``temperature`` 0; otherwise tokens are
-        drawn from the share ``top_p`` of probability. ``on`` is as for :meth:`run`.
+        A piece is empty while a character's bytes are incomplete. For an encoder-decoder the pieces
+        are the answer to the text. At ``temperature`` 0 each token is the likeliest; otherwise
+        tokens are drawn from the likeliest ones that hold a share ``top_p`` of the probability.
+        ``on`` is as for :meth:`run`.
 
         Raises :class:`InputError` if the text cannot be continued, and :class:`RunError` at the end
         if a tensor differed from the golden machine's.
@@ -247,10 +249,11 @@ class Program(Shown):
             raise RunError(f"{wrong} tensors on {on} differ from those of the golden machine")
 
     def compare(self, inputs: Inputs) -> Comparison:
-        """Return the error of each layer against the float model, and the option that lowers it.
+        """Return the quantization error of each layer, and the option that lowers it.
 
-        An error is that of the layer's output, relative to its float values, on ``inputs``. Each
-        option is tried by making the model integers with it; None lowers some errors.
+        An error is that of the layer's output on ``inputs``, relative to its float values. Each
+        option is tried by quantizing the model with it; the option is None if none lowers the
+        error.
         """
         model = self.with_model
         assert self.options is not None, "a compiled program has its options"
@@ -282,13 +285,13 @@ class Program(Shown):
         inputs: Inputs | None = None,
         steps: int = 4,
     ) -> Path:
-        """Write the program for use elsewhere, all files or none; return the folder.
+        """Write the program's files for use elsewhere, all or none; return the folder.
 
         Besides the saved program the folder gets the accelerator's ``verilog``, a driver and the
-        model in ``c``, and a ``testbench``. These run the model on ``inputs``, by default its
-        examples. A language model continues them, as prompts, by ``steps`` tokens.
-
-        Raises :class:`InputError` if an input does not fit, or the folder cannot be written.
+        model in ``c``, and a ``testbench``, each if requested. Driver and testbench run the model
+        on ``inputs``, by default its examples. A language model takes them as prompts and continues
+        each by ``steps`` tokens. Raises :class:`InputError` if an input does not fit or the folder
+        cannot be written.
         """
         rows: Sequence[Any] = ()
         if (c or testbench) and isinstance(self.code, TextHost):

@@ -1,4 +1,4 @@
-"""Objects that print as short tables, in a notebook as well."""
+"""Objects that print as short tables, on a terminal and in a notebook."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,11 @@ from typing import Any
 
 
 class Shown(ABC):
-    """An object that prints as a table of its ``lines``, each with a cell for each column."""
+    """Base of objects that print as a table of their ``lines``."""
 
     @abstractmethod
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return the table's lines: cells by the names of columns, which all lines share."""
+        """Return the table's lines: cells by column name; all lines have the same columns."""
 
     def __repr__(self) -> str:
         lines = self.lines()
@@ -24,7 +24,7 @@ class Shown(ABC):
 
 
 def facts(**values: Any) -> list[dict[str, Any]]:
-    """Return the lines of a table of one object's figures; those that are None are left out."""
+    """Return one table line for each figure of an object; figures that are None are left out."""
     return [
         {"figure": name.replace("_", " "), "value": value}
         for name, value in values.items()

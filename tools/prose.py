@@ -28,7 +28,7 @@ RULES = tomllib.loads((ROOT / "tools" / "prose.toml").read_text(encoding="utf-8"
 _CODE = re.compile(r"```.*?```|``[^`]+``|:\w+:`[^`]+`|`[^`]+`|https?://\S+", re.DOTALL)
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<=\])\([^)]*\)|<!--.*?-->", re.DOTALL)
-_PART = re.compile(r"\n\s*(?:[-*|#>]|\d+\.)\s|\n\s*\n|[.!?:;](?=\s)|\|")
+_PART = re.compile(r"\n\s*(?:[-*|#>]|\d+\.)\s|\n\s*[\w:]+ {3,}|\n\s*\n|[.!?:;](?=\s)|\|")
 _QUOTES = re.compile(r"\b[rf]?\"|\b[rf]?'(?=\W)|\"|\{[^{}]*\}")
 
 

@@ -1,1 +1,1 @@
-"""The microcoded machine's instructions and its microcode."""
+"""The instruction set and the microcode of the microcoded machine."""

@@ -1,16 +1,16 @@
 """An assembler of micro-instructions.
 
-A line is a micro-instruction, ``NAME operand, operand, ...``, a label with a colon, or a directive;
-behind a semicolon is a comment. Operands are written as ``operands`` of an operation says: a
-register's name, and a number or a label.
+A line is a micro-instruction ``NAME operand, operand, ...``, a label with a colon, or a directive;
+a semicolon starts a comment. An operation's ``operands`` give the order: register names, and a
+number or a label.
 
-- ``.registers FIRST NAME ...`` gives neighbouring registers names from here on;
-- ``.words LABEL WORD ...`` places words, numbers or labels, behind the code;
+- ``.registers FIRST NAME ...`` names consecutive registers, starting at number FIRST;
+- ``.words LABEL WORD ...`` places words (numbers or labels) after the code;
 - ``MOVE rd, ra`` copies a register; ``SET rd, value`` sets one to any 32-bit value, signed or not,
   in one cycle or three;
 - ``GOTO target``, ``CALL link, target`` and ``BACK link`` jump;
-- ``IF flags, bit, target, spare`` and ``UNLESS`` go on at a target if a bit (0 to 12) of a register
-  is 1, or 0.
+- ``IF flags, bit, target, spare`` jumps to the target if bit ``bit`` (0 to 12) of register
+  ``flags`` is 1, ``UNLESS`` if it is 0.
 """
 
 from collections.abc import Mapping
@@ -23,25 +23,24 @@ _HALF = 1 << (IMMEDIATE_WIDTH - 1)
 
 
 class Microcode:
-    """Micro-instructions, labels and constants of a text.
+    """Micro-instructions, labels and constants assembled from a text.
 
-    ``registers`` has the numbers of registers by name, those of the text as it ends.
-
-    Raises :class:`ProgramError` where a line is none, a label stands twice or is missing, or an
-    immediate has no room.
+    ``registers`` maps register names to numbers; the attribute adds the names that the text
+    defines. Raises :class:`ProgramError` if a line is no micro-instruction, a label is missing or
+    defined twice, or an immediate does not fit.
     """
 
     def __init__(self, text: str, registers: Mapping[str, int] = MappingProxyType({})):
         self.registers = {f"r{number}": number for number in range(REGISTERS)} | dict(registers)
         self.labels: dict[str, int] = {}
-        """The address of every label, table and constant."""
+        """Address of every label, table and constant."""
         self._code: list[tuple[str, dict[str, int | str]]] = []
         self._tables: dict[str, list[str]] = {}
         self._constants: dict[int, str] = {}
         for line in text.splitlines():
             self._line(line.partition(";")[0].strip())
         self.length = len(self._code)
-        """Micro-instructions."""
+        """Number of micro-instructions."""
         place = self.length
         for name, words in self._tables.items():
             self.labels[name] = place
@@ -51,7 +50,7 @@ class Microcode:
             place += 1
 
     def words(self) -> list[int]:
-        """Return the microcode: code, then tables, then constants."""
+        """Return the microcode words: code, then tables, then constants."""
         tables = [self._value(word) for words in self._tables.values() for word in words]
         placed = [
             encode(name, **{field: self._value(value) for field, value in fields.items()})
@@ -79,7 +78,7 @@ class Microcode:
         self.labels[name] = len(self._code)
 
     def _add(self, name: str, operands: list[str]) -> None:
-        """Append a micro-instruction, or those that another name stands for."""
+        """Append a micro-instruction, or those that a shorthand such as ``MOVE`` stands for."""
         match name, operands:
             case "MOVE", [rd, ra]:
                 self._add("ADDI", [rd, ra, "0"])

@@ -1,4 +1,4 @@
-"""Limits of a configuration of the microcoded machine."""
+"""Limits of a microcoded machine's configuration."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,20 +40,20 @@ CONSTANTS: Mapping[str, Any] = {
     "protect": "none",
     "counters": False,
 }
-"""Values of the fields that a microcoded machine has no choice of, by their short names: there are
-no engines, one lane and one bank, and nothing waits in queues."""
+"""Fixed values of the fields, by short names, that a microcoded machine cannot choose: it has no
+engines and no queues, one lane and one bank."""
 
 MAX_MEM_WIDTH = 32
 """Widest word of external memory (bits)."""
 
 MAX_WORDS = 8000
-"""Words that a micro-instruction's immediate reaches in the data memory, but for fixed ones."""
+"""Most words of the data memory that depend on the configuration, which immediates can address."""
 
 
 def check_micro(config: Fields, values: Mapping[str, Any]) -> None:
-    """Refuse a microcoded machine with what only engines have, or with too large memories.
+    """Check that fields of a microcoded machine have their fixed values and fit its memories.
 
-    ``values`` are the fields by their short names. Raises :class:`InputError`.
+    ``values`` are the fields by short names. Raises :class:`InputError` otherwise.
     """
     for name, constant in CONSTANTS.items():
         if values[name] != constant:

@@ -1,8 +1,8 @@
 """The micro-instruction set of the microcoded machine's core, defined once.
 
-The core has 64 registers of 32 bits, of which register 0 is 0, and four memories: the scratchpad
-(bytes, at any alignment), the data memory (32-bit words, ``celosia.arch.micro.memory``), its own
-microcode (32-bit words, read only) and external memory behind its port. A micro-instruction is a
+The core has 64 registers of 32 bits; register 0 is always 0. It has four memories: the scratchpad
+(bytes, at any alignment), the data memory (32-bit words, ``celosia.arch.micro.memory``), its
+microcode (32-bit words, read only) and external memory through its port. A micro-instruction is a
 word, least significant bit first:
 
 ======= ===========================================================================
@@ -13,8 +13,8 @@ word, least significant bit first:
 31:24   in these three forms the high 8 bits of the immediate or the target
 ======= ===========================================================================
 
-Immediates are signed, targets are addresses of micro-instructions. Every operation takes one cycle
-but for the further ones that :class:`Operation` states; a taken branch takes one more.
+Immediates are signed; targets are addresses of micro-instructions. An operation takes one cycle
+plus the further cycles that :class:`Operation` states; a taken branch takes one more.
 """
 
 import enum
@@ -30,15 +30,15 @@ REGISTERS = 64
 IMMEDIATE_WIDTH = 14
 """Width of an immediate or a target (bits)."""
 MULTIPLY_CYCLES = 2
-"""Cycles from a multiplication to the first in which its product can be taken."""
+"""Cycles from a multiplication to the first cycle in which its product can be read."""
 SCALE_CYCLES = 7
-"""Cycles from the requantization of a value, which no left shift delays, to its result."""
+"""Cycles from the start of a requantization without left shift to its result."""
 SUM_CYCLES = 3
-"""Cycles that must lie between the last element that enters the array and a row that is taken."""
+"""Cycles required between the last element that enters the array and the read of a row."""
 
 
 class Form(enum.Enum):
-    """Fields of a micro-instruction."""
+    """Operand fields of a micro-instruction."""
 
     REGISTER = "rd, ra, rb"
     IMMEDIATE = "rd, ra, immediate"
@@ -48,25 +48,25 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its number, form, meaning, and cycles after its first one."""
+    """One operation: number, form, meaning, and ``more`` cycles after its first."""
 
     number: int
     form: Form
     meaning: str
     more: int = 0
     operands: tuple[str, ...] = ()
-    """Fields in the order in which they are written; ``value`` is an immediate or a target."""
+    """Fields in written order; ``value`` is an immediate or a target."""
 
 
 class Signal(enum.IntEnum):
-    """Events that SIGNAL reports outside the core, by its immediate."""
+    """Events that SIGNAL reports outside the core; its immediate selects one."""
 
     FAIL = 0
-    """STATUS reports an unknown instruction or a loop too deep."""
+    """STATUS reports an unknown instruction or too many nested loops."""
     VECTOR = 1
-    """An instruction of the vector engine begins: scratchpad writes are traced."""
+    """A vector engine instruction begins: scratchpad writes are traced."""
     RETIRE = 2
-    """It has completed."""
+    """The current instruction has completed."""
 
 
 def _operation(values: dict[str, Any]) -> Operation:
@@ -86,7 +86,7 @@ OPERATIONS = {
 def encode(name: str, *, ra: int = 0, rb: int = 0, rd: int = 0, value: int = 0) -> int:
     """Return the word of a micro-instruction; ``value`` is its immediate or target.
 
-    Raises :class:`ProgramError` where a register or the value has no room in its field.
+    Raises :class:`ProgramError` if a register or the value does not fit its field.
     """
     operation = OPERATIONS[name]
     for field, number in (("ra", ra), ("rb", rb), ("rd", rd)):

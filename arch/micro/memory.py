@@ -1,13 +1,13 @@
-"""The data memory's map, and who has which register of the core.
+"""The map of the data memory, and the use of each core register.
 
-Word addresses of the data memory, one region behind the other:
+Word addresses of the data memory, regions in ascending order:
 
 =========== ==============================================================================
-program     the host's program, ``program_depth`` words, and at least one that no program may
-            reach: to read it ends a run
-registers   the instruction set's registers 0 to 15, 0 being 0
-loops       the open loops, from the outermost on: address of the body, rounds left
-scratch     32 words that an instruction may use as it likes
+program     the host's program, ``program_depth`` words, then at least one word that no
+            program may reach: reading it ends a run
+registers   the instruction set's registers 0 to 15; register 0 is 0
+loops       the open loops, outermost first: address of the body, rounds left
+scratch     32 words that any instruction may overwrite
 row         a row of a softmax or a normalization, ``max_row`` words
 tables      activation tables, 64 words each: entry e is byte e % 4, from the least
             significant one, of word e // 4
@@ -22,9 +22,9 @@ from celosia.arch.isa import DEFINITIONS, LOOP_LEVELS, Engine, Opcode
 from celosia.arch.isa import REGISTERS as ISA_REGISTERS
 
 LOOP_WORDS = 2
-"""Words of an open loop: address of the body, rounds left."""
+"""Words of an open loop: address of the body, and rounds left."""
 SCRATCH_WORDS = 32
-"""Words that an instruction may use as it likes."""
+"""Words that any instruction may overwrite."""
 TABLE_WORDS = 64
 """Words of an activation table."""
 PARAM_WORDS = 3
@@ -43,7 +43,7 @@ class Map:
     tables: int
     params: int
     end: int
-    """Words in all."""
+    """Words in total."""
 
 
 def memory_map(config: Config) -> Map:
@@ -59,15 +59,15 @@ def memory_map(config: Config) -> Map:
 
 
 LINK = 1
-"""Register of the return address of a routine that an instruction's handler calls."""
+"""Register of the return address of a routine called by an instruction's handler."""
 REGISTERS = {"ZERO": 0, "LINK": LINK, "LINK2": 2, "FLAGS": 4, "PC": 5, "DEPTH": 6}
-"""Registers by name: the one that is 0, return addresses of routines and of those that they call,
-the current instruction's flags, from bit 0 on, and control's own: the word address of the
-instruction behind the current one, and the words of the open loops."""
+"""Registers by name. ZERO is 0; LINK and LINK2 are the return addresses of routines and of routines
+called by them. FLAGS holds the current instruction's flags from bit 0 on, PC the word address of
+the next instruction, and DEPTH the words of the open loops."""
 
 
 def _operands() -> dict[str, int]:
-    """Return the register of every operand, those of the vector engine's all different."""
+    """Return the register of every operand; those of the vector engine are all different."""
     names: dict[str, int] = {}
     for definition in DEFINITIONS.values():
         if definition.engine == Engine.VECTOR:
@@ -83,7 +83,7 @@ def _operands() -> dict[str, int]:
 
 
 OPERANDS = _operands()
-"""The register in which an instruction finds an operand of a name, resolved and signed.
+"""Register that holds each operand of the current instruction by name, resolved and signed.
 
-An instruction may change those of its own operands.
+An instruction may change the registers of its operands.
 """

@@ -1,4 +1,4 @@
-"""The whole microcode of a configuration: the files ``code/*.s``, which are templates of Jinja."""
+"""The whole microcode of a configuration, made from the Jinja templates ``code/*.s``."""
 
 from pathlib import Path
 
@@ -15,15 +15,15 @@ from celosia.arch.templates import rendered
 _FILES = ("common", "control", "move", "matmul", "fill", "drain", "softmax", "norm")
 _ENDS = ("epilogue", "inverse")
 COUNT_BITS = 8
-"""Bits of an operand count in a word of ``shapes``."""
+"""Bits of the operand count in a word of ``shapes``."""
 SLOPE_SHIFT = 16
-"""Place of c1 in a word of a segment."""
+"""Lowest bit of ``c1`` in a segment's word."""
 WEIGHT_SHIFT = functions.WEIGHT_FRACTION - functions.OCTAVE_MANTISSA
 _NUMBERS_A_WORD = 4
 
 
 def assemble(config: Config) -> Microcode:
-    """Return the microcode of a configuration, with its labels."""
+    """Return the microcode of a configuration with its labels."""
     names = [name for name in _FILES if _needed(name, config)]
     files = [Path(__file__).parent / "code" / f"{name}.s" for name in (*names, *_ENDS)]
     modules = (vars(module) for module in (functions, isa, norm, polynomial, memory))
@@ -57,18 +57,18 @@ def assemble(config: Config) -> Microcode:
 
 
 def _needed(file: str, config: Config) -> bool:
-    """Return whether a machine has what a file is the microcode of."""
+    """Return whether a machine has the unit that a microcode file is for."""
     return file not in PATHS or bool(config.read(file))
 
 
 def _handled(opcode: Opcode, config: Config) -> bool:
-    """Return whether the machine has an instruction; it has no weight slots."""
+    """Return whether the machine has an instruction; a microcoded machine has no weight slots."""
     unit = DEFINITIONS[opcode].unit
     return opcode != Opcode.PRELOAD and (unit is None or bool(config.read(unit)))
 
 
 def _shapes(config: Config) -> tuple[list[int], list[int]]:
-    """Return every opcode's operand count above its first list, and the lists, four a word."""
+    """Return every opcode's operand count and list start, and the register lists, four a word."""
     shapes, lists = list[int](), list[int]()
     for opcode in Opcode:
         names = DEFINITIONS[opcode].operands if _handled(opcode, config) else ()

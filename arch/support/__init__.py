@@ -1,1 +1,1 @@
-"""Support that no circuit needs: the cache of builds, other programs."""
+"""Support code for tools: the build cache, subprocesses, and file output."""

@@ -1,4 +1,4 @@
-"""Cache of builds in the user's folder, by a digest of all that a build depends on."""
+"""Cache of builds in the user's cache folder, keyed by a digest of all inputs of a build."""
 
 import atexit
 import contextlib
@@ -19,9 +19,9 @@ from pathlib import Path
 from celosia.arch.errors import RunError
 
 PACKAGE = Path(__file__).parents[2]
-"""The folder of the package celosia: in a checkout its rooms are links to the folders beside it."""
+"""Folder of package celosia; in a checkout its subpackages are links to the folders beside it."""
 ROOT = PACKAGE.parent
-"""The folder around it: in a checkout the project's."""
+"""Folder that contains the package; in a checkout the project's root."""
 
 _SIZES = "sizes.json"  # of an entry's files, by their paths in it
 _UNUSED = 60 * 86_400  # seconds, after which an entry is deleted
@@ -32,33 +32,33 @@ _spare_lock = threading.Lock()
 
 
 class _UnusableError(RunError):
-    """A folder in which nothing can be built; the sentence names it and the reason."""
+    """A folder in which nothing can be built; the message names the folder and the reason."""
 
 
 def cache_folder() -> Path:
-    """Return the folder of builds; anything in it can be deleted at any time.
+    """Return the folder of builds; its content can be deleted at any time.
 
-    The environment variable ``CELOSIA_CACHE`` names it. Without one it is ``celosia`` in the folder
-    ``XDG_CACHE_HOME``, or in ``~/.cache``.
+    It is the environment variable ``CELOSIA_CACHE`` if set, else ``celosia`` in the folder
+    ``XDG_CACHE_HOME``, else ``~/.cache/celosia``.
     """
     named = os.environ.get("CELOSIA_CACHE")
     if named:
         return Path(os.path.expanduser(named)).absolute()
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The standard has a relative path ignored.
+    # The XDG specification says to ignore a relative path.
     return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "celosia"
 
 
 def digest(*parts: str) -> str:
-    """Return a short name for a build that depends on some texts, this Python and this computer."""
+    """Return a short key for a build that depends on some texts, this Python and this computer."""
     content = "\0".join((sys.version, sys.platform, platform.machine(), *parts))
     return hashlib.sha256(content.encode()).hexdigest()[:24]
 
 
 def find(kind: str, key: str) -> Path | None:
-    """Return the folder of a build that was made and is undamaged, or None.
+    """Return the folder of a finished, undamaged build, or None.
 
-    A file that is missing, or has another size than when it was made, is damage.
+    A build is damaged if a file is missing or its size has changed.
     """
     for root in (cache_folder(), _spare):
         if root is not None and _is_whole(root / kind / key):
@@ -69,14 +69,15 @@ def find(kind: str, key: str) -> Path | None:
 
 
 def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
-    """Return the folder of a build, made by ``build(folder)`` if there is no undamaged one yet.
+    """Return the folder of a build; run ``build(folder)`` first if no undamaged one exists.
 
-    ``key`` is the :func:`digest` of everything that the build depends on: checkouts, versions and
-    users' programs share the folder. Several processes may ask for the same build at once: one
-    makes it and the others wait. A build that fails leaves nothing. If the cache cannot be written,
-    or its disk is full, one line says so, and this process keeps its builds in a temporary folder.
+    ``key`` is the :func:`digest` of all inputs of the build: checkouts, versions and user programs
+    share the cache. If several processes request the same build, one builds and the others wait. A
+    failed build leaves no files. If the cache cannot be written or its disk is full, one line
+    reports it, and this process keeps its builds in a temporary folder.
 
-    Raises what ``build`` does, and :class:`RunError` if the temporary folder's disk is full too.
+    Raises the errors of ``build``, and :class:`RunError` if the temporary folder's disk is full
+    too.
     """
     place = find(kind, key)
     if place is None and _spare is None:
@@ -88,9 +89,9 @@ def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
 
 
 def run_folder(name: str) -> Path:
-    """Return a new folder for a run of this process, and delete those of processes that are gone.
+    """Return a new folder for a run of this process, and delete folders left by killed processes.
 
-    Their owners delete the folders that they make; one that was killed could not.
+    The caller deletes the folder.
     """
     if _spare is None:
         try:
@@ -101,7 +102,7 @@ def run_folder(name: str) -> Path:
 
 
 def is_full(error: BaseException) -> bool:
-    """Return whether an exception, or the log of a tool in it, is that of a full disk."""
+    """Return whether an exception, or a tool's log in it, reports a full disk."""
     if isinstance(error, OSError):
         return error.errno in _FULL
     return isinstance(error, RunError) and any(os.strerror(each) in str(error) for each in _FULL)
@@ -125,7 +126,7 @@ def _make(folder: Path, key: str, build: Callable[[Path], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _is_whole(place):
             return place
-        # The lock's holder alone makes one, so others are of processes that were killed.
+        # Only the lock's holder builds, so these folders are from killed processes.
         for left in (place, *folder.glob(f"{key}.*/"), *_unused(folder)):
             shutil.rmtree(left, ignore_errors=True)
         temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=folder))
@@ -158,7 +159,7 @@ def _is_whole(place: Path) -> bool:
 
 
 def _unused(folder: Path) -> Iterator[Path]:
-    """Return the entries that no process has asked for in a long time."""
+    """Yield the entries that no process has requested for 60 days."""
     for sizes in folder.glob(f"*/{_SIZES}"):
         with contextlib.suppress(OSError):
             if time.time() - sizes.stat().st_mtime > _UNUSED:
@@ -175,7 +176,7 @@ def _usable(folder: Path) -> Iterator[None]:
 
 
 def _spare_folder() -> Path:
-    """Return the temporary folder of this process's builds."""
+    """Return the temporary folder for this process's builds."""
     global _spare
     with _spare_lock:
         if _spare is None:
@@ -185,7 +186,7 @@ def _spare_folder() -> Path:
 
 
 def _do_without(error: _UnusableError) -> None:
-    """Name the reason in a line, once, and keep this process's builds in a temporary folder."""
+    """Print the reason once, and switch this process to a temporary folder for builds."""
     if _spare is None:
         print(
             f"celosia: {error}; builds are kept in {_spare_folder()} until this command ends "

@@ -1,4 +1,4 @@
-"""Other programs: run with their output in a file, and not left running."""
+"""Subprocesses whose output goes to a log file and that never outlive this process."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _starting = False  # in the main thread, where an exception would lose the progr
 
 
 def starting() -> bool:
-    """Return whether the main thread starts a program just now: no exception may be raised in it.
+    """Return whether the main thread is starting a subprocess and must not be interrupted.
 
     :func:`run_process` raises KeyboardInterrupt itself if :func:`end_processes` was called.
     """
@@ -24,7 +24,7 @@ def starting() -> bool:
 
 
 def end_processes() -> None:
-    """End every process that is run, in whatever thread, and let none begin."""
+    """Kill every running subprocess of any thread, and prevent new ones."""
     global _ending
     _ending = True
     for process in list(_running):
@@ -47,8 +47,8 @@ def run_process(
 ) -> None:
     """Run a command with its output in a log file.
 
-    ``work`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RunError`
-    with the log's tail where the command fails or does not end in time; no process is left.
+    ``work`` names the work in messages; ``timeout`` is in seconds. Raises :class:`RunError` with
+    the log's last lines if the command fails or exceeds the timeout; its processes are killed then.
     """
     global _starting
     if _ending:

@@ -1,4 +1,4 @@
-"""Files that a user asks for: written all, or none."""
+"""Output files, written all or not at all."""
 
 import os
 import tempfile
@@ -9,9 +9,9 @@ from celosia.arch.errors import InputError
 
 
 def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
-    """Raise :class:`InputError` where files of some names cannot be written into a folder.
+    """Raise :class:`InputError` if files of these names cannot be written into a folder.
 
-    The folder need not exist, and is not made.
+    The folder need not exist, and is not created.
     """
     place = folder
     while not place.exists() and place != place.parent:
@@ -29,11 +29,10 @@ def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
 def write_files(
     folder: Path, files: Mapping[str, str | bytes], outdated: Sequence[Path] = ()
 ) -> None:
-    """Write files into a folder, which is made where it does not exist: all of them, or none.
+    """Write files into a folder, which is created if needed: all of them, or none.
 
-    They are written to a folder inside it first and then moved, one by one; those that are
-    ``outdated`` are removed then. Raises
-    :class:`InputError` where that cannot be done.
+    They are written to a temporary folder inside it and then moved one by one; files that are
+    ``outdated`` are then deleted. Raises :class:`InputError` if the folder cannot be written.
     """
     check_folder(folder, files)
     try:
