@@ -6,7 +6,7 @@ JOBS ?= 2
 # As many processes as cores: threads of a small product would wait for each other.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: setup demo test test-long docs prove lint train clean
+.PHONY: setup demo check test test-long docs prove lint train clean
 
 setup: $(VENV)/ready
 
@@ -27,6 +27,10 @@ demo: setup
 # In one run, so that tests are collected once and both processes have work until the end.
 test: setup
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not long"
+
+# The tests nearest to what differs from the branch main, for at most three minutes.
+check: setup
+	$(BIN)/python -m tools.check
 
 # What takes longer, most of all bitstreams for every board; `make test` has a part of each.
 test-long: setup
