@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("arch", "hdl", "sim", "generators", "tb", "fpga", "cli")
 """Folders that are imported below ``celosia``."""
-SECONDS = 150
+SECONDS = 120
 """Time of the tests (s)."""
 Graph = Mapping[str, set[str]]
 
