@@ -3,7 +3,7 @@
 A matrix [k, n] is stored as rows of n bytes. Each column is a string of codes, the first code in
 the uppermost bits of the first byte. Five ternary codes make one byte, as digits in base 3. With
 groups, each run of ``weight_group`` codes starts at a new byte and follows a row of unsigned
-scales, one byte for each column. See equations (11) and (12) of ``docs/numerics.md``.
+scales, one byte for each column. See equations (11) and (12) of ``docs/formats.md``.
 """
 
 from dataclasses import dataclass

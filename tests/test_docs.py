@@ -10,7 +10,7 @@ from tools.manual import manual
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize("page", ["numerics.md", "decoder.md"])
+@pytest.mark.parametrize("page", ["numerics.md", "formats.md", "decoder.md"])
 def test_examples_run(page):
     result = doctest.testfile(str(DOCS / page), module_relative=False)
     assert result.attempted > 0

@@ -14,9 +14,9 @@ PAGE = ROOT / "docs" / "options.md"
 RECORD = ROOT / "tests" / "data" / "old_options.toml"
 HEAD = """# Options of earlier versions
 
-Each table has the options that a command had before the commands were put into a tree, and the
-spelling of today. An old line is refused with the line to write today.
-Names in capitals stand for the values of the old options of that name.
+Each table has the options of a command whose spelling changed when the commands were put into a
+tree. An old line is refused with the line to write today, and options without a row are the same.
+Names in capitals stand for the values of the old options.
 """
 
 
@@ -30,20 +30,24 @@ def lines() -> Iterator[str]:
     yield HEAD
     for command, options in record().items():
         name = TABLE["names"].get(command, command)
+        changed = [
+            f"| `{option}` | {today(template, option)} |"
+            for option in [*options["values"], *options["flags"]]
+            if (template := spelling(command, option)) is not None
+        ]
+        if name == command and not changed:
+            continue
         yield f"## celosia {command}\n"
         if name != command:
             yield f"Today `celosia {name}`.\n"
-        yield "| option | today |\n|---|---|"
-        for option in [*options["values"], *options["flags"]]:
-            yield f"| `{option}` | {today(command, option)} |"
-        yield ""
+        if changed:
+            yield "| option | today |\n|---|---|"
+            yield from changed
+            yield ""
 
 
-def today(command: str, option: str) -> str:
-    """Return the spelling of today of an old option, as Markdown."""
-    template = spelling(command, option)
-    if template is None:
-        return "the same"
+def today(template: str, option: str) -> str:
+    """Return the template of an old option's spelling of today as Markdown."""
     if is_gone(template):
         return template
     other, _, words = template.rpartition("! ")
