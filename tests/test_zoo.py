@@ -16,7 +16,7 @@ from celosia.tb.models.try_model import try_model
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "tests" / "data" / "zoo"
-PAGE = ROOT / "docs" / "import.md"
+PAGE = ROOT / "docs" / "zoo.md"
 MODELS = sorted(path for path in SAMPLES.iterdir() if path.suffix != ".npz")
 LEAST_MODELS, LEAST_RAN, LEAST_COSINE, LEAST_OF_ALL = 40, 36, 0.99, 0.97
 

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Lab 1: a processing element
 #
-# A systolic array is a grid of processing elements. An element keeps a weight, multiplies each passing activation by it,
+# A systolic array is a grid of processing elements. An element keeps a weight, multiplies each
+# passing activation by it,
 # and adds the sum from the element above. You draw its waveform as text and write its golden model.
 
 # %%
@@ -50,7 +51,8 @@ assert waves["sum_o"][latency] == 0
 # %% [markdown]
 # ## Exercise 2
 #
-# In how many cycles does a value of `sum_i` leave on `sum_o`? Elements of a column are below each other:
+# In how many cycles does a value of `sum_i` leave on `sum_o`? Elements of a column are below each
+# other:
 # by how many cycles must an activation of the second row enter later than one of the first row?
 
 # %% tags=["exercise"]

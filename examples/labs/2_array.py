@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Lab 2: an array
 #
-# A weight-stationary array of 4x4 elements multiplies rows of activations by a matrix that stays in it.
+# A weight-stationary array of 4x4 elements multiplies rows of activations by a matrix that stays
+# in it.
 # You measure its latency, and the rows that it needs to be well used.
 
 # %%
@@ -62,7 +63,8 @@ assert product(rows, weights).tolist() == outputs
 # %% [markdown]
 # ## Exercise 2
 #
-# Give the latency in cycles, and the cycles from the first row in to the last row out, as a function of the number of rows.
+# Give the latency in cycles, and the cycles from the first row in to the last row out, as a
+# function of the number of rows.
 
 # %% tags=["exercise"]
 latency = ...
@@ -81,7 +83,8 @@ for count in (1, 5, 12):
 # %% [markdown]
 # ## Exercise 3
 #
-# Utilization is useful products divided by elements times cycles. How many rows at least give a utilization of 90 %
+# Utilization is useful products divided by elements times cycles. How many rows at least give a
+# utilization of 90 %
 # if the weights are in the array already?
 
 # %% tags=["exercise"]

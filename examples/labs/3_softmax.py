@@ -1,8 +1,10 @@
 # %% [markdown]
 # # Lab 3: a softmax
 #
-# The softmax unit takes scores of 16 bits, 256 to an octave: a score that is 256 larger has twice the weight.
-# Probabilities have 24 bits of fraction. You find its rules with the golden model, and its time with the circuit.
+# The softmax unit takes scores of 16 bits, 256 to an octave: a score that is 256 larger has twice
+# the weight.
+# Probabilities have 24 bits of fraction. You find its rules with the golden model, and its time
+# with the circuit.
 
 # %%
 import numpy as np
@@ -15,7 +17,8 @@ print(celosia.golden.softmax([256, 0, 0, 0]) / 2**24)
 # %% [markdown]
 # ## Exercise 1
 #
-# Which difference of scores gives weights of 1 to 8? Which factor turns scores in natural units (for e**x) into scores of the unit?
+# Which difference of scores gives weights of 1 to 8? Which factor turns scores in natural units
+# (for e**x) into scores of the unit?
 
 # %% tags=["exercise"]
 difference = ...
@@ -31,7 +34,8 @@ assert np.abs(celosia.golden.softmax(scores) / 2**24 - natural / natural.sum()).
 # %% [markdown]
 # ## Exercise 2
 #
-# Write softmax in floating point for scores of the unit. Subtract the largest score first: without that, 2**(32767 / 256) overflows 32 bits.
+# Write softmax in floating point for scores of the unit. Subtract the largest score first: without
+# that, 2**(32767 / 256) overflows 32 bits.
 
 
 # %% tags=["exercise"]
@@ -50,8 +54,10 @@ for _ in range(20):
 # %% [markdown]
 # ## Exercise 3
 #
-# The circuit below has four lanes and gets rows of eight scores, two beats each. Look at the printed cycles:
-# in how many cycles does a row leave after its last beat has entered, and how many beats enter in a cycle on average?
+# The circuit below has four lanes and gets rows of eight scores, two beats each. Look at the
+# printed cycles:
+# in how many cycles does a row leave after its last beat has entered, and how many beats enter in
+# a cycle on average?
 
 # %%
 unit = celosia.hdl.Softmax(lanes=4, max_row=64)

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Lab 4: a whole model
 #
-# A Transformer that reads handwritten digits runs on a machine of your choice. You predict, quantize and compare.
+# A Transformer that reads handwritten digits runs on a machine of your choice. You predict,
+# quantize and compare.
 
 # %%
 import celosia
@@ -18,7 +19,8 @@ print("mismatches:", run.mismatches)
 # %% [markdown]
 # ## Exercise 1
 #
-# Each output has ten numbers. Write the function that gives the predicted digit, and compare integers with floats.
+# Each output has ten numbers. Write the function that gives the predicted digit, and compare
+# integers with floats.
 
 
 # %% tags=["exercise"]
@@ -36,7 +38,8 @@ assert sum(a == b for a, b in zip(integers, floats, strict=True)) >= 7
 # %% [markdown]
 # ## Exercise 2
 #
-# `small` has 8 rows, 8 columns and 8 lanes in the vector engine. Change fields so that an inference takes at most 6,000 cycles
+# `small` has 8 rows, 8 columns and 8 lanes in the vector engine. Change fields so that an
+# inference takes at most 6,000 cycles
 # with at most 128 elements (rows times columns). `docs/configuration.md` has all fields.
 
 # %% tags=["exercise"]
@@ -51,7 +54,8 @@ assert faster.cycles <= 6000, faster.cycles
 # %% [markdown]
 # ## Exercise 3
 #
-# A machine with a clock of 80 MHz runs `small`'s program. How many digits does it classify in a second?
+# A machine with a clock of 80 MHz runs `small`'s program. How many digits does it classify in a
+# second?
 # How many bytes do 4-bit weights save (`int4`)?
 
 # %% tags=["exercise"]

@@ -1,7 +1,8 @@
 # %% [markdown]
 # # Where the cycles go
 #
-# Four engines work at the same time: LOAD and STORE move data, MATRIX multiplies, VECTOR does softmax, norms and rounding.
+# Four engines work at the same time: LOAD and STORE move data, MATRIX multiplies, VECTOR does
+# softmax, norms and rounding.
 # You predict the busy cycles of each engine, and find the one that limits an inference.
 
 # %%
@@ -36,7 +37,8 @@ for name, fields in {"small": {}, "2 lanes": {"lanes": 2}, "16 rows": {"rows": 1
 # 2 lanes   11,148   3,374   5,468   9,371      49
 # ```
 #
-# On `small` MATRIX works in 80 % of the cycles. With two lanes VECTOR is the limit: more multipliers would not help.
+# On `small` MATRIX works in 80 % of the cycles. With two lanes VECTOR is the limit: more
+# multipliers would not help.
 # With 16 rows MATRIX needs fewer cycles, and VECTOR becomes the limit.
 #
 # An ideal array would need the model's products divided by its elements:
@@ -51,4 +53,5 @@ print(f"{products / 64:,.0f} ideal cycles, {cycles:,} predicted: {products / 64 
 # 4,645 ideal cycles, 6,867 predicted: 68% used
 # ```
 #
-# `celosia run digits --config small` counts the cycles on the Verilog, and `celosia trace digits` draws each engine's commands over time.
+# `celosia run digits --config small` counts the cycles on the Verilog, and `celosia trace digits`
+# draws each engine's commands over time.

@@ -1,16 +1,18 @@
 # %% [markdown]
 # # An array in your own design
 #
-# The systolic array is an Amaranth component. You put it into a design that finds the largest of four dot products.
+# The systolic array is an Amaranth component. You put it into a design that finds the largest of
+# four dot products.
 
 # %%
-import celosia
 import numpy as np
 from amaranth.back import verilog
 from amaranth.hdl import Module, Mux
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect, flipped
 from amaranth.sim import Simulator
+
+import celosia
 
 
 class Nearest(wiring.Component):
@@ -20,7 +22,12 @@ class Nearest(wiring.Component):
         self.array = celosia.hdl.SystolicArray(rows=4, cols=4)
         members = self.array.signature.members
         super().__init__(
-            {"weights": members["i_weights"], "query": members["i"], "index": Out(2), "valid": Out(1)}
+            {
+                "weights": members["i_weights"],
+                "query": members["i"],
+                "index": Out(2),
+                "valid": Out(1),
+            }
         )
 
     def elaborate(self, _platform):
@@ -37,7 +44,8 @@ class Nearest(wiring.Component):
 
 
 # %% [markdown]
-# A testbench writes the weights row by row, then sends three queries. The array has a fixed latency and takes a row in each cycle.
+# A testbench writes the weights row by row, then sends three queries. The array has a fixed
+# latency and takes a row in each cycle.
 
 # %%
 columns = np.array([[20, 3, -8, 5], [-4, 9, 1, 7], [2, 2, 2, 2], [16, -3, 5, 1]])

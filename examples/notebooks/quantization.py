@@ -1,11 +1,13 @@
 # %% [markdown]
 # # The cost of quantization
 #
-# Integers differ from floats. You measure the difference layer by layer, and choose the option that lowers it.
+# Integers differ from floats. You measure the difference layer by layer, and choose the option
+# that lowers it.
 
 # %%
-import celosia
 import numpy as np
+
+import celosia
 
 folder = "examples/vibration"
 model = celosia.load(f"{folder}/vibration.onnx")
@@ -19,7 +21,8 @@ def compiled(**options):
 
 
 # %% [markdown]
-# With 4-bit weights the memory shrinks, and the error grows. `error` is relative to the layer's float values;
+# With 4-bit weights the memory shrinks, and the error grows. `error` is relative to the layer's
+# float values;
 # `error with it` is the error with the named option of `compile`.
 
 # %%
@@ -32,7 +35,8 @@ print(int4.compare(windows))
 # | embedding | 0.06897 | weights='int8' | 0.01275       |
 # ```
 #
-# The 8-bit weights lower the error of every layer. The 16-bit activations of `activations="mixed"` lower it further:
+# The 8-bit weights lower the error of every layer. The 16-bit activations of `activations="mixed"`
+# lower it further:
 
 # %%
 rows = [("int4", int4), ("int8", compiled()), ("mixed", compiled(activations="mixed"))]
@@ -45,5 +49,7 @@ for name, program in rows:
     print(f"{name:8} {program.bytes:6,} {program.cycles:7,} {worst:12.3f}")
 
 # %% [markdown]
-# The last column is the largest difference of an output (a logit). Each step takes more memory, and the last one more cycles.
-# Measure the accuracy before you pay for either: `celosia evaluate` has labels, `--quantize` has all formats.
+# The last column is the largest difference of an output (a logit). Each step takes more memory,
+# and the last one more cycles.
+# Measure the accuracy before you pay for either: `celosia evaluate` has labels, `--quantize` has
+# all formats.
