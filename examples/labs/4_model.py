@@ -9,9 +9,9 @@ import celosia
 
 model = celosia.load("digits")
 images = model.examples(8)
-program = celosia.compile(model, celosia.config("small"))
+program = celosia.compile(model, celosia.config("small"), search=False)
 run = program.run(images)
-int4 = celosia.compile(model, celosia.config("small"), weights="int4")
+int4 = celosia.compile(model, celosia.config("small"), weights="int4", search=False)
 print(program)
 print(int4)
 print("mismatches:", run.mismatches)
@@ -47,7 +47,7 @@ fields = {}
 
 # %% tags=["check"]
 config = celosia.config("small", **fields)
-faster = celosia.compile(model, config)
+faster = celosia.compile(model, config, search=False)
 assert config.array.rows * config.array.cols <= 128
 assert faster.cycles <= 6000, faster.cycles
 
