@@ -46,7 +46,7 @@ assert 0.6 < products / 64 / cycles < 0.75
 print(f"{products / 64:,.0f} ideal cycles, {cycles:,} predicted: {products / 64 / cycles:.0%} used")
 
 # %% [markdown]
-# Two thirds of the cycles are products. The search of `compile` finds a program with 3 % fewer cycles.
+# Two thirds of the cycles are products. The search of `compile` takes a program with 3 % fewer.
 #
 # `celosia run digits --config small` counts the cycles on the Verilog, and `celosia trace digits`
 # draws each engine's commands over time.
