@@ -1,4 +1,4 @@
-"""The steps that an accelerator takes."""
+"""Checks of a program's steps before an engine runs them."""
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from celosia.sim.regions import Region, meet, regions, sizes
 
 
 def check_step(step: Step, config: Config) -> None:
-    """Refuse a step that no engine could run as it stands.
+    """Refuse a step that no engine of this configuration could run by itself.
 
-    Raises :class:`ProgramError` where a unit is absent, a size is not positive, an address leaves
-    its memory, a scratchpad row crosses a bank, rows are not aligned, accumulator rows
-    are taken twice, or flags exclude each other.
+    Raises :class:`ProgramError` if a unit is absent, a size is not positive, an address leaves its
+    memory, or a scratchpad row crosses a bank. It is raised too if rows are not aligned,
+    accumulator rows are read twice, or flags exclude each other.
     """
     unit = step.definition_unit
     if unit is not None and not config.read(unit):
@@ -130,7 +130,7 @@ def _check_flags(step: Step, config: Config) -> None:
 
 
 def _check_weights(step: Step, config: Config) -> None:
-    """Refuse a softmax that gives probabilities, where a machine's give weights."""
+    """Refuse a softmax that returns probabilities on a machine whose softmax returns weights."""
     if "factors" not in step.flags or "diagonal" in step.flags:
         raise ProgramError(
             f"{step} needs factors and excludes diagonal, as row_factors is {config.row_factors}"
@@ -149,7 +149,7 @@ def _check_pre(step: Step, config: Config) -> None:
 
 
 _STRAIGHT = ("b_transpose", "append", "resident")
-"""Flags that exclude a weight format: codes come column by column, tile behind tile."""
+"""Flags that exclude a weight format, whose codes are stored column by column and tile by tile."""
 
 
 def _check_format(step: Step, config: Config) -> None:
@@ -176,7 +176,7 @@ def _check_format(step: Step, config: Config) -> None:
 
 
 def _check_pair(step: Step, config: Config) -> None:
-    """Refuse pairs of tiles that are neither appended nor kept, and lower bits without room."""
+    """Refuse pairs of tiles that are neither appended nor resident, and lower bits without room."""
     if "pair" not in step.flags:
         for flag in ("second", "lower", "block"):
             if flag in step.flags:
@@ -205,13 +205,13 @@ def _check_pair(step: Step, config: Config) -> None:
 
 
 def _paired(step: Step, config: Config) -> bool:
-    """Return whether slots can have the weights of a step in pairs."""
+    """Return whether slots can hold the weights of a step in pairs."""
     form = config.formats[index_of(step.flags) - 1]
     return config.packed_slots and form.paired
 
 
 def _check_wide(step: Step) -> None:
-    """Refuse zero points of INT16, and bytes of weights that are not INT16 rows beside others."""
+    """Refuse zero points of INT16, and a byte of INT16 weights where it is not allowed."""
     byte = step.flags & {"b_high", "b_low"}
     if byte and "a_wide" not in step.flags:
         raise ProgramError(f"{step} takes a byte of weights, which needs a_wide")
@@ -317,24 +317,24 @@ def _check_argmax(step: Step) -> None:
 
 
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
-    """Refuse a step of the vector engine that cannot begin before the one in front of it ends.
+    """Refuse a vector engine step that cannot begin before the step that precedes it ends.
 
-    ``None`` stands for a program's beginning or end. Raises :class:`ProgramError` where ``before``
-    is followed, and ``step`` is not the same but for addresses, m, n and where its mask begins, or
-    reads what ``before`` writes.
+    ``None`` stands for a program's beginning or end. Raises :class:`ProgramError` if ``before`` has
+    the flag ``followed``, but ``step`` differs in more than addresses, ``m``, ``n`` and the start
+    of its mask, or reads the output of ``before``.
     """
     if before is None or "followed" not in before.flags:
         return
     if step is None or not alike(before, step):
         raise ProgramError(f"{before} is followed by {step or 'nothing'}, which is another command")
-    # Sums that both take are zero the second time.
+    # Accumulators that both read are zero the second time.
     reads = [region for region in regions(step, config)[0] if region.memory != "acc"]
     if meet(regions(before, config)[1], reads):
-        raise ProgramError(f"{before} is followed by {step}, which reads what it writes")
+        raise ProgramError(f"{before} is followed by {step}, which reads its output")
 
 
 def _check_follows(step: Step) -> None:
-    """Refuse a step that none can follow before it ends."""
+    """Refuse the flag ``followed`` on a step that must end before the next one begins."""
     if step.opcode == Opcode.DRAIN and "argmax" in step.flags:
         raise ProgramError(f"{step} is followed, which excludes argmax")
     if step.opcode == Opcode.SOFTMAX and ("drain" not in step.flags or "diagonal" in step.flags):
@@ -342,7 +342,7 @@ def _check_follows(step: Step) -> None:
 
 
 def alike(before: Step, step: Step) -> bool:
-    """Return whether steps differ in nothing but addresses, m, n and where a mask begins."""
+    """Return whether two steps differ only in addresses, m, n and the start of a mask."""
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (
         step.opcode == before.opcode
@@ -352,7 +352,7 @@ def alike(before: Step, step: Step) -> bool:
 
 
 def _check_window(step: Step) -> None:
-    """Refuse a mask whose columns leave the range that the softmax unit counts in."""
+    """Refuse a mask whose columns leave the range of the softmax unit's counters."""
     bound = 1 << (COUNT_WIDTH + 1)
     for name, change in (("start", "start_step"), ("limit", "limit_step")):
         last = step[name] + step[change] * (step["m"] - 1)
@@ -364,7 +364,7 @@ def _check_window(step: Step) -> None:
 
 
 def _check_taken(step: Step, reads: list[Region]) -> None:
-    """Refuse tile columns of sums that share rows, which the first that takes one clears."""
+    """Refuse tile columns of sums that share accumulator rows: the first read clears them."""
     for region in reads:
         if region.memory == "acc" and region.m > 1 and abs(region.stride) < region.count:
             raise ProgramError(

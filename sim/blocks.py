@@ -1,17 +1,18 @@
-"""Golden model of values of which a few share an exponent: equation (22)."""
+"""Golden model of blocks of values that share an exponent: equation (22)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 BITS = 4
-"""Bits of a mantissa."""
+"""Width of a mantissa (bits). ## LEAST, MOST Smallest and largest exponent; with the largest, every
+8-bit value has a mantissa."""
 LEAST, MOST = 1, 4
 """Exponents that there are: with the largest every 8-bit value has a mantissa."""
 
 
 def exponents(values: Ints) -> Ints:
-    """Return the exponent of each block [...] of 8-bit values [..., count]."""
+    """Return the exponent [...] of each block of 8-bit values [..., count]."""
     magnitude = np.where(values < 0, ~values, values).max(axis=-1)  # [...]
     counts = np.full(magnitude.shape, LEAST, np.int64)
     for exponent in range(LEAST, MOST):
@@ -20,28 +21,32 @@ def exponents(values: Ints) -> Ints:
 
 
 def mantissas(values: Ints, exponent: Ints) -> Ints:
-    """Return values [..., count] of blocks without the bits below their exponents [...]."""
+    """Return the mantissas of values [..., count]: the bits above their block's exponent [...]."""
     return values >> exponent[..., None]
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return what mantissas [..., count] stand for: the middle of what they leave open."""
+    """Return the operand of each mantissa [..., count]: the middle of the range it stands for."""
     return (2 * mantissa + 1) << exponent[..., None] - 1
 
 
 def rounded(values: Ints, count: int) -> Ints:
-    """Return what is multiplied with of 8-bit rows [n, columns], ``count`` columns a block."""
+    """Return the operands of 8-bit rows [n, columns] in blocks of ``count`` columns.
+
+    The operands are the values after rounding to a mantissa and a shared exponent.
+    """
     blocks = values.reshape(len(values), -1, count)
     exponent = exponents(blocks)  # [n, blocks]
     return operands(mantissas(blocks, exponent), exponent).reshape(values.shape)
 
 
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
-    """Return rows of a slot [n, size] of two rows [n, size] of 8-bit values, each pair a block.
+    """Return slot rows [n, cols] of pairs of rows [n, size] of 8-bit values, each pair a block.
 
-    The mantissas of the first are the low halves of the bytes. Exponents lie ``above`` bits to a
-    column above its byte, and above ``scale_bits`` of a scale there, the lowest in column 0.
-    A slot has ``cols`` columns: what is behind a row's end is 0 but for these bits.
+    Each byte holds the mantissa of ``second`` in its high half and that of ``first`` in its low
+    half; the columns from ``size`` on hold zeros. The row's exponent is stored above the bytes,
+    ``above`` bits in each column with the lowest in column 0, above the ``scale_bits`` of a slot's
+    scale.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -52,7 +57,7 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponents of the rows [...] of slots [..., cols]."""
+    """Return the exponents [...] in rows [..., cols] of slots; arguments as in :func:`both`."""
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST
     return np.asarray(LEAST + parts.sum(axis=-1))

@@ -1,10 +1,10 @@
 """Proof that a program's tokens order every hazard between engines.
 
-The four engines run concurrently; only tokens order an instruction of one engine against one of
-another. A program means what it does when run in order, so every pair of steps on different
-engines that touch the same cell, at least one of them writing, must be ordered by tokens. The
-proof keeps, for every engine, the vector clock of its last step (Fidge 1988; Mattern 1989): the
-number of steps of each engine that have certainly completed.
+The four engines run concurrently; only tokens order instructions of different engines. A program's
+meaning is that of running it in order. So two steps on different engines that access the same cell,
+at least one of them writing, must be ordered by tokens. The proof keeps, for every engine, the
+vector clock of its last step (Fidge 1988; Mattern 1989): the number of steps of each engine that
+have certainly completed.
 """
 
 from collections import deque
@@ -27,9 +27,9 @@ _ENGINES = len(Engine)
 
 
 class _History:
-    """The last read and the last write of every cell by each engine, as step counts, 0 for none.
+    """Step counts of each engine's last read and last write of every cell, 0 for none.
 
-    The system gives memory to those cells alone that a program touches.
+    The operating system allocates memory only for the cells that a program accesses.
     """
 
     def __init__(self, cells: int):
@@ -38,14 +38,14 @@ class _History:
 
 
 class Memories:
-    """The last access to each cell of any memory; external memory is kept in words."""
+    """The last access to each cell of every memory; external memory is tracked in words."""
 
     def __init__(self, config: Config):
         self._config = config
         self._histories: dict[Memory, _History] = {}
 
     def _region(self, region: Region) -> Region:
-        """Return a region in the units that its memory's history has."""
+        """Return a region in the units of its memory's history."""
         if region.memory != "dram":
             return region
         width = self._config.mem_bytes
@@ -59,7 +59,10 @@ class Memories:
         return self._histories[memory]
 
     def latest(self, region: Region, *, writes_only: bool) -> Clock:
-        """Return the last step of each engine, [engines], that wrote, or also read, a cell."""
+        """Return the last step of each engine, [engines], that wrote a cell of the region.
+
+        Reads count as well unless ``writes_only``.
+        """
         region = self._region(region)
         history = self._history(region.memory)
         latest: Clock = _cells(history.written, region).max(axis=(1, 2)).astype(np.int64)
@@ -68,14 +71,14 @@ class Memories:
         return np.asarray(np.maximum(latest, _cells(history.read, region).max(axis=(1, 2))))
 
     def note(self, region: Region, engine: Engine, count: int, *, writing: bool) -> None:
-        """Note that step ``count`` of an engine read or wrote a region."""
+        """Record that step number ``count`` of an engine read or wrote a region."""
         region = self._region(region)
         history = self._history(region.memory)
         _cells(history.written if writing else history.read, region)[engine] = count
 
 
 def _cells(history: Counts, region: Region) -> Counts:
-    """Return the view of a history, [engines, cells], at a region: [engines, m, count]."""
+    """Return a view [engines, m, count] of a history [engines, cells] at a region."""
     engine, cell = history.strides
     shape = len(history), region.m, region.count
     strides = engine, region.stride * cell, cell
@@ -88,11 +91,11 @@ def check(
     start: int = 0,
     registers: Sequence[int] | None = None,
 ) -> int:
-    """Check a program and return its number of steps.
+    """Check the hazards of a program and return its number of steps.
 
-    Raises :class:`ProgramError` where a step could not run on the configuration, waits for a token
-    that no earlier step pushes, leaves a token behind, races with a step of another engine, or
-    takes accumulators that a product left out (:class:`celosia.sim.sums.Sums`).
+    Raises :class:`ProgramError` in five cases: a step cannot run on the configuration, a step waits
+    for a token that no earlier step pushes, a token is left over, steps of two engines race, or a
+    step reads accumulators that no product has filled (:class:`celosia.sim.sums.Sums`).
     """
     memories, sums = Memories(config), Sums(config)
     tokens: dict[tuple[Engine, Engine], deque[Clock]] = {

@@ -1,4 +1,4 @@
-"""Golden model of the power of two with a negative exponent."""
+"""Golden model of powers of two with a negative exponent."""
 
 from typing import Any
 
@@ -11,10 +11,11 @@ _TABLE = octave_table()
 
 
 def octave_exponential(distance: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return mantissa and shift with ``2**(-distance / 256)`` about ``mantissa * 2**(-16-shift)``.
+    """Return mantissa and shift so that ``2**(-distance / 256)`` is ``mantissa * 2**(-16-shift)``.
 
-    ``distance`` holds integers from 0 to 65,535 of any shape. The mantissa is the table's, from
-    ``2**15`` to ``2**16``, or 0 from 32 octaves on; the shift is the whole octaves modulo 32.
+    ``distance`` holds integers from 0 to 65,535 of any shape. The mantissa comes from the table,
+    from ``2**15`` to ``2**16``, and is 0 from 32 octaves on. The shift is the whole octaves modulo
+    32.
     """
     distance = np.asarray(distance, dtype=np.int64)
     octaves = distance >> OCTAVE_FRACTION

@@ -1,4 +1,4 @@
-"""The order in which a program's instructions run: loops unrolled, registers resolved."""
+"""A program's instructions in execution order, with loops unrolled and registers resolved."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,10 @@ class Step:
     push: frozenset[Engine]
 
     def __getitem__(self, name: str) -> int:
-        """Return the value of an operand; ``factor`` is that beside ``params`` with factors."""
+        """Return the value of an operand.
+
+        With the flag ``factors``, operand ``params`` is split into ``params`` and ``factor``.
+        """
         if "factors" in self.flags and name in ("params", "factor"):
             factor, word = divmod(self.operands["params"], 1 << FACTOR_SHIFT)
             return word if name == "params" else factor
@@ -38,22 +41,20 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """The configuration field without which the instruction does not exist."""
+        """Configuration field that the instruction requires; None if it always exists."""
         return DEFINITIONS[self.opcode].unit
 
     def __str__(self) -> str:
-        """Name the instruction for a message."""
+        """Return the step's name in messages."""
         return f"{self.opcode.name} at word {self.address}"
 
 
 def run(words: Sequence[int], start: int = 0, registers: list[int] | None = None) -> Iterator[Step]:
     """Yield the engine instructions from a start address to HALT, in program order.
 
-    ``registers`` holds the 16 registers, which the program changes in place; without it all start
-    at 0.
-
-    Raises :class:`ProgramError` where the program runs past its end, nests its loops too deeply,
-    loops less than once, or holds a word that is no instruction.
+    ``registers`` holds the 16 registers, which the program changes in place; by default all are 0.
+    Raises :class:`ProgramError` if the program runs past its end, nests loops too deeply, loops
+    less than once, or contains a word that is no instruction.
     """
     words = list(words)
     values = [0] * REGISTERS if registers is None else registers

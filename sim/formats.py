@@ -1,4 +1,4 @@
-"""Golden model of the formats of weights: equations (11) and (12)."""
+"""Golden model of the weight formats: equations (11) and (12)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 
 
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
-    """Return codes [k, n] as rows of bytes [stored_rows, n], each group behind its scales.
+    """Return codes [k, n] as rows of bytes [stored_rows, n], each group after its row of scales.
 
-    ``scales`` is [groups, n], from 0 to 255.
+    ``scales`` is [groups, n], from 0 to 255; None without groups.
     """
     k, n = codes.shape
     rows: list[Bytes] = []
@@ -34,7 +34,7 @@ def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = 
 
 
 def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
-    """Return the operands [k, n] of rows of bytes, with a row of scales for each group if any."""
+    """Return the operands [k, n] stored in rows of bytes, times their group's scales if any."""
     n = stored.shape[1]
     operands = np.zeros((k, n), np.int64)
     row = 0

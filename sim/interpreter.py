@@ -1,4 +1,4 @@
-"""The golden machine: runs a program's instructions one after the other on integer arrays."""
+"""The golden machine, which runs a program's instructions one after another on integer arrays."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,10 +17,9 @@ from celosia.sim.vector_steps import VectorSteps
 
 
 class Interpreter(MatrixSteps, VectorSteps):
-    """A machine of some configuration that has no clock and no concurrency.
+    """A machine of a configuration without clock and concurrency.
 
-    What it writes to its memories (:class:`celosia.sim.memories.Memories`) is what the circuit must
-    write.
+    The circuit must write the same values to its memories (:class:`celosia.sim.memories.Memories`).
     """
 
     def __init__(self, config: Config):
@@ -40,7 +39,7 @@ class Interpreter(MatrixSteps, VectorSteps):
     def load_program(self, words: Sequence[int]) -> None:
         """Load a program's words.
 
-        Raises :class:`ProgramError` where they do not fit the program memory.
+        Raises :class:`ProgramError` if they do not fit the program memory.
         """
         if len(words) > self.config.control.program_depth:
             raise ProgramError(
@@ -50,25 +49,25 @@ class Interpreter(MatrixSteps, VectorSteps):
         self.words = list(words)
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register; runs leave their registers to the runs that follow."""
+        """Set a register; registers keep their values from one run to the next."""
         self.registers[number] = wrap_immediate(value)
 
     def read_register(self, name: str) -> int:
-        """Return ARGMAX or ARGMAX_VALUE as the host reads it, without a sign."""
+        """Return ARGMAX or ARGMAX_VALUE as the unsigned value that the host reads."""
         return {"ARGMAX": self.argmax, "ARGMAX_VALUE": self.argmax_value % (1 << 32)}[name]
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, without a reset.
+        """Return whether all runs since the last call ended well and without a reset.
 
-        Nothing resets this machine, and a run that does not end well raises an exception.
+        It is always true: nothing resets this machine, and a run that fails raises an exception.
         """
         return True
 
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.
 
-        Raises :class:`ProgramError` where a step could not run on the configuration, or takes
-        accumulators that a product left out.
+        Raises :class:`ProgramError` if a step cannot run on the configuration or reads accumulators
+        that no product has filled.
         """
         self._signatures = []
         self._macs = 0

@@ -19,14 +19,14 @@ from celosia.arch.link import (
 from celosia.arch.registers import REGISTER_MAP
 
 REGISTERS = 256
-"""Registers that the host port can address."""
+"""Number of registers that the host port can address."""
 
 
 class LinkModel:
-    """A machine behind its link.
+    """A machine connected through its host link.
 
-    ``read`` returns a register's value by its address, ``write`` sets one; ``memory`` is external
-    memory, of the size that ``identity`` tells.
+    ``read`` returns the value of the register at an address, ``write`` sets it. ``memory`` is the
+    external memory, of the size in ``identity``.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class LinkModel:
         self._started: int | None = None  # tag of a START, until a request of another kind or tag
 
     def receive(self, byte: int, broken: bool = False) -> bytes:
-        """Take a byte, ``broken`` where its stop bit was wrong, and return the answer's bytes."""
+        """Receive a byte, with a wrong stop bit if ``broken``, and return the answer's bytes."""
         if not self._frame:
             if byte == REQUEST_SYNC and not broken:
                 self._frame = bytes([byte])
@@ -71,13 +71,13 @@ class LinkModel:
         """Let the link's timeout pass without a byte, and return the answer's bytes."""
         if not self._frame:
             return b""
-        # A header that has not come is that of the request before it, shifted.
+        # An incomplete header is the previous request's header, shifted by the bytes received.
         tag = self._frame[2] if len(self._frame) > REQUEST_HEADER else 0
         self._frame, self._corrupt = b"", False
         return answer(Status.CORRUPT, tag)
 
     def _answer(self, body: bytes) -> bytes:
-        """Carry out a request and return its answer."""
+        """Execute a request and return its answer."""
         command, tag = body[:2]
         length = int.from_bytes(body[2:4], "little")
         addr = int.from_bytes(body[4:REQUEST_HEADER], "little")
@@ -118,7 +118,7 @@ class LinkModel:
         return answer(Status.OK, tag, reply)
 
     def _check(self, command: int, length: int, addr: int) -> Status:
-        """Return what keeps a request from being carried out, or OK."""
+        """Return the status that refuses a request, or OK."""
         limits = {
             Command.HELLO: len(HELLO_FIELDS),
             Command.READ_REGISTERS: REGISTERS,
@@ -142,7 +142,7 @@ class LinkModel:
 
 
 def answers(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Return status, tag and payload of each whole answer in bytes; other bytes are skipped."""
+    """Return status, tag and payload of each complete answer in ``data``; skip other bytes."""
     frames = []
     while len(data) > 6:
         end = 5 + int.from_bytes(data[3:5], "little") + CRC_BYTES

@@ -1,4 +1,4 @@
-"""Golden model of a machine behind its host link."""
+"""Golden model of a machine connected through its host link."""
 
 from collections.abc import Callable
 
@@ -12,12 +12,12 @@ _NAMES = {register.addr: name for name, register in REGISTER_MAP.items()}
 
 
 class LinkedMachine:
-    """The golden machine of a configuration behind the golden link; its runs are over at once."""
+    """The golden machine behind the golden link; a run completes within its START request."""
 
     def __init__(self, config: Config, identity: Identity):
         self._machine = Interpreter(config)
         self._words = [0] * config.control.program_depth
-        self._last = -1  # the largest address of the program that was written
+        self._last = -1  # the largest program address written
         self._place = self._pc = 0
         self._link = LinkModel(identity, config.control.program_depth, lambda _addr: 0, self._write)
 
@@ -42,7 +42,7 @@ class LinkedMachine:
             self._machine.set_register(int(name[1:]), value)
 
     def _run(self) -> None:
-        """Run with the link's memory, which is the machine's."""
+        """Run on the link's memory, which is also the machine's."""
         memory = self._link.memory
         self._machine.load_program(self._words[: self._last + 1])
         self._machine.write_memory(0, bytes(memory))

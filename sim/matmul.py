@@ -1,4 +1,4 @@
-"""Golden model of the matrix product: whole, and tile by tile as the array takes it."""
+"""Golden model of the matrix product, whole and tile by tile as the array computes it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,15 +7,15 @@ from celosia.sim import blocks
 
 Ints = NDArray[np.int64]
 WIDE_UNIT = 256
-"""Unit of products whose operands both are INT16."""
+"""Unit of products of two INT16 operands."""
 WIDE_LONGEST = ((1 << 31) - 1) // ((1 << 22) + (1 << 6))
-"""Most of these products whose sum fits 32 bits, whatever the operands are."""
+"""Most products of two INT16 operands whose sum always fits 32 bits."""
 
 
 def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
-    """Return the exact integers sum over k of (a[i, k] - a_zero) * (b[k, j] - b_zero).
+    """Return the exact sums over k of (a[i, k] - a_zero) * (b[k, j] - b_zero), [m, n].
 
-    a is [m, k], b is [k, n], the result [m, n]. No sum may reach 2**53.
+    a is [m, k] and b is [k, n]. No sum may reach 2**53.
     """
     left = a.astype(np.float64) - a_zero  # [m, k], exact
     right = b.astype(np.float64) - b_zero  # [k, n], exact
@@ -23,7 +23,7 @@ def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
 
 
 def parts_of_wide(x: Ints) -> tuple[Ints, Ints]:
-    """Return INT16 as high and low bytes, ``x = 256 * high + low``, with low from -128 to 127."""
+    """Split INT16 into bytes: ``x = 256 * high + low`` with ``low`` from -128 to 127."""
     high = (x + WIDE_UNIT // 2) >> 8
     return high, x - WIDE_UNIT * high
 
@@ -35,20 +35,23 @@ def multiply_wide(a: Ints, b: Ints) -> Ints:
 
 
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:
-    """Return what one part of weights b counts for: equation (14)."""
+    """Return the value of part ``place`` of weights b, ``width`` bits wide: equation (14).
+
+    The ``last`` part carries the sign.
+    """
     bits = b >> place * width & (1 << width) - 1
     sign = (b < 0) & last
     return np.asarray((bits - (sign << width)) << place * width)
 
 
 def wrap(values: Ints, width: int) -> Ints:
-    """Return values modulo 2**width, taken as signed."""
+    """Return values modulo 2**width as signed integers."""
     half = 1 << (width - 1)
     return (values + half) % (1 << width) - half
 
 
 def cut(b: Ints, rows: int, cols: int) -> Ints:
-    """Return the tiles of b [k, n], padded with zeros: [nt, kt, rows, cols]."""
+    """Return b [k, n] padded with zeros and cut into tiles, [nt, kt, rows, cols]."""
     k, n = b.shape
     kt, nt = -(-k // rows), -(-n // cols)
     padded = np.zeros((kt * rows, nt * cols), np.int64)
@@ -69,12 +72,13 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return the tiles of a resident matrix, [nt, kt, rows, cols], in slots [depth, rows, cols].
+    """Return the tiles [nt, kt, rows, cols] of a resident matrix in slots [depth, rows, cols].
 
-    Those that are ``paired`` are two to a slot, the first in the low bits, ``scaled`` times their
-    slot's scale: equations (15) and (16). ``scale_bits`` of it are above each byte. With ``half``
-    they are all in the low bits, 0, or all in the high ones, 1, and with ``block`` mantissas by
-    equation (22), whose rows' exponents are above the scales, ``exponent_bits`` in a column.
+    If ``paired``, each slot holds two tiles, the first in the low bits of its bytes; if also
+    ``scaled``, they are multiplied by their slot's scale: equations (15) and (16). ``scale_bits``
+    bits of the scale are above each byte. With ``half``, all tiles are in the low bits (0) or in
+    the high bits (1). With ``block`` they are mantissas by equation (22); a row's exponent is above
+    the scales, ``exponent_bits`` bits in each column.
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -96,7 +100,10 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return what slots hold of ``b``: rows of unsigned scales, each in front of ``rows`` rows."""
+    """Return the slot words of ``b``, which has a row of unsigned scales before each tile.
+
+    A tile is ``rows`` rows; each word is a weight with ``scale_bits`` bits of a scale above it.
+    """
     words = []
     for first in range(0, len(b), rows + 1):
         scales, lines = b[first] % 256, b[first + 1 : first + 1 + rows]  # [n], [rows, n]
@@ -106,7 +113,11 @@ def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
 
 
 def pairs(b: Ints, rows: int) -> Ints:
-    """Return weights [k, n] of 4 bits as bytes, [2 rows of which a byte has one each, n]."""
+    """Return 4-bit weights [k, n] two to a byte: rows ``i`` and ``i + rows`` share one.
+
+    Rows are padded with zeros to a multiple of ``2 * rows``; the first of a pair is in the low
+    bits.
+    """
     k, n = b.shape
     tile_rows = -(-k // (2 * rows))
     padded = np.zeros((tile_rows * 2 * rows, n), np.int64)
@@ -116,10 +127,10 @@ def pairs(b: Ints, rows: int) -> Ints:
 
 
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
-    """Write the tiles of b [k, n] to slots [depth, rows, cols], from ``slot`` on.
+    """Write the tiles of b [k, n] to slots [depth, rows, cols], beginning at ``slot``.
 
-    They are padded with zeros. Without ``transpose``, where they are written row by row, rows past
-    k stay as they are.
+    Tiles are padded with zeros. Without ``transpose`` slots are written row by row, and rows past k
+    keep their content.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -133,12 +144,12 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
 def append(
     slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool, lower: Ints | None = None
 ) -> None:
-    """Write b as lines of the tiles slots [depth, rows, cols], from line ``line`` of ``slot`` on.
+    """Write b as lines of tiles in slots [depth, rows, cols], from line ``line`` of ``slot`` on.
 
-    With ``transpose`` the lines are columns, b [k, n] has n of them, and ceil(k / rows) tiles one
-    behind the other take a part each; without they are rows, b [k, n] has k, and n is at most cols.
-    A line's elements past its end become zero, other lines stay. ``lower`` [count, n] are the last
-    rows of columns, from the last one up.
+    With ``transpose`` the lines are the n columns of b [k, n]; each spans ceil(k / rows)
+    consecutive tiles. Without it they are the k rows of b, and n is at most cols. Elements of a
+    line past its end become zero; other lines keep their content. ``lower`` [count, n] replaces the
+    last rows of the columns, from the last row up.
     """
     _, rows, cols = slots.shape
     if transpose:
@@ -167,10 +178,10 @@ def accumulate(
     acc_stride: int = 0,
     acc_width: int = 32,
 ) -> Ints:
-    """Return the accumulators [depth, cols] after one product, tile by tile.
+    """Return the accumulators [depth, cols] after one product, computed tile by tile.
 
-    a is [m, k] and tiles [nt, kt, rows, cols], both without their zero points. Row i of tile column
-    nt goes to accumulator row ``acc_addr + nt * acc_stride + i``, modulo 2**acc_width.
+    a is [m, k] and tiles [nt, kt, rows, cols], both with zero points subtracted. Row i of tile
+    column nt is added to accumulator row ``acc_addr + nt * acc_stride + i``, modulo 2**acc_width.
     """
     acc = acc.copy()
     m, k = a.shape

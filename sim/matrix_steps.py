@@ -1,4 +1,4 @@
-"""The steps of the matrix engine on the golden machine's memories."""
+"""The matrix engine's instructions on the golden machine's memories."""
 
 import numpy as np
 
@@ -17,21 +17,21 @@ class MatrixSteps(Memories):
     """Runs MATMUL, SPARSE and PRELOAD."""
 
     def _operands(self, step: Step, name: str, m: int, n: int) -> Ints:
-        """Return m rows of n operands, of which the array sees the low bits, less the zero."""
+        """Return m rows of n operands minus their zero point; the array sees only low bits."""
         return (
             wrap(self._read(step, name, m, n), self.config.array.operand_width)
             - step[f"{name}_zero"]
         )
 
     def _rows(self, step: Step) -> Ints:
-        """Return A minus its zero point, [m, k], of INT16 by equation (19)."""
+        """Return A minus its zero point, [m, k]; INT16 by equation (19)."""
         if "a_wide" not in step.flags:
             return self._operands(step, "a", step["m"], step["k"])
         a = self._read(step, "a", step["m"], step["k"], wide=True)
         return parts_of_wide(a)[0] if "b_low" in step.flags else a
 
     def _weights(self, step: Step) -> Ints:
-        """Return B minus its zero point, [k, n], or a byte of INT16 by equation (19)."""
+        """Return B minus its zero point, [k, n], or one byte of INT16 by equation (19)."""
         k, n = step["k"], step["n"]
         if step.flags & {"b_high", "b_low"}:
             transpose = "b_transpose" in step.flags

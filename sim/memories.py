@@ -1,4 +1,4 @@
-"""The memories of the golden machine, and what a step reads and writes there."""
+"""The memories of the golden machine, and a step's accesses to them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,8 @@ Ints = NDArray[np.int64]
 class Memories:
     """External memory, scratchpad, accumulators, parameters, factors, tables and weight slots.
 
-    All are zero at first. ``argmax`` and ``argmax_value`` are what the registers of these names
-    tell.
+    All are zero at first. ``argmax`` and ``argmax_value`` are the values of the registers of these
+    names.
     """
 
     def __init__(self, config: Config):
@@ -41,11 +41,11 @@ class Memories:
         self._sums = Sums(config)
 
     def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:
-        """Return the m rows of n elements at an address of a step, signed 8 or 16 bits, [m, n]."""
+        """Return m rows of n signed elements (8 or 16 bits) at address ``name``, [m, n]."""
         return self._read(step, name, step["m"], step["n"], wide)
 
     def _read(self, step: Step, name: str, m: int, count: int, wide: bool = False) -> Ints:
-        """Return m rows of count scratchpad elements, signed 8 or 16 bits, [m, count]."""
+        """Return m rows of count signed scratchpad elements (8 or 16 bits), [m, count]."""
         width = 2 if wide else 1
         region = Region("sp", step[f"{name}_addr"], step[f"{name}_stride"], m, count * width)
         data = np.ascontiguousarray(self.sp[region.cells()])  # [m, count * width]

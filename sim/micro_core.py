@@ -1,4 +1,4 @@
-"""The microcoded machine's core, instruction by instruction, with its memories and its array."""
+"""Golden model of the microcoded machine's core, with its memories and its array."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ _NAMES = {operation.number: name for name, operation in OPERATIONS.items()}
 
 
 def signed(value: int, width: int = 32) -> int:
-    """Return the low bits of a value, taken as signed."""
+    """Return the low ``width`` bits of a value as a signed integer."""
     half = 1 << (width - 1)
     return (value + half) % (1 << width) - half
 
 
 @dataclass(frozen=True)
 class Micro:
-    """A micro-instruction, decoded."""
+    """A decoded micro-instruction."""
 
     name: str
     ra: int
@@ -42,7 +42,7 @@ class Micro:
 
 
 def decode(word: int) -> Micro:
-    """Return the micro-instruction of a word; raise :class:`ProgramError` where it is none."""
+    """Return the micro-instruction in a word; raise :class:`ProgramError` if it is none."""
     name = _NAMES.get(word & 63)
     if name is None:
         raise ProgramError(f"There is no micro-instruction {word & 63}")
@@ -59,12 +59,12 @@ def decode(word: int) -> Micro:
 
 
 class MicroCore:
-    """Runs microcode.
+    """Runs microcode, one micro-instruction at a time.
 
-    ``registers`` (64, unsigned), ``sp`` (bytes), ``data`` (words, unsigned) and ``dram`` (bytes)
-    are its memories, all 0 at first; ``address`` is the next micro-instruction's, ``cycles`` counts
-    the circuit's cycles but for waits on external memory. ``on_write`` is called with the address
-    and the value of each scratchpad byte that is written, ``on_signal`` with each
+    Its memories are ``registers`` (64, unsigned), ``sp`` (bytes), ``data`` (words, unsigned) and
+    ``dram`` (bytes), all 0 at first. ``address`` is the next micro-instruction's. ``cycles`` counts
+    the circuit's cycles without waits on external memory. ``on_write`` is called with the address
+    and value of each scratchpad byte written, ``on_signal`` with each
     :class:`celosia.arch.micro.isa.Signal`.
     """
 
@@ -87,7 +87,7 @@ class MicroCore:
         self._product_at = 0
         self._limits = (0, 0, 0)
         self._moves_on = False
-        """SCALE goes on to the next parameters."""
+        """True if SCALE advances to the next parameters."""
         self._waiting: list[tuple[int, int]] = []
         """Requantized values that have not been taken, and the cycles from which they can be."""
         self.acc = [[0] * config.array.cols for _ in range(config.accumulators.depth)]
@@ -126,9 +126,9 @@ class MicroCore:
         self.cycles += 1 + OPERATIONS[name].more
 
     def run(self, until: int, limit: int = 10_000_000) -> None:
-        """Run until the next micro-instruction is the one at an address.
+        """Run until the next micro-instruction is at address ``until``.
 
-        Raises :class:`RunError` where it has not come after ``limit`` of them.
+        Raises :class:`RunError` if that takes more than ``limit`` micro-instructions.
         """
         for _ in range(limit):
             if self.address == until:
@@ -137,13 +137,13 @@ class MicroCore:
         raise RunError(f"Microcode did not come to {until} within {limit} steps")
 
     def call(self, address: int, link: int) -> None:
-        """Run a routine that returns to the address in a register."""
+        """Run a routine that returns to the address in register ``link``."""
         until = len(self.microcode)
         self.registers[link], self.address = until, address
         self.run(until)
 
     def start(self, pc: int) -> None:
-        """Let START, at which the core waits, go on with the host's PC."""
+        """Release START, at which the core waits, with the host's PC."""
         self.running, self.pc = True, pc
 
     def _set(self, number: int, value: int) -> None:
@@ -236,7 +236,7 @@ class MicroCore:
         self._scale(micro, a, self._taken.pop(0))
 
     def _leave_multiplier(self) -> None:
-        """Wait until the value before has been shifted to the left and is multiplied."""
+        """Wait until the previous value has left the left shifter."""
         if self._waiting:
             self.cycles = max(self.cycles, self._waiting[-1][1] - SCALE_CYCLES + 4)
 
@@ -248,11 +248,11 @@ class MicroCore:
         self._set(micro.ra, a + micro.value)
 
     def _oldest(self) -> int:
-        """Wait for the oldest requantized value and take it."""
+        """Wait for the oldest requantized value and return it."""
         value, ready = self._waiting.pop(0)
         self.cycles = max(self.cycles, ready)
         behind = self._waiting[0][1] if self._waiting else self.cycles + 1
-        assert self.cycles < behind, "the value behind has taken the place of this one"
+        assert self.cycles < behind, "the next value has replaced this one"
         return value
 
     def _low(self, micro: Micro, _a: int, _b: int) -> None:
@@ -337,7 +337,7 @@ class MicroCore:
         self._times, self._row_at = b, a
 
     def _again(self) -> range:
-        """Return the times that an operation runs, which take a cycle each."""
+        """Return the repetitions of an operation; each takes one cycle."""
         self.cycles += self._times - 1
         return range(self._times)
 
@@ -359,7 +359,7 @@ class MicroCore:
     def _sum(self, micro: Micro, _a: int, _b: int) -> None:
         self._set(micro.rd, self._taken.pop(0))
 
-    # External memory, of whose addresses the port has mem_addr_width bits.
+    # External memory; its port has mem_addr_width bits of an address.
 
     def _burst(self, a: int, b: int) -> list[int]:
         step, size = self.config.mem_bytes, len(self.dram)

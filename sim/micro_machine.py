@@ -1,6 +1,6 @@
-"""The microcoded machine as a machine that runs programs, micro-instruction by micro-instruction.
+"""The microcoded machine with the methods of ``celosia.sim.interpreter.Interpreter``.
 
-The methods are those of ``celosia.sim.interpreter.Interpreter``, so that the two can be compared.
+It runs programs micro-instruction by micro-instruction, so that the two machines can be compared.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from celosia.sim.report import Report, signature
 
 
 class MicroMachine:
-    """A core with the microcode of a configuration."""
+    """A core that runs the microcode of a configuration."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -46,13 +46,13 @@ class MicroMachine:
         self.core.data[self._map.program : self._map.program + len(words)] = words
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register; runs leave their registers to the runs that follow."""
+        """Set a register; registers keep their values from one run to the next."""
         self.core.data[self._map.registers + number] = wrap(value) % (1 << 32)
 
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.
 
-        Raises :class:`RunError` where the microcode fails, or does not come to an end.
+        Raises :class:`RunError` if the microcode signals a failure or does not end.
         """
         self._signatures, self._written, self._failed = [], [], False
         before = self.core.cycles

@@ -1,4 +1,4 @@
-"""Layer normalization and RMS normalization of INT16 rows, equation (4)."""
+"""Golden model of layer normalization and RMS normalization of INT16 rows, equation (4)."""
 
 import math
 
@@ -11,21 +11,21 @@ from celosia.sim.reciprocal import rsqrt
 from celosia.sim.requantize import quantize_multiplier, saturate16
 
 MAX_BIAS = (1 << 31) - (1 << 23)
-"""Largest bias that no normalized value, at most 64 in size, makes wrap at 32 bits."""
+"""Largest bias that overflows 32 bits with no normalized value; those have a magnitude up to 64."""
 
 
 def normalize(
     x: ArrayLike, r: ArrayLike | None = None, *, rms: bool, eps: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Return equation (4): rows of mean 0 and variance 1 in Q.16, and their sums.
+    """Normalize rows to mean 0 and variance 1 in Q.16; return them and their sums: equation (4).
 
-    ``x`` and ``r``, both [m, n], hold INT16; ``s = sat16(x + r)``, or ``x`` without ``r``. Exact
-    integers up to ``V = n * sum(s**2) - sum(s)**2 + eps``; then ``(n * s - sum(s)) / sqrt(V)`` is
-    rounded to nearest, ties up, after the inverse root of 17 bits. With ``rms`` the row's sum is
-    taken as 0. A row with ``V = 0`` gives 0.
+    ``x`` and ``r``, both [m, n], hold INT16; the sum is ``s = sat16(x + r)``, or ``x`` without
+    ``r``. Arithmetic is exact up to ``V = n * sum(s**2) - sum(s)**2 + eps``. Then ``(n * s -
+    sum(s)) / sqrt(V)`` is computed with a 17-bit inverse square root and rounded to nearest, ties
+    up. With ``rms`` the row's sum counts as 0. A row with ``V = 0`` gives 0.
 
-    Raises :class:`InputError` where a row is longer than 4096, or ``eps`` is not from 0 to
-    ``2**56 - 1``.
+    Raises :class:`InputError` if a row is longer than 4096, or ``eps`` is not from 0 to ``2**56 -
+    1``.
     """
     s = _summed(x, r, eps)  # [m, n]
     n = s.shape[-1]
@@ -41,11 +41,12 @@ def normalize(
 def row_factors(
     x: ArrayLike, r: ArrayLike | None = None, *, eps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
-    """Return what RMS normalization multiplies rows [m, n] by, and their sums: equation (23).
+    """Return the factor of each row for RMS normalization, and the rows' sums: equation (23).
 
-    ``s = sat16(x + r)``, or ``x`` without ``r``, as in :func:`normalize`; a row's factor is
-    ``mantissa / 2**right`` with ``mantissa`` [m, 1] of 17 bits, 0 where ``V = 0``, and ``right``
-    [m, 1] from 0 to 31: ``s`` times ``n`` and that is the normalized row in Q.16.
+    As in :func:`normalize`, the sum of rows [m, n] is ``s = sat16(x + r)``, or ``x`` without ``r``.
+    A row's factor is ``mantissa / 2**right``. ``mantissa`` [m, 1] has 17 bits and is 0 if ``V =
+    0``; ``right`` [m, 1] is from 0 to 31. ``s`` times ``n`` times the factor is the normalized row
+    in Q.16.
 
     Raises :class:`InputError` as :func:`normalize`.
     """
@@ -56,7 +57,7 @@ def row_factors(
 
 
 def _summed(x: ArrayLike, r: ArrayLike | None, eps: int) -> NDArray[np.int64]:
-    """Return rows that are to be normalized, [m, n]."""
+    """Return the rows to normalize, [m, n]."""
     s = np.asarray(x, dtype=np.int64)
     n = s.shape[-1]
     if n > MAX_NORM_ROW:
@@ -67,10 +68,10 @@ def _summed(x: ArrayLike, r: ArrayLike | None, eps: int) -> NDArray[np.int64]:
 
 
 def quantize_eps(epsilon: float, *, n: int, scale: float) -> int:
-    """Return ``n**2 * epsilon / scale**2``, the added variance of rows of ``n``, as an integer.
+    """Return the constant added to the variance of rows of ``n`` elements, as an integer.
 
-    ``epsilon`` is the float norm's and ``scale`` the step of the rows' elements. What is too large
-    becomes ``2**56 - 1``.
+    It is ``n**2 * epsilon / scale**2``, at most ``2**56 - 1``. ``epsilon`` is the float norm's and
+    ``scale`` the step of the rows' elements.
     """
     return min(round(n * n * epsilon / (scale * scale)), (1 << EPS_WIDTH) - 1)
 
@@ -78,16 +79,16 @@ def quantize_eps(epsilon: float, *, n: int, scale: float) -> int:
 def norm_parameters(
     gamma: ArrayLike, beta: ArrayLike, y_scale: float
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
-    """Return bias, multiplier and shift, each [n], that make equation (1) scale and shift a norm.
+    """Return bias, multiplier and shift, each [n], of the requantization that ends a norm.
 
-    ``gamma`` and ``beta``, both [n], are the float norm's and ``y_scale`` the output's step:
-    ``(value + bias) * multiplier * 2**(shift - 31)`` is ``(gamma * v + beta) / y_scale`` for the
-    normalized value ``v = value * 2**-16``. A negative gamma makes a negative multiplier.
+    ``gamma`` and ``beta``, both [n], are the float norm's, and ``y_scale`` the output's step. With
+    equation (1), ``(value + bias) * multiplier * 2**(shift - 31)`` is ``(gamma * v + beta) /
+    y_scale`` for the normalized value ``v = value * 2**-16``. A negative gamma makes a negative
+    multiplier.
 
-    The bias is ``beta / gamma`` in Q.16. Where gamma is so small that it would not fit, gamma is
-    enlarged to ``2**-15 * abs(beta)``, about: this moves the output by ``2**-15 * v * beta``.
-
-    Raises :class:`InputError` where ``abs(gamma) / y_scale`` is 2**16 or more.
+    The bias is ``beta / gamma`` in Q.16. If gamma is too small for it to fit, gamma is enlarged to
+    about ``2**-15 * abs(beta)``, which changes the output by ``2**-15 * v * beta``. Raises
+    :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
     """
     gammas = np.asarray(gamma, dtype=np.float64)
     betas = np.asarray(beta, dtype=np.float64)

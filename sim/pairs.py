@@ -1,4 +1,4 @@
-"""Golden model of keys and values of which upper bits are kept: equation (21)."""
+"""Golden model of keys and values whose upper bits alone are stored: equation (21)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,37 +7,37 @@ from celosia.sim.matmul import multiply
 
 Ints = NDArray[np.int64]
 BITS = 8
-"""Bits of a key or value before some are left out."""
+"""Width of a key or value before bits are dropped (bits)."""
 HALF = 4
-"""Bits of those that a slot's byte holds two of."""
+"""Width of each of the two elements in a slot's byte (bits)."""
 
 
 def upper(x: Ints, bits: int) -> Ints:
-    """Return the upper ``bits`` of 8-bit elements, signed."""
+    """Return the upper ``bits`` of 8-bit elements as signed integers."""
     return x >> BITS - bits
 
 
 def lower(x: Ints, bits: int) -> Ints:
-    """Return the others of 8-bit elements, less half of their range."""
+    """Return the bits of 8-bit elements below the upper ``bits``, minus half of their range."""
     left = BITS - bits
     return (x & (1 << left) - 1) - (1 << left >> 1)
 
 
 def both(first: Ints, second: Ints) -> Ints:
-    """Return the upper four bits of two arrays of 8-bit elements as bytes, the first's low."""
+    """Pack the upper four bits of two arrays of 8-bit elements, ``first`` in the low half."""
     return (upper(second, HALF) << HALF) + (upper(first, HALF) & 15)
 
 
 def both_lower(first: Ints, second: Ints) -> Ints:
-    """Return the lower four bits of two arrays of 8-bit elements as bytes, the first's low."""
+    """Pack the lower four bits of two arrays of 8-bit elements, ``first`` in the low half."""
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 
 
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
-    """Return the sums [m, n] over queries [m, k] and keys [n, k] of which upper bits are kept.
+    """Return attention scores [m, n] of queries [m, k] with keys [n, k] stored in ``bits`` bits.
 
-    Of the first ``whole`` columns, if any, the lower bits are kept, too; of all, keys are as they
-    were.
+    Keys lose their lower bits except in the first ``whole`` columns. If that is all columns, keys
+    are exact.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

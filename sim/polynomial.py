@@ -9,10 +9,10 @@ from celosia.arch.polynomial import Polynomial, unpack_polynomial
 
 
 def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
-    """Return a polynomial's result for raw operands, in units of the result's last bit.
+    """Evaluate a polynomial at raw operands; results are in units of the result's last bit.
 
-    ``x`` holds integers of any shape; only their low ``x_width`` bits count, so that two's
-    complement operands need no conversion. Rounding is that of :class:`Polynomial`.
+    ``x`` holds integers of any shape. Only their low ``x_width`` bits count, so two's complement
+    operands need no conversion. Rounding is that of :class:`Polynomial`.
     """
     coefficients = np.array(polynomial.coefficients, dtype=np.int64)  # [segments, 3]
     width = polynomial.t_width
@@ -24,9 +24,9 @@ def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def evaluate_table(table: NDArray[Any], x: NDArray[Any], low: int, high: int) -> NDArray[np.int64]:
-    """Return the function whose polynomials are an activation table's bytes, equation (17).
+    """Evaluate the function whose polynomials are in an activation table: equation (17).
 
-    ``table`` has 256 entries, ``x`` 16-bit operands of any shape; results are clamped to ``low``
-    and ``high``.
+    ``table`` has 256 entries, ``x`` are 16-bit operands of any shape. Results are clamped to
+    ``low`` and ``high``.
     """
     return np.clip(evaluate(unpack_polynomial(table), x), low, high)

@@ -1,4 +1,4 @@
-"""Golden model of power-on: the bytes of a flash in, text and requests to the host link out."""
+"""Golden model of power-on: from the bytes of a flash to serial text and host link requests."""
 
 import struct
 import zlib
@@ -27,9 +27,9 @@ class PoweredOn:
     """Result of a power-on."""
 
     text: bytes
-    """Bytes on the serial line."""
+    """Bytes sent on the serial line."""
     refusal: Refusal | None
-    """The reason for which the image was not gone on with, if any."""
+    """Reason for which the image was rejected; None if it ran to its end."""
 
 
 def power_on(
@@ -39,10 +39,11 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Return what a machine with a configuration's fingerprint does with a flash's image.
+    """Run the power-on image of a flash on a machine, and return the result.
 
-    ``image`` is the flash from the image's first byte on, of which ``size`` can be read. ``ask``
-    gives a request to the host link and returns the answer; ``status`` returns STATUS.
+    ``image`` is the flash from the image's first byte on; its first ``size`` bytes can be read.
+    ``configuration`` is the machine's fingerprint. ``ask`` sends a request to the host link and
+    returns the answer; ``status`` returns STATUS.
     """
     begin = MAGIC + configuration.to_bytes(4, "little")
     if image[: len(MAGIC)] != MAGIC:

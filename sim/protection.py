@@ -1,4 +1,4 @@
-"""The golden model of protected words."""
+"""Golden model of protected words."""
 
 from enum import Enum
 
@@ -6,7 +6,7 @@ from celosia.arch.protection import code_columns, column_patterns
 
 
 class Found(Enum):
-    """The state of a stored word, as its check bits tell it."""
+    """State of a stored word according to its check bits."""
 
     RIGHT = 0
     CORRECTED = 1
@@ -14,7 +14,7 @@ class Found(Enum):
 
 
 def encode(word: int, width: int, level: str) -> int:
-    """Return the check bits of a word."""
+    """Return the check bits of a word of ``width`` bits."""
     check = 0
     for place, column in enumerate(code_columns(width, level)):
         check ^= column * (word >> place & 1)
@@ -22,9 +22,9 @@ def encode(word: int, width: int, level: str) -> int:
 
 
 def decode(word: int, check: int, width: int, level: str) -> tuple[int, Found]:
-    """Return the word that was stored, as far as it can be restored, and what was found of it.
+    """Return a stored word, corrected if possible, and its state.
 
-    Of a word that is ``WRONG`` with ``correct``, further bits may be changed.
+    Decoding a ``WRONG`` word with level ``correct`` may change further bits.
     """
     syndrome = encode(word, width, level) ^ check
     if not syndrome:

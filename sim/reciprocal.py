@@ -18,10 +18,10 @@ _RSQRT = rsqrt_polynomial()
 
 
 def normalize(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the fraction and the exponent of integers from 0 to ``2**64 - 1``, any shape.
+    """Return the fraction and the exponent of integers from 0 to ``2**64 - 1`` of any shape.
 
-    The exponent is that of the leading one; the fraction is the ``FRACTION_WIDTH`` bits after it,
-    further ones dropped. The exponent of 0 is 0.
+    The exponent is the position of the leading one. The fraction is the ``FRACTION_WIDTH`` bits
+    after it; lower bits are dropped. The exponent of 0 is 0.
     """
     left = np.asarray(x).astype(np.uint64)
     exponent = np.where(left == 0, 0, 63)
@@ -34,19 +34,19 @@ def normalize(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def reciprocal(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return mantissa and exponent with ``1 / x`` about ``mantissa * 2**exponent``.
+    """Return mantissa and exponent so that ``1 / x`` is approximately ``mantissa * 2**exponent``.
 
     ``x`` holds integers from 0 to ``2**64 - 1`` of any shape. The mantissa is from ``2**16`` to
-    ``2**17 - 1``; of a power of two, it is ``2**16`` and the result exact. Of 0, both are 0.
+    ``2**17 - 1``. For a power of two it is ``2**16`` and the result is exact; for 0 both are 0.
     """
     fraction, exponent = normalize(x)
     return _round(x, evaluate(_RECIPROCAL, fraction), exponent)
 
 
 def rsqrt(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return mantissa and exponent with ``1 / sqrt(x)`` about ``mantissa * 2**exponent``.
+    """Return mantissa and exponent so that ``1 / sqrt(x)`` is about ``mantissa * 2**exponent``.
 
-    As for :func:`reciprocal`; exact for powers of four.
+    Ranges are as for :func:`reciprocal`; the result is exact for powers of four.
     """
     fraction, exponent = normalize(x)
     operand = fraction | (exponent & 1) << FRACTION_WIDTH

@@ -1,4 +1,4 @@
-"""The cells of each memory that a step reads and writes."""
+"""The memory cells that a step reads and writes."""
 
 import itertools
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ Memory = Literal["dram", "sp", "acc", "params", "table", "slots", "factors"]
 
 @dataclass(frozen=True)
 class Region:
-    """``m`` runs of ``count`` consecutive cells, ``stride`` apart, of one memory."""
+    """``m`` runs of ``count`` consecutive cells of a memory; runs start ``stride`` apart."""
 
     memory: Memory
     addr: int
@@ -29,13 +29,13 @@ class Region:
     count: int
 
     def cells(self) -> NDArray[np.int64]:
-        """Return the cells' addresses, [m, count]."""
+        """Return the addresses of the cells, [m, count]."""
         starts = self.addr + self.stride * np.arange(self.m, dtype=np.int64)
         return starts[:, None] + np.arange(self.count, dtype=np.int64)
 
 
 def meet(some: Iterable[Region], others: Iterable[Region]) -> bool:
-    """Return whether regions have a cell in common with others."""
+    """Return whether a region of ``some`` shares a cell with a region of ``others``."""
     return any(
         region.memory == other.memory and np.intersect1d(region.cells(), other.cells()).size
         for region, other in itertools.product(some, others)
@@ -69,7 +69,7 @@ def _tiles(step: Step, config: Config) -> int:
 
 
 def stored_rows(step: Step, config: Config) -> int:
-    """Return the rows of bytes that B of a step without b_transpose has."""
+    """Return the number of rows of bytes in which a step without b_transpose stores B."""
     index = index_of(step.flags)
     if not index:
         return step["k"] + ("grouped" in step.flags) * ceil_div(step["k"], config.array.rows)
@@ -121,7 +121,7 @@ def _rows_flat(step: Step, count: int) -> Region:
 
 
 def param_words(step: Step, config: Config) -> int:
-    """Return how many parameter words a vector step's output takes."""
+    """Return the number of parameter words that requantize a vector step's output."""
     if "per_tensor" in step.flags:
         return 1
     if step.opcode == Opcode.DRAIN:
@@ -131,7 +131,7 @@ def param_words(step: Step, config: Config) -> int:
 
 
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
-    """Return which element of its row of pairs each column of a step with rotate takes, [n]."""
+    """Return the index in a row of pairs for each column of a step with rotate, [n]."""
     return rotary_places(step["n"], step["table"], config.vector.lanes, config.array.cols)
 
 
@@ -177,7 +177,7 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
-    """Return what a step reads and what it writes."""
+    """Return the regions that a step reads, and the regions that it writes."""
     if step.opcode in (Opcode.LOAD, Opcode.STORE):
         return _mover(step)
     if step.opcode in (Opcode.MATMUL, Opcode.PRELOAD):
@@ -190,7 +190,7 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def sizes(config: Config) -> dict[Memory, int]:
-    """Return the number of cells of each memory: bytes, rows, words, tables, slots."""
+    """Return the number of cells of each memory: bytes, rows, words, tables or slots."""
     return {
         "dram": 1 << config.memory.addr_width,
         "sp": config.scratchpad.bytes,

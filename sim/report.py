@@ -1,4 +1,4 @@
-"""The report of a program's run, on any machine."""
+"""The report of a program's run on any machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,37 +14,38 @@ class Report:
     """The outcome of one run."""
 
     cycles: int = 0
-    """Clock cycles from start to halt; 0 where the machine has no clock."""
+    """Clock cycles from start to halt; 0 if the machine has no clock."""
     counters: dict[str, int] = field(default_factory=dict)
     """Counters by the names of ``celosia.arch.registers``."""
     signatures: list[int] = field(default_factory=list)
-    """One signature of the bytes written per vector instruction, in program order."""
+    """One signature of the written bytes for each vector instruction, in program order."""
 
     @property
     def where(self) -> dict[str, int]:
-        """Return the run's cycles by what the array did or waited for; their sum is ``cycles``.
+        """The run's cycles by the array's activity; their sum is ``cycles``.
 
-        ``compute``: a vector set out for the array; ``memory``: a scratchpad port kept it waiting;
-        ``dependency``: the next command waited for another engine, whose name follows; ``fill``:
-        weights or sums were in flight; ``idle``: there was no command, as the queue of another
-        engine was full, instructions were fetched, or the program had no more. Empty where the
-        machine has no clock; of one that does not count them they are all 0.
+        ``compute``: a vector entered the array. ``memory``: a scratchpad port was busy.
+        ``dependency``: the next command waited for another engine. ``fill``: weights or sums were
+        in flight. ``idle``: there was no command, because another engine's queue was full,
+        instructions were fetched, or the program had ended.
+
+        Empty if the machine has no clock; all 0 if it has no counters.
         """
         return where(self.counters) if self.cycles else {}
 
 
 def where(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return what :attr:`Report.where` does, from counters by their names."""
+    """Return the cycles of :attr:`Report.where` from counters by name."""
     return {
         cause: sum(counters[f"array_{name}"] for name in names) for cause, names in CAUSES.items()
     }
 
 
 def engine_cycles(counters: Mapping[str, int], engine: str) -> dict[str, int]:
-    """Return an engine's cycles by what it did, from counters by their names; they sum up to all.
+    """Return an engine's cycles by activity, from counters by name; they add up to the run.
 
-    ``busy``: it worked; ``stall``: it had a command and waited for a memory; ``wait``: it had only
-    a command that waited for tokens; ``idle``: it had none.
+    ``busy``: it worked. ``stall``: it had a command and waited for a memory. ``wait``: its next
+    command waited for tokens. ``idle``: it had no command.
     """
     name = engine.lower()
     stall = counters[f"stall_{name}"]
@@ -63,7 +64,7 @@ CAUSES = {
     "fill": ("fill",),
     "idle": ("queue", "fetch", "over"),
 }
-"""The array's cycles by cause, and the counters ``ARRAY_NAME`` of each cause."""
+"""Activities of the array, and the counters ``ARRAY_NAME`` that add up to each."""
 
 
 def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -75,10 +76,10 @@ def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def signature(addresses: NDArray[np.int64], values: NDArray[np.uint8]) -> int:
-    """Return the signature of bytes written: the sum modulo 2**64 of a hash of each.
+    """Return the signature of written bytes: the sum of a hash of each byte, modulo 2**64.
 
-    The sum is the same in whatever order the bytes are written, and differs (with a chance of
-    2**-64 against) as soon as one byte or one address does.
+    The sum does not depend on the order of the bytes. If one byte or address differs, it differs
+    except with probability 2**-64.
     """
     keys = (addresses.astype(np.uint64).ravel() << np.uint64(8)) | values.astype(np.uint64).ravel()
     return int(np.sum(splitmix64(keys), dtype=np.uint64) & _MASK)

@@ -1,4 +1,4 @@
-"""Requantization: from 32-bit sums to 8-bit or 16-bit elements, equation (1)."""
+"""Golden model of requantization from 32-bit sums to 8-bit or 16-bit elements, equation (1)."""
 
 import math
 
@@ -14,7 +14,7 @@ MAX_SHIFT = 30
 
 
 def wrap32(x: ArrayLike) -> NDArray[np.int64]:
-    """Return integers modulo 2**32, taken as signed."""
+    """Return integers modulo 2**32 as signed integers."""
     half = 1 << 31
     return ((np.asarray(x, dtype=np.int64) + half) & 0xFFFF_FFFF) - half
 
@@ -27,8 +27,8 @@ def saturate16(x: ArrayLike) -> NDArray[np.int16]:
 def rounding_high(x: ArrayLike, m: ArrayLike) -> NDArray[np.int64]:
     """Return ``(x * m + 2**30) >> 31`` for 32-bit ``x`` and ``m``.
 
-    This is gemmlowp's SaturatingRoundingDoublingHighMul, except that the one product which needs
-    33 bits, ``x = m = -2**31``, gives 2**31 and not 2**31 - 1.
+    This is gemmlowp's SaturatingRoundingDoublingHighMul with one exception. The only product that
+    needs 33 bits, ``x = m = -2**31``, gives 2**31 instead of 2**31 - 1.
     """
     x = np.asarray(x, dtype=np.int64)
     m = np.asarray(m, dtype=np.int64)
@@ -39,7 +39,7 @@ def rounding_high(x: ArrayLike, m: ArrayLike) -> NDArray[np.int64]:
 def rounding_shift(x: ArrayLike, e: ArrayLike) -> NDArray[np.int64]:
     """Return ``x / 2**e`` rounded to nearest, ties away from zero, for ``e`` from 0 to 31.
 
-    This is gemmlowp's RoundingDivideByPOT; ``x`` may be as long as 62 bits.
+    This is gemmlowp's RoundingDivideByPOT, with ``x`` of up to 62 bits.
     """
     x = np.asarray(x, dtype=np.int64)
     e = np.asarray(e, dtype=np.int64)
@@ -57,14 +57,14 @@ def requantize(
     low: ArrayLike,
     high: ArrayLike,
 ) -> NDArray[np.int32]:
-    """Return equation (1): 32-bit sums as elements between ``low`` and ``high``.
+    """Requantize 32-bit sums to elements between ``low`` and ``high``: equation (1).
 
-    ``(x + bias) << shift`` wraps at 32 bits; then TFLite's double rounding: the high half of the
+    ``(x + bias) << shift`` wraps at 32 bits. TFLite's double rounding follows: the high half of the
     doubled product rounds ties up, the right shift by ``-shift`` rounds ties away from zero. The
-    zero point is added and the result clamped without overflow. All arguments are integers and
-    broadcast. ``multiplier`` may be negative, which TFLite has no use for.
+    zero point is added, and the result is clamped without overflow. All arguments are integers and
+    broadcast. Unlike TFLite's, ``multiplier`` may be negative.
 
-    Raises :class:`InputError` where a shift is not from -31 to 30.
+    Raises :class:`InputError` if a shift is not from -31 to 30.
     """
     shift = np.asarray(shift, dtype=np.int64)
     if shift.size and not MIN_SHIFT <= shift.min() <= shift.max() <= MAX_SHIFT:
@@ -79,12 +79,12 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return parameters of equation (1) that multiply by ``mantissa / 2**right`` as well.
+    """Return multiplier and shift of equation (1) that also multiply by ``mantissa / 2**right``.
 
-    Of a multiplier, whose size is 0 or from 2**30 on, the upper 16 bits count. The product with
-    ``mantissa``, 0 or from 2**16 to 2**17 - 1, is cut to 16 bits: it is less than 2**-14 of
-    itself too small in size. The shift is at least -31 and at most 30. All arguments are integers
-    and broadcast.
+    Only the upper 16 bits of the multiplier count; it is 0 or its magnitude is at least 2**30. Its
+    product with ``mantissa``, which is 0 or from 2**16 to 2**17 - 1, is cut to 16 bits, with a
+    relative error below 2**-14. The shift is clamped to -31..30. All arguments are integers and
+    broadcast.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)
@@ -93,16 +93,15 @@ def times_factor(
 
 
 class FactorError(InputError):
-    """A factor that no multiplier and shift stand for."""
+    """A real factor that no multiplier and shift can represent."""
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """Return the ``(multiplier, shift)`` nearest to a real factor, as TFLite's QuantizeMultiplier.
 
-    ``multiplier * 2**(shift - 31)`` is the factor to 31 bits. The multiplier of a negative factor
-    is negative. A factor below 2**-32 gives ``(0, 0)``.
-
-    Raises :class:`FactorError` where the factor is not finite, or 2**30 or more.
+    ``multiplier * 2**(shift - 31)`` is the factor to 31 bits. The multiplier has the factor's sign.
+    A factor below 2**-32 in magnitude gives ``(0, 0)``. Raises :class:`FactorError` if the factor
+    is not finite, or its magnitude is 2**30 or more.
     """
     if not math.isfinite(real):
         raise FactorError(f"Requantization factor must be finite, not {real}")

@@ -1,4 +1,4 @@
-"""Rotary embedding of integers, (9), its table of cosines and sines, and products, (10)."""
+"""Golden model of rotary embedding (9), its table of cosines and sines, and products (10)."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,17 +10,17 @@ ROTARY_FRACTION = 15
 PRODUCT_FRACTION = 4
 """Fraction bits of the product of an output and a second input (bits)."""
 NARROW_FRACTION = 8
-"""Fraction bits that an 8-bit output has more to round than a 16-bit one (bits)."""
+"""Additional bits rounded off for an 8-bit output, compared with a 16-bit one (bits)."""
 
 
 def rotate(
     y: ArrayLike, pairs: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Return INT16 columns [..., n] rotated pair by pair, clamped to ``low`` and ``high``.
+    """Rotate pairs of INT16 columns [..., n] and clamp them to ``low`` and ``high``.
 
-    ``pairs`` [..., n], Q1.15, has the cosine of columns 2j and 2j + 1 in column 2j and their sine
-    in column 2j + 1. The result is the rotated value in units of 2**8, or with ``wide`` of 1,
-    rounded to nearest with ties up. ``n`` is even.
+    ``pairs`` [..., n] in Q1.15 has the cosine of columns 2j and 2j + 1 in column 2j and their sine
+    in column 2j + 1. The result is in units of 2**8, or of 1 with ``wide``, rounded to nearest with
+    ties up. ``n`` is even.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
@@ -34,10 +34,9 @@ def rotate(
 def times(
     y: ArrayLike, r: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Return INT16 elements [...] times 9-bit ones [...], clamped to ``low`` and ``high``.
+    """Multiply INT16 elements [...] by 9-bit ones [...] and clamp to ``low`` and ``high``.
 
-    The result is the product in units of 2**12, or with ``wide`` of 2**4, rounded to nearest with
-    ties up.
+    The product is in units of 2**12, or of 2**4 with ``wide``, rounded to nearest with ties up.
     """
     product = np.asarray(y, np.int64) * np.asarray(r, np.int64)  # [...]
     return _round(product, PRODUCT_FRACTION, low, high, wide)
@@ -52,11 +51,11 @@ def _round(
 
 
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
-    """Return which element of its row of pairs each of n columns takes, [n].
+    """Return for each of n columns the index of its element in a row of pairs, [n].
 
-    The vector engine works on beats of ``lanes`` columns, which begin anew at each multiple of
-    ``cols``. A beat that begins at column b takes the elements from ``b mod period`` on, also where
-    they lie behind the period.
+    The vector engine works on beats of ``lanes`` columns; a new beat begins at each multiple of
+    ``cols``. A beat that begins at column b takes the elements from ``b mod period`` on, even
+    beyond the period.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
     beat = column - column % cols % lanes  # [n], first column of the beat
@@ -69,9 +68,9 @@ def rotary_table(
     """Return the rows of pairs for positions, [positions, width], in Q1.15.
 
     Pair j of a head is rotated by ``position / base**(2 * j / head_dim)`` (Su et al. 2021): its
-    cosine is in column 2j, its sine in 2j + 1. The columns begin again behind ``head_dim``;
-    ``width`` is how many :func:`rotary_places` reach, or any more.
-    Raises :class:`InputError` where ``head_dim`` is not positive and even.
+    cosine is in column 2j, its sine in column 2j + 1. Columns repeat with period ``head_dim``.
+    ``width`` must cover the indices of :func:`rotary_places`. Raises :class:`InputError` if
+    ``head_dim`` is not positive and even.
     """
     if head_dim < 2 or head_dim % 2:
         raise InputError(f"Rotary head_dim must be even and positive, not {head_dim!r}")
@@ -94,7 +93,7 @@ def speeds_table(positions: ArrayLike, speeds: ArrayLike) -> NDArray[np.int16]:
 
 
 def quantize_pairs(pairs: ArrayLike) -> NDArray[np.int16]:
-    """Return cosines and sines in Q1.15: to nearest, 1 as the largest there is."""
+    """Return cosines and sines in Q1.15, rounded to nearest; 1 becomes the largest value."""
     unit = 1 << ROTARY_FRACTION
     rounded = np.rint(np.asarray(pairs, np.float64) * unit)
     return np.clip(rounded, 1 - unit, unit - 1).astype(np.int16)

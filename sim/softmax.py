@@ -1,4 +1,4 @@
-"""Golden model of the softmax of rows of 16-bit scores (equation 3 of docs/numerics.md)."""
+"""Golden model of the softmax of rows of 16-bit scores, equation (3)."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from celosia.sim.reciprocal import reciprocal
 
 Ints = NDArray[np.int64]
 LOWEST = -(1 << 15)
-"""Largest score of a row without any column."""
+"""Maximum score of a row without any column."""
 
 
 def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
-    """Return probabilities in Q0.24, from 0 to ``2**24``, of scores in units of 1/256 octave.
+    """Return the probabilities of scores, in Q0.24 from 0 to ``2**24``.
 
-    ``q`` holds int16 scores ``[..., n]``, ``mask`` (the same shape) whether a column takes part;
-    without it all do. A column that does not, and every column of a row where none does, gives 0.
-    The result does not depend on the order of columns.
+    ``q`` holds INT16 scores ``[..., n]`` in units of 1/256 octave. Columns with a false ``mask``
+    (same shape; all true by default) have probability 0, and so has every column of a row without
+    any column. The result does not depend on the order of columns.
     """
     q = np.asarray(q, dtype=np.int64)  # [..., n]
     keep = np.ones_like(q, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -29,11 +29,11 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 
 
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
-    """Return weights in Q0.24, of which a row's largest is 1, and what makes them probabilities.
+    """Return the weights in Q0.24, a row's largest being 1, and the factors to probabilities.
 
-    Arguments are those of :func:`softmax`. A row's factor is ``mantissa / 2**right`` with
-    ``mantissa`` [..., 1] of 17 bits, 0 of a row where no column takes part, and ``right`` [..., 1]
-    from 0 to 31, equation (23): the reciprocal of the weights' sum.
+    Arguments are those of :func:`softmax`. A row's factor is the reciprocal of its sum of weights,
+    ``mantissa / 2**right``, equation (23). ``mantissa`` [..., 1] has 17 bits, and is 0 for a row
+    without any column; ``right`` [..., 1] is from 0 to 31.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
@@ -43,23 +43,26 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
 
 
 def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
-    """Return the largest score ``[..., 1]`` of the columns that take part."""
+    """Return the largest score ``[..., 1]`` of the columns in ``keep``."""
     return np.asarray(np.where(keep, q, LOWEST).max(axis=-1, keepdims=True))
 
 
 def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, Ints]:
-    """Return the mantissas in Q1.16 and the shifts of the weights relative to a maximum."""
+    """Return the weights relative to a maximum: mantissas in Q1.16, and right shifts."""
     mantissa, shift = octave_exponential(np.where(keep, maximum - q, 0))  # [..., n]
     return np.where(keep, mantissa, 0), shift
 
 
 def fixed(mantissa: Ints, shift: Ints) -> Ints:
-    """Return weights in Q1.28, further bits dropped."""
+    """Return weights in Q1.28; lower bits are dropped."""
     return mantissa << (WEIGHT_FRACTION - OCTAVE_MANTISSA) >> shift
 
 
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
-    """Return weights by their sum in Q0.24, of which the reciprocal is given."""
+    """Divide weights by their sum, given its reciprocal; the result is in Q0.24.
+
+    The reciprocal is ``inverse * 2**exponent``; rounding is to nearest, up at ties.
+    """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8
     right = np.where(inverse > 0, scale, 8) + shift  # [..., n]

@@ -1,4 +1,4 @@
-"""Sparse matrices (``celosia.arch.sparse``): coded, decoded, and multiplied with rows."""
+"""Sparse matrices in the code of ``celosia.arch.sparse``: encode, decode and multiply."""
 
 from dataclasses import dataclass
 
@@ -18,14 +18,14 @@ from celosia.arch.sparse import (
 
 Ints = NDArray[np.int64]
 STEP = 1 << RUN_WIDTH
-"""Zeros of a run's unit in an entry of value 0."""
+"""Zeros in one unit of the run of an entry with value 0."""
 PLACES = 1 << ENTRY_WIDTH
-"""Tiles, columns and rows that a header can name."""
+"""Number of tiles, columns or rows that a header can address."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """The products that a code stands for, one entry of each array for a product."""
+    """The nonzero weights of a coded matrix, one array element for each."""
 
     k: Ints
     """Rows, [products]."""
@@ -34,7 +34,7 @@ class Decoded:
     value: Ints
     """Weights, none 0, [products]."""
     skipped: int
-    """Zeros that the entries pass over."""
+    """Zeros that the entries skip."""
 
     def matrix(self, k: int, n: int) -> Ints:
         """Return the matrix [k, n]."""
@@ -44,13 +44,12 @@ class Decoded:
 
 
 def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
-    """Return the code of a matrix [k, n] of 8-bit integers for tiles of ``cols`` columns, [bytes].
+    """Return the code [bytes] of a matrix [k, n] of 8-bit integers for tiles of ``cols`` columns.
 
-    Every lane gets the same number of entries, filled up with some that stand for nothing, and that
-    number is the smallest with which the lanes' stretches, in order, hold the matrix.
-
-    Raises :class:`InputError` where the matrix has fewer than ``LEAST_K`` rows, or more rows or
-    tiles than a header can name.
+    The lanes take consecutive stretches of the matrix. Every lane gets the same number of entries,
+    the smallest that holds the matrix; spare entries stand for no element. Raises
+    :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more rows or tiles than a
+    header can address.
     """
     matrix = np.asarray(weight, np.int64)
     k, n = matrix.shape
@@ -62,11 +61,11 @@ def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     flat = matrix.T.ravel()  # [n * k], column behind column
     places = np.flatnonzero(flat)
     gaps = np.diff(places, prepend=0) - 1
-    # Zeros of whole steps that one entry passes over; what is left is in the product's own run.
+    # Zeros of whole steps that one entry skips; the rest is in the run of the product's entry.
     longest = min(NOTHING * STEP, k // STEP * STEP)
     escapes = -(-(gaps // STEP * STEP) // longest)
     ends = np.cumsum(1 + escapes)  # entries up to each product, [products]
-    # Each lane's first product may do without its own zeros' entries.
+    # The first product of a lane needs no entries for the zeros before it.
     least = len(places) + int(np.sort(escapes)[:-lanes].sum())
     beats = max(1, -(-least // lanes))
     while (cuts := _deal(ends, escapes, beats, lanes)) is None:
@@ -91,7 +90,7 @@ def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
 
 
 def _deal(ends: Ints, escapes: Ints, beats: int, lanes: int) -> list[tuple[int, int]] | None:
-    """Return each lane's products (first, behind its last) in so many entries, if that can be."""
+    """Return each lane's products (first, end) if ``beats`` entries a lane suffice, else None."""
     cuts, first = [], 0
     for _ in range(lanes):
         last = first
@@ -105,7 +104,7 @@ def _deal(ends: Ints, escapes: Ints, beats: int, lanes: int) -> list[tuple[int, 
 
 
 def _pack(fields: Ints) -> NDArray[np.uint8]:
-    """Return fields [beats, lanes] as bytes, beat behind beat, [bytes]."""
+    """Return fields [beats, lanes] as bytes, beat by beat, [bytes]."""
     beats, lanes = fields.shape
     bits = (fields[:, :, None] >> np.arange(ENTRY_WIDTH) & 1).astype(np.uint8)
     padded = np.zeros((beats, 8 * beat_bytes(lanes)), np.uint8)
@@ -114,7 +113,7 @@ def _pack(fields: Ints) -> NDArray[np.uint8]:
 
 
 def decode(code: NDArray[np.uint8], lanes: int, cols: int, k: int) -> Decoded:
-    """Return what a code [bytes] of columns of k rows stands for, in tiles of ``cols`` columns."""
+    """Return the products of a code [bytes] of columns of k rows, in tiles of ``cols`` columns."""
     bits = np.unpackbits(code.reshape(-1, beat_bytes(lanes)), axis=1, bitorder="little")
     bits = bits[:, : lanes * ENTRY_WIDTH].reshape(-1, lanes, ENTRY_WIDTH).astype(np.int64)
     fields = bits @ (1 << np.arange(ENTRY_WIDTH))  # [HEADER_BEATS + beats, lanes]
@@ -123,13 +122,13 @@ def decode(code: NDArray[np.uint8], lanes: int, cols: int, k: int) -> Decoded:
     value -= value >> (VALUE_WIDTH - 1) << VALUE_WIDTH
     product = value != 0  # [beats, lanes]
     zeros = np.where(product, run, np.where(run == NOTHING, 0, STEP * (run + 1)))
-    # A place within the matrix's columns, one behind the other, of each entry's element.
+    # Position of each entry's element in the concatenated columns of the matrix.
     passed = np.cumsum(zeros + product, axis=0) - product
     place = (tile * cols + column) * k + row + passed
     return Decoded(place[product] % k, place[product] // k, value[product], int(zeros.sum()))
 
 
 def multiply(a: Ints, decoded: Decoded, n: int) -> Ints:
-    """Return rows a [m, k] times the matrix [k, n], as exact sums, [m, n]."""
+    """Return rows a [m, k] times the matrix [k, n] as exact sums, [m, n]."""
     # Exact: no sum of max_k products reaches 2**53.
     return (a.astype(np.float64) @ decoded.matrix(a.shape[1], n)).astype(np.int64)

@@ -1,8 +1,8 @@
-"""The columns of accumulators that a program may take: those that its products summed.
+"""The columns of accumulators that a program may read: those that its products summed.
 
-A product of ``n`` columns adds to whole rows of ``cols`` accumulators, as they lie in one word of
-the memory. In the columns of its last tile past ``n`` it leaves what the array computes there, of
-weights that slots hold or of columns that sleep: nothing that a program may ask for.
+A product of ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word of
+the memory. Columns of the last tile past ``n`` get undefined sums, which depend on the weights in
+the slots and on sleeping columns. A program must not read them.
 """
 
 import numpy as np
@@ -18,9 +18,9 @@ _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 
 
 class Sums:
-    """The columns of each accumulator row that every product since it was last taken has summed.
+    """The columns of each accumulator row that every product since its last read has summed.
 
-    All of them are of a row that no product has added to, whose accumulators are zero.
+    A row without products is zero, and all its columns may be read.
     """
 
     def __init__(self, config: Config):
@@ -30,10 +30,10 @@ class Sums:
         self._products: dict[int, str] = {}
 
     def follow(self, step: Step) -> None:
-        """Note what a step adds, or see whether it may take what it takes.
+        """Record the rows that a step adds to, or check the rows that it reads.
 
-        Raises :class:`ProgramError` where it takes a column that a product to the same row left
-        out. The step must be one that the configuration can run.
+        Raises :class:`ProgramError` if it reads a column that a product to the same row left out.
+        The configuration must be able to run the step.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)
@@ -43,7 +43,7 @@ class Sums:
             self._take(step, "i")
 
     def _rows(self, step: Step, name: str) -> tuple[NDArray[np.int64], int]:
-        """Return the rows of each tile, [tiles, m], and the columns of the last tile."""
+        """Return the accumulator rows of each tile, [tiles, m], and the last tile's columns."""
         tiles = ceil_div(step["n"], self._cols)
         region = Region("acc", step[f"{name}_addr"], step[f"{name}_stride"], tiles, step["m"])
         return region.cells(), step["n"] - (tiles - 1) * self._cols
@@ -63,7 +63,7 @@ class Sums:
             tile, place = lacking[0]
             row = int(rows[tile, place])
             raise ProgramError(
-                f"{step} takes {needed[tile, place]} columns of accumulator row {row}, of which "
+                f"{step} takes {needed[tile, place]} columns of accumulator row {row}, but "
                 f"{self._products[int(self._by[row])]} has summed {self._whole[row]}"
             )
         self._whole[rows] = self._cols

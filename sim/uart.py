@@ -1,13 +1,13 @@
-"""Golden model of the serial line: bytes as levels and back."""
+"""Golden model of the serial line: from bytes to line levels and back."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 
 def line_levels(data: bytes, divisor: int) -> NDArray[np.uint8]:
-    """Return the line's level in each cycle while bytes are sent, [10 * divisor * bytes].
+    """Return the line level in each cycle while bytes are sent, [10 * divisor * bytes].
 
-    A byte is a start bit 0, eight bits from the least significant on, and a stop bit 1.
+    A byte is a start bit 0, eight data bits (least significant first), and a stop bit 1.
     """
     bits = np.ones((len(data), 10), np.uint8)  # [bytes, bits]
     bits[:, 0] = 0
@@ -16,10 +16,10 @@ def line_levels(data: bytes, divisor: int) -> NDArray[np.uint8]:
 
 
 def line_bytes(levels: NDArray[np.uint8], divisor: int) -> list[tuple[int, bool]]:
-    """Return each byte on a clean line, and whether its stop bit is wrong.
+    """Return each byte on a line without noise, and whether its stop bit is wrong.
 
-    A byte begins where the line falls to 0; its bits are the levels in their middles. After a
-    wrong stop bit nothing begins until the line is 1.
+    A byte begins when the line falls to 0; its bits are sampled in their middles. After a wrong
+    stop bit no byte begins until the line is 1.
     """
     decoded = []
     cycle = 0

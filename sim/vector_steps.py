@@ -1,4 +1,4 @@
-"""The steps of the vector engine on the golden machine's memories."""
+"""The vector engine's instructions on the golden machine's memories."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ class VectorSteps(Memories):
     def _params(
         self, step: Step, word: int, *, per_tensor: bool = False
     ) -> tuple[Ints, Ints, Ints]:
-        """Return bias, multiplier and shift of each column, [n] each, from a word on.
+        """Return bias, multiplier and shift of each column, [n] each, from a parameter word on.
 
         With per_row they are those of each row, [m, n].
         """
@@ -53,7 +53,7 @@ class VectorSteps(Memories):
     ) -> None:
         """Requantize values [m, n] and write them: equations (2), (9), (10) and (17).
 
-        Where ``keep`` [m, n] is 0, the output is its zero point.
+        The output is its zero point if ``keep`` [m, n] is false.
         """
         config, flags, zero = self.config, step.flags, step["o_zero"]
         wide = "wide_out" in flags
@@ -90,14 +90,14 @@ class VectorSteps(Memories):
         self._written.append(self._write(step, "o", out, wide))
 
     def _find_largest(self, step: Step, out: Ints) -> None:
-        """Keep the largest of elements [n] and its column, or what an earlier step kept."""
+        """Keep the largest of elements [n] and its column, unless an earlier step's is larger."""
         column = int(np.argmax(out))  # the first of several
         if not step["table"] or out[column] > self.argmax_value:
             self.argmax = step["table"] + column
             self.argmax_value = int(out[column])
 
     def _take(self, step: Step, name: str) -> Ints:
-        """Return the m rows of n accumulators at an address of a step, [m, n], and clear them."""
+        """Return m rows of n accumulators at a step's address, [m, n], and clear them."""
         m, n, cols = step["m"], step["n"], self.config.array.cols
         tiles = ceil_div(n, cols)
         cells = Region("acc", step[f"{name}_addr"], step[f"{name}_stride"], tiles, m).cells()
@@ -106,9 +106,9 @@ class VectorSteps(Memories):
         return sums.transpose(1, 0, 2).reshape(m, tiles * cols)[:, :n]
 
     def _wide(self, step: Step, word: int, *, per_tensor: bool) -> Ints:
-        """Return m rows of n 16-bit elements, [m, n]: the input, or, with drain, accumulators.
+        """Return m rows of n 16-bit elements, [m, n]: the input or, with drain, accumulators.
 
-        Those are requantized by the parameters from a word on, equation (1).
+        Accumulators are requantized with the parameters from a word on, equation (1).
         """
         if "drain" not in step.flags:
             return self._read(step, "i", step["m"], step["n"], wide=True)
@@ -160,7 +160,7 @@ class VectorSteps(Memories):
         self._retire()
 
     def _keep_factors(self, step: Step, mantissa: Ints, right: Ints) -> None:
-        """Keep the factors of rows, [m, 1] each."""
+        """Store the factors of rows, [m, 1] each."""
         rows = slice(step["factor"], step["factor"] + step["m"])
         self.factors[:, rows] = mantissa[:, 0], right[:, 0]
 
@@ -170,7 +170,7 @@ class VectorSteps(Memories):
             addr = step["i_addr"] + index * stride
             data = self.sp[addr : addr + PARAM_BYTES * lanes].reshape(lanes, PARAM_BYTES)
             word = step["params"] + index
-            # Of a bias the lower bits are held, of a multiplier the upper ones.
+            # The lower bits of a bias and the upper bits of a multiplier are stored.
             above, below = (
                 32 - self.config.vector.bias_width,
                 32 - self.config.vector.multiplier_width,

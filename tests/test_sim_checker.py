@@ -145,7 +145,7 @@ def test_what_follows_a_softmax_is_like_it(behind, rule):
         ("", "nothing, which is another command"),
         ("DRAIN m=1 n=4 o_addr=9 o_zero=1 r_addr=64 wide_out add\n", "another command"),
         ("DRAIN m=1 n=4 o_addr=9 r_addr=64 wide_out\n", "another command"),
-        ("DRAIN m=1 n=4 o_addr=99 r_addr=14 wide_out add\n", "which reads what it writes"),
+        ("DRAIN m=1 n=4 o_addr=99 r_addr=14 wide_out add\n", "which reads its output"),
     ],
 )
 def test_what_follows_a_drain_is_like_it_and_reads_something_else(behind, rule):
