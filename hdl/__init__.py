@@ -1,4 +1,4 @@
-"""The circuits, and short names of those for designs of one's own (``__all__``)."""
+"""The circuits, and short names of those for use in your own designs (``__all__``)."""
 
 import importlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""The accelerator: every engine and memory, placed and connected."""
+"""The accelerator: all engines and memories, placed and connected."""
 
 from functools import reduce
 from operator import or_
@@ -34,10 +34,10 @@ from celosia.hdl.vector.vector import VectorEngine
 
 
 class Accelerator(Component):
-    """A Transformer accelerator made of engines; its ports are ``celosia.hdl.ports.MachinePorts``.
+    """A Transformer accelerator with engines; its ports are ``celosia.hdl.ports.MachinePorts``.
 
-    Raises :class:`InputError` where the configuration is that of a microcoded machine
-    (``celosia.hdl.machine`` has the machine of any configuration).
+    Raises :class:`InputError` if the configuration is that of a microcoded machine;
+    ``celosia.hdl.machine`` makes the machine of any configuration.
     """
 
     def __init__(self, config: Config):
@@ -128,14 +128,14 @@ class Accelerator(Component):
         return m
 
     def _core(self, m, cores, name, component):
-        """Place a component that an abort resets, with what protects its registers."""
+        """Place a component that an abort resets, with protected control registers."""
         component = guarded(component, self.config.protected("control"))
         m.submodules[name] = InDomain(component, "core")
         cores.append(component)
         return component
 
     def _errors(self, m, units):
-        """Return what the units' memories reported of their words, a cycle later."""
+        """Return the errors that the units' memories reported, one cycle later."""
         memory_errors = Signal(ERRORS)
         if self.config.protects:
             wrong = Cat(Const(0, 1), Cat(differences_of(units)).any())
@@ -143,7 +143,7 @@ class Accelerator(Component):
         return memory_errors
 
     def _register(self, m, cores, name, words):
-        """Return a stream of words behind registers where these are asked for."""
+        """Return a stream of words, through a register slice if ``registered``."""
         if not self.config.control.registered:
             return words
         stage = self._core(m, cores, name, RegisterSlice(WORD))
@@ -151,7 +151,7 @@ class Accelerator(Component):
         return stage.o
 
     def _account(self, m, sequencer, dispatch, matrix):
-        """Return what the array does in this cycle, by the names of ``ARRAY_CAUSES``."""
+        """Return the array's activity in this cycle, by the names of ``ARRAY_CAUSES``."""
         m.submodules.account = account = ArrayAccount()
         m.d.comb += [
             account.running.eq(sequencer.busy),
@@ -166,7 +166,7 @@ class Accelerator(Component):
         return {name: getattr(account, name.lower()) for name in ARRAY_CAUSES}
 
     def _events(self, m, dispatch, engines, account):
-        """Report commands and what the array does."""
+        """Report commands and the array's activity."""
         events = self.events
         m.d.comb += [
             events.word_valid.eq(dispatch.i.valid & dispatch.i.ready),
@@ -183,7 +183,7 @@ class Accelerator(Component):
             ]
 
     def _accesses(self, vector):
-        """Return how many lines the vector engine reads and writes in a cycle."""
+        """Return the number of lines that the vector engine reads and writes in a cycle."""
         written = [vector.o, vector.s] if self.config.vector.norm else [vector.o]
         return {
             name: sum(port.request.valid & port.request.ready for port in ports)
@@ -191,7 +191,7 @@ class Accelerator(Component):
         }
 
     def _host(self, m, sequencer, dispatch, matrix, vector, engines, account):
-        """Let the host start runs, and count."""
+        """Connect the host registers: they start runs and count."""
         counted = {"MACS": matrix.macs}
         if self.config.array.operand_gating:
             counted["GATED"] = matrix.gated
@@ -209,7 +209,7 @@ class Accelerator(Component):
             "LOADED": self.mem_read.data.valid & self.mem_read.data.ready,
             "STORED": self.mem_write.data.valid & self.mem_write.data.ready,
         }
-        # Those of the cycle before, as engines are far from each other.
+        # Registered, because engines are far from each other.
         running = delay(m, sequencer.busy, 1, reset=True)
         for engine, unit in engines.items():
             waiting = getattr(dispatch, f"waiting_{engine.name.lower()}")
@@ -241,7 +241,7 @@ class Accelerator(Component):
         return registers
 
     def _recover(self, m, recovery, guard, registers, sequencer, dispatch, engines):
-        """Stop runs that go wrong, and reset what an abort resets."""
+        """Stop runs that fail, and reset all that an abort resets."""
         m.domains.core = core = ClockDomain("core", local=True)
         m.submodules.watchdog = watchdog = Watchdog(3, self.config.control.watchdog)
         busy = Cat(unit.status.busy for unit in engines.values()).any()
@@ -254,9 +254,9 @@ class Accelerator(Component):
         }
         for cause in (Cause.INSTRUCTION, Cause.LOOP, Cause.REGISTER, Cause.PROGRAM):
             faults[cause] = sequencer.error & (sequencer.cause == cause)
-        # Of the cycle before, as what moves is everywhere.
+        # Registered, because progress is collected from all over the machine.
         m.d.sync += watchdog.watched.eq(Cat(guard.waits, sequencer.busy & ~moves))
-        # So are faults where units are far from each other.
+        # Faults are registered too if units are far from each other.
         domain = m.d.sync if self.config.control.registered else m.d.comb
         domain += [registers.faults[cause].eq(found) for cause, found in faults.items()]
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""The accelerator with its external memory behind a standard bus."""
+"""The accelerator with its external memory on a standard bus."""
 
 from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib.wiring import Out, connect, flipped
@@ -12,25 +12,25 @@ from celosia.hdl.component import Component, InDomain
 from celosia.hdl.machine import machine_component
 
 BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}
-"""The bridge to each bus of the external memory port."""
+"""The bridge from the external memory port to each bus."""
 
 PREFIXES = {"axi4": "m_axi_", "wishbone": "wbm_"}
 """The prefix of each bus's signals."""
 
 
 class BusAccelerator(Component):
-    """A Transformer accelerator of some configuration, with its memory behind a standard bus.
+    """A Transformer accelerator with its external memory on a standard bus.
 
-    ``host`` is the register bus (``celosia.arch.registers``), over which a program is written and
-    started; ``irq`` is 1 where INTERRUPT has a bit that INTERRUPT_ENABLE has. The signals of the
-    bus (``axi4`` or ``wishbone``) are those of :class:`Axi4Bridge` or :class:`WishboneBridge`,
-    where their timing is.
-    ``mem_error`` is 1 from the first error response of the memory on, until reset, also where the
-    run that had it is over; STATUS reports that of the latest run. The bus is to be reset with
-    ``rst``, and when the host writes FORGET, which resets the bridge. With the field ``trace``,
-    ``trace`` reports what the vector engine writes, and ``events`` what every engine does when.
+    ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
+    ``irq`` is 1 if INTERRUPT and INTERRUPT_ENABLE have a common bit. ``bus`` is ``axi4`` or
+    ``wishbone``; :class:`Axi4Bridge` and :class:`WishboneBridge` define the signals and their
+    timing.
 
-    Raises :class:`InputError` where the bus is unknown.
+    ``mem_error`` is 1 from the memory's first error response until reset, even after the run with
+    the error; STATUS reports that of the latest run. Reset the bus together with ``rst``, and when
+    the host writes FORGET, which resets the bridge. With the field ``trace``, ``trace`` reports the
+    vector engine's writes, and ``events`` the activity of every engine. Raises :class:`InputError`
+    if the bus is unknown.
     """
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):
@@ -41,7 +41,7 @@ class BusAccelerator(Component):
         self._bridge = BRIDGES[bus](config, addresses)
         self.addresses = addresses
         self.port_meanings = self._bridge.port_meanings
-        # Everything of the accelerator but its memory's ports, and of the bridge what is outside.
+        # All ports of the accelerator except its memory ports, and the bridge's bus signals.
         members = {
             name: member
             for name, member in self._accelerator.signature.members.items()

@@ -1,4 +1,4 @@
-"""The base class of the components: ordinary ones of Amaranth, of which modules can be shared."""
+"""Base class of the components: Amaranth components whose modules can be shared."""
 
 import functools
 from collections.abc import Callable
@@ -10,21 +10,21 @@ from amaranth.lib import wiring
 
 @runtime_checkable
 class Placer(Protocol):
-    """A platform that decides what stands for each component, such as an instance of a module."""
+    """A platform that decides how to place a component, for example as a shared module."""
 
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
-        """Return what stands for a component; ``elaborate`` makes its circuit of a platform."""
+        """Return the replacement of a component; ``elaborate`` makes its circuit."""
         ...
 
 
 class Component(wiring.Component):
-    """A component that a module of its own can stand for.
+    """A component that may become a separate, shared module.
 
-    Amaranth elaborates it as any other. Only where the platform is a :class:`Placer`, this one is
-    asked. Such a component meets its surroundings at its ports only, has no clock domain but
-    ``sync`` and what it makes of that, and what it elaborates to depends on nothing but its
-    attributes; ``ResetInserter`` and ``EnableInserter`` do not reach into a module that a placer
-    has made, so that the ports have such controls where they are needed.
+    Amaranth elaborates it like any other component. If the platform is a :class:`Placer`, the
+    platform decides instead. Such a component communicates through its ports only, uses clock
+    domain ``sync`` and domains derived from it, and elaborates to a circuit that depends on its
+    attributes alone. ``ResetInserter`` and ``EnableInserter`` have no effect inside a module made
+    by a placer; components that need such controls have ports for them.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -35,7 +35,7 @@ class Component(wiring.Component):
 
 
 def _ask(elaborate: Callable) -> Callable:
-    """Return an ``elaborate`` that asks the platform first, where this is a placer."""
+    """Return an ``elaborate`` that calls the platform first if it is a placer."""
 
     @functools.wraps(elaborate)
     def ask(self, platform):
@@ -47,9 +47,9 @@ def _ask(elaborate: Callable) -> Callable:
 
 
 class InDomain(Elaboratable):
-    """A component whose domain ``sync`` is the surrounding domain of another name.
+    """A component whose domain ``sync`` is replaced by domain ``domain``.
 
-    It is a submodule as the component itself would be; the component's ports are its ports.
+    It is placed like the component itself; the component's ports are its ports.
     """
 
     def __init__(self, component: wiring.Component, domain: str):

@@ -1,4 +1,4 @@
-"""Circuits for designs of one's own, made from the keywords that they use.
+"""Circuits for your own designs, made from keyword arguments.
 
 Ports, formats, latency and throughput are in the docstring of each class.
 """
@@ -25,11 +25,10 @@ _ALONE = PRESETS["tiny"]
 class SystolicArray(systolic.SystolicArray):
     """A systolic array of ``rows`` x ``cols`` elements, with ports and timing of its base class.
 
-    It has 2 weight slots, operands of 8 bits and sums of 32 bits; ``fields`` are fields of
-    :class:`celosia.Config` that change these: ``weight_depth``, ``operand_width``, ``acc_width``,
+    By default it has 2 weight slots, 8-bit operands and 32-bit sums. ``fields`` change these; they
+    are fields of :class:`celosia.Config`: ``weight_depth``, ``operand_width``, ``acc_width``,
     ``zero_points``, ``operand_gating``, ``sleep``, ``pass_width``, ``packed``, ``registered``.
-
-    Raises :class:`celosia.InputError` if a field is unknown or values cannot work together.
+    Raises :class:`celosia.InputError` if a field is unknown or values contradict each other.
     """
 
     def __init__(self, *, rows: int, cols: int, **fields: Any):

@@ -1,4 +1,4 @@
-"""Registers that exist more than once, so that a flipped bit of one is outvoted or reported."""
+"""Redundant copies of registers: a flipped bit of one copy is outvoted or reported."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -63,7 +63,7 @@ _DATA = (
     WeightDecoder,
     WeightEdge,
 )
-"""Components that numbers pass through; their registers are left as they are."""
+"""Components of the data path; their registers are not copied."""
 
 _RECORDS = {
     ActivationEdge: 128,
@@ -84,19 +84,19 @@ _RECORDS = {
     WeightFetcher: 32,
     WeightWriter: 32,
 }
-"""Components whose registers up to some width (bits) say what is to be done, and for how long."""
+"""Components whose control registers are wider than ``_STATE``, with the greatest width (bits)."""
 
 _STATE = 15
-"""Widest registers of other components that are taken for state, counts and addresses (bits)."""
+"""Widest registers of other components that count as state, counts or addresses (bits)."""
 
 
 class Guarded(Component):
-    """A component with the same ports, whose registers of control have copies.
+    """A component with the same ports whose control registers have redundant copies.
 
-    With ``detect`` there are two of such a register, and ``differs`` is 1 for one cycle, two cycles
-    after they begin to differ. With ``correct`` there are three, and what depends on the register
-    sees what two of them hold; a wrong one is right again when the register is next written. What
-    registers they are follows from the component that has them.
+    With ``detect`` there are two copies of each register; ``differs`` is 1 for one cycle, two
+    cycles after they begin to differ. With ``correct`` there are three, and the circuit uses their
+    majority; a wrong copy is right again when the register is next written. The component's class
+    decides which of its registers are control registers.
     """
 
     def __init__(self, component: wiring.Component, level: str):
@@ -108,7 +108,7 @@ class Guarded(Component):
         vars(self).update({name: getattr(component, name) for name in members})
 
     def elaborate(self, platform):
-        # Not its own module: its registers are to be seen.
+        # Not a separate module, because its registers must be accessible.
         whole = Fragment.get(self.component, _Within(platform))
         parts = enumerate(_parts(whole))
         found = [report for number, part in parts for report in _copy(part, self.level, number)]
@@ -121,7 +121,7 @@ class Guarded(Component):
 
 
 def guarded(component: wiring.Component, level: str) -> wiring.Component:
-    """Return a component with copies of its registers of control, or with ``none`` as it is."""
+    """Return a component with copies of its control registers; unchanged for level ``none``."""
     if level == "none":
         return component
     kind = type(component)
@@ -129,21 +129,21 @@ def guarded(component: wiring.Component, level: str) -> wiring.Component:
 
 
 def differences_of(components: Iterable[wiring.Component]) -> list[Value]:
-    """Return the strobes of those components whose registers can differ from copies."""
+    """Return the ``differs`` strobes of the components that have one."""
     return [one.differs for one in components if "differs" in one.signature.members]
 
 
 class _Within:
-    """A platform (:class:`Placer`) on which components are parts of what is around them.
+    """A platform (:class:`Placer`) that merges components into their surroundings.
 
-    Only those that numbers pass through are placed as they are on the platform ``around`` it.
+    Only data path components are placed as on the platform ``around`` it.
     """
 
     def __init__(self, around):
         self.around = around
 
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
-        """Return the component's circuit, or what stands for it."""
+        """Return the component's circuit, or its replacement."""
         if _is_data(component) and isinstance(self.around, Placer):
             return self.around.place(component, elaborate)
         return elaborate(component, self)
@@ -154,7 +154,7 @@ def _is_data(component) -> bool:
 
 
 def _parts(fragment: Fragment) -> Iterator[Fragment]:
-    """Yield a fragment and those below it, but for those that numbers pass through."""
+    """Yield a fragment and those below it, except data path components."""
     if any(_is_data(origin) for origin in fragment.origins or ()):
         return
     yield fragment
@@ -163,12 +163,12 @@ def _parts(fragment: Fragment) -> Iterator[Fragment]:
 
 
 def majority(one: Value, two: Value, three: Value) -> Value:
-    """Return each bit as at least two of three words have it."""
+    """Return the bitwise majority of three words."""
     return one & two | two & three | one & three
 
 
 def _copy(fragment: Fragment, level: str, number: int) -> list[Signal]:
-    """Copy a fragment's registers of control; return, if any, what tells that they differ."""
+    """Copy a fragment's control registers; return the signal that reports differences, if any."""
     written = LHSMaskCollector()
     written.visit_stmt(fragment.statements.get("sync", ()))
     origin = (fragment.origins or (None,))[0]
@@ -192,7 +192,7 @@ def _copy(fragment: Fragment, level: str, number: int) -> list[Signal]:
     for names in copies[1:]:
         fragment.add_statements("sync", _Renamed(names).on_statements(plain))
     if level == "detect":
-        # Told once: what is not written again may differ for long.
+        # Reported once: a register that is not written again may differ for long.
         differ, differed, report = Signal(), Signal(), Signal(name=f"report_{number}")
         m.d.sync += [differ.eq(Cat(differences).any()), differed.eq(differ)]
         m.d.comb += report.eq(differ & ~differed)
@@ -202,9 +202,9 @@ def _copy(fragment: Fragment, level: str, number: int) -> list[Signal]:
 
 
 class _Renamed(ValueTransformer, StatementTransformer):
-    """Makes of statements those that write registers' copies, and with ``others`` the rest, too.
+    """Turns statements into those that write register copies; with ``others`` the rest too.
 
-    What is read stays as it is.
+    Values that are read stay unchanged.
     """
 
     def __init__(self, names: dict[int, Signal], *, others: bool = False):

@@ -1,4 +1,4 @@
-"""The power of two with a negative exponent."""
+"""Powers of two with negative exponents."""
 
 from amaranth.hdl import Module, Mux, unsigned
 from amaranth.lib.memory import Memory
@@ -10,7 +10,7 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import delay
 
 EXPONENTIAL_LATENCY = 2
-"""Enabled cycles from a distance to its weight."""
+"""Enabled cycles from a distance to its mantissa and shift."""
 DISTANCE_WIDTH = 16
 """Width of a distance (bits)."""
 SHIFT_WIDTH = exact_log2(OCTAVE_LIMIT)
@@ -18,14 +18,14 @@ SHIFT_WIDTH = exact_log2(OCTAVE_LIMIT)
 
 
 class OctaveExponential(Component):
-    """``2**(-distance / 256)`` about ``mantissa * 2**(-16 - shift)``.
+    """Compute ``2**(-distance / 256)`` as approximately ``mantissa * 2**(-16 - shift)``.
 
-    Both are :func:`celosia.sim.exponential.octave_exponential`'s, bit for bit: a table of 256
-    mantissas rounded to Q1.16, and the whole octaves; 0 from 32 octaves on, and where ``keep`` is
-    0. The relative error of a mantissa is at most ``2**-16``.
+    Both outputs equal :func:`celosia.sim.exponential.octave_exponential` bit for bit: a table of
+    256 mantissas rounded to Q1.16, and the whole octaves. The mantissa is 0 from 32 octaves on, and
+    if ``keep`` is 0. Its relative error is at most ``2**-16``.
 
-    Latency is ``EXPONENTIAL_LATENCY`` cycles in which ``en`` is 1 (all registers hold in the
-    others), throughput one distance per such cycle.
+    Latency is ``EXPONENTIAL_LATENCY`` cycles with ``en`` at 1; all registers hold in other cycles.
+    Throughput is one distance per enabled cycle.
     """
 
     en: In(1)
@@ -35,7 +35,7 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def elaborate(self, platform):
-        """Read the table, whose register goes into the block RAM, then drop what does not count."""
+        """Read the table into the block RAM's output register, then mask results that are zero."""
         m = Module()
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(

@@ -1,4 +1,4 @@
-"""A multiplier with the registers that hardware multipliers have."""
+"""A multiplier with the registers of hardware multipliers."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed
 from amaranth.lib import data
@@ -15,15 +15,18 @@ HARDWARE_WIDTH = 18
 class Multiplier(Component):
     """Signed product with a register at each operand and one at the product.
 
-    ``p`` is ``a * b`` of two cycles before. With ``gating``, the operands' registers take ``a`` and
-    ``b`` in cycles with ``en`` only, and the product's becomes 0 in cycles with ``clear``. With
-    ``stalling``, all registers move in cycles with ``en`` only. No register follows the reset: what
-    comes out within two cycles of it is stale.
+    ``p`` is ``a * b`` of two cycles before. With ``gating``, the operand registers load only in
+    cycles with ``en``, and the product register becomes 0 in cycles with ``clear``. With
+    ``stalling``, all registers load only in cycles with ``en``. No register is reset: outputs
+    within two cycles of a reset are stale.
 
-    A module of its own, without parameters, so that a build for a device with multipliers that have
-    these registers can put one in its place (``celosia.fpga.multipliers``); this is its meaning.
-    ``width`` is that of ``a`` and, without ``b_width``, of ``b`` (bits). Raises :class:`InputError`
-    where one is not a positive integer, or where both ``gating`` and ``stalling`` are asked for.
+    It is a separate module without parameters, so that a build can replace it by a hardware
+    multiplier that has these registers (``celosia.fpga.multipliers``). This circuit defines its
+    behaviour.
+
+    ``width`` is the width of ``a`` and, without ``b_width``, of ``b`` (bits). Raises
+    :class:`InputError` if one is not a positive integer, or if both ``gating`` and ``stalling`` are
+    set.
     """
 
     def __init__(
@@ -80,9 +83,10 @@ class Multiplier(Component):
 def multiply(
     m: Module, name: str, a: ValueLike, b: ValueLike, *, en: ValueLike | None = None
 ) -> Value:
-    """Place a :class:`Multiplier` and return ``a * b`` of two cycles (with ``en`` at 1) before.
+    """Place a :class:`Multiplier` and return ``a * b`` of two enabled cycles before.
 
-    The operands may be unsigned; both fit a hardware multiplier.
+    ``en`` enables cycles; without it all are enabled. The operands may be unsigned; both must fit a
+    hardware multiplier.
     """
     a, b = Value.cast(a), Value.cast(b)
     widths = [len(value) + (not value.shape().signed) for value in (a, b)]
@@ -97,18 +101,18 @@ def multiply(
 
 
 class PackedMultiplier(Component):
-    """Two signed products of one operand, ``p[i]`` = ``a * b[i]``, from one :class:`Multiplier`.
+    """Two signed products of one operand, ``p[i] = a * b[i]``, from one :class:`Multiplier`.
 
-    Its second operand is ``b[1] * 2**(width + b_width) + b[0]``. In its product ``p[0]`` is below
-    ``p[1]``, from which it has taken one where it is negative; that is added again behind the
-    register. ``a`` has ``width`` bits and ``b[i]`` ``b_width``, without it as many. Timing and
-    ``gating`` are the multiplier's.
+    ``a`` has ``width`` bits and ``b[i]`` has ``b_width``, by default the same. Timing and
+    ``gating`` are the multiplier's. Its second operand is ``b[1] * 2**(width + b_width) + b[0]``.
+    In the result ``p[0]`` is below ``p[1]``. A negative ``p[0]`` borrows one from ``p[1]``; an
+    adder after the register restores it.
 
-    Operands for which that one has more than ``factor_width`` bits (:func:`overlaps`) make products
-    that lie over each other: ``b[1] * 2**(factor_width - b_width)`` is above a ``b[0]`` without
-    sign, plus ``2**(b_width - 1)``. The lowest bits of ``p[1]``, from adders, tell the two apart.
-    A register stands behind them: both are a cycle later. Raises :class:`InputError` where
-    ``b_width`` is more than half of ``factor_width``.
+    Operands that would need more than ``factor_width`` bits (:func:`overlaps`) are packed closer,
+    so that the products overlap: ``b[1] * 2**(factor_width - b_width)`` is above ``b[0] +
+    2**(b_width - 1)``, which is unsigned. Adders compute the lowest bits of ``p[1]`` to separate
+    the two. A register follows: both products are a cycle later. Raises :class:`InputError` if
+    ``b_width`` is then more than half of ``factor_width``.
     """
 
     def __init__(
@@ -140,7 +144,7 @@ class PackedMultiplier(Component):
     def elaborate(self, _platform):
         m = Module()
         low = self.width + self.b_width
-        # A bit beyond the upper operand's, from which the lower one may take one.
+        # One bit more than the upper operand, for the borrow of the lower product.
         more = int(self.b_width == self.width)
         wide = self.factor_width if self.overlapping else low + self.b_width + more
         m.submodules.both = both = Multiplier(self.width, b_width=wide, gating=self.gating)
@@ -158,13 +162,13 @@ class PackedMultiplier(Component):
         return m
 
     def _part(self, m, both):
-        """Part products that lie over each other."""
+        """Separate products that overlap."""
         low, upper = self.b
         place = self.factor_width - self.b_width
         over = max(1, self.width + self.b_width - place)
         free = Const(0, place - self.b_width)
         m.d.comb += both.b.eq(Cat(low[:-1], ~low[-1], free, upper))
-        # As the multiplier's registers: the operands', and the lowest bits of the upper product.
+        # Copies of the multiplier's registers: the operands, and the upper product's lowest bits.
         a = Signal(signed(self.width), reset_less=True)
         b = Signal(over, reset_less=True)
         late = Signal.like(a)
@@ -175,7 +179,7 @@ class PackedMultiplier(Component):
         if self.gating:
             with m.If(self.clear):
                 m.d.sync += [late.eq(0), known.eq(0)]
-        # What of the lower product, of which an operand has no sign, lies over the upper one.
+        # The part of the lower product (with an unsigned operand) that overlaps the upper one.
         part = (both.p[place:][:over] - known)[:over].as_signed()
         p = data_register(m, self.p)
         m.d.sync += [
@@ -185,17 +189,17 @@ class PackedMultiplier(Component):
 
 
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
-    """Return whether products of packed operands lie over each other in a multiplier's."""
+    """Return whether two products of packed operands overlap in one multiplier."""
     return width + 2 * b_width + (width == b_width) > factor_width
 
 
 def low_product(a: Value, b: Value) -> Value:
-    """Return the lowest bits of a product, as many as ``b`` has, made of adders."""
+    """Return the lowest ``len(b)`` bits of a product, made of adders."""
     width = len(b)
     rows = [a[: width - place] & b[place].replicate(width - place) for place in range(width)]
     while len(rows) > 1:
         pairs = [rows[first : first + 2] for first in range(0, len(rows), 2)]
-        # The second of a pair stands as many bits higher as it has fewer.
+        # The second of a pair has fewer bits and is shifted left by the difference.
         rows = [
             sum(row << len(pair[0]) - len(row) for row in pair)[: len(pair[0])] for pair in pairs
         ]
@@ -203,12 +207,11 @@ def low_product(a: Value, b: Value) -> Value:
 
 
 class MultiplierPair(Component):
-    """Two signed 8-bit products whose operands are held in pairs.
+    """Two signed 8-bit products with enabled operand registers.
 
-    ``a`` is taken in cycles with ``a_en``, ``b`` in cycles with ``b_en``; ``p[i]`` is ``a[i] *
-    b[i]`` of what was held in the cycle before. No register follows the reset.
-
-    A module of its own for the same reason as :class:`Multiplier`.
+    ``a`` is loaded in cycles with ``a_en`` and ``b`` in cycles with ``b_en``. ``p[i]`` is ``a[i] *
+    b[i]`` of the registers in the previous cycle. No register is reset. It is a separate module for
+    the same reason as :class:`Multiplier`.
     """
 
     def __init__(self) -> None:

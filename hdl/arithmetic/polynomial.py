@@ -24,9 +24,9 @@ def horner(
 ) -> Signal:
     """Place Horner's rule and return ``c0 + ((c1 + (c2 * t >> len(t))) * t >> len(t))``.
 
-    ``coefficients`` and the unsigned ``t`` are taken together; the sum comes
-    ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1 later. ``slope_width`` and ``sum_width`` are
-    the signed widths that hold the inner sum and the outer one (bits).
+    ``coefficients`` and the unsigned ``t`` arrive together; the sum follows ``POLYNOMIAL_LATENCY -
+    1`` enabled cycles later. ``slope_width`` and ``sum_width`` are the signed widths of the inner
+    and the outer sum (bits).
     """
     c0_0, c1_0, c2_0 = coefficients
     t_width = len(t)
@@ -34,7 +34,7 @@ def horner(
     c0 = [Signal(c0_0.shape(), name=f"c0_{i}", reset_less=True) for i in range(4)]
     c1 = [Signal(c1_0.shape(), name=f"c1_{i}", reset_less=True) for i in range(2)]
     slope = Signal(signed(slope_width))
-    # The multipliers' registers stand behind the memory, which answers late, and the sum.
+    # The multipliers' operand registers follow the slow memory output and the sum.
     bend = multiply(m, "bend", c2_0, t, en=en)
     rise = multiply(m, "rise", slope, ts[1], en=en)
     m.d.comb += slope.eq(c1[1] + (bend >> t_width))
@@ -54,10 +54,9 @@ def horner(
 class PiecewisePolynomial(Component):
     """A polynomial of degree 2 whose coefficients depend on the operand's segment.
 
-    ``y`` is :class:`Polynomial`'s result for the raw bits ``x``, bit for bit.
-
-    Latency is ``POLYNOMIAL_LATENCY`` cycles in which ``en`` is 1 (the pipeline holds still in all
-    others), throughput one operand per such cycle. The products have registers on both sides.
+    ``y`` is :class:`Polynomial`'s result for the raw bits ``x``, bit for bit. Latency is
+    ``POLYNOMIAL_LATENCY`` cycles with ``en`` at 1; the pipeline holds in other cycles. Throughput
+    is one operand per enabled cycle. The multipliers have registers at operands and product.
     """
 
     def __init__(self, polynomial: Polynomial):

@@ -18,16 +18,16 @@ from celosia.hdl.component import Component
 EXPONENT_WIDTH = 8
 """Width of the signed exponent of a result (bits)."""
 MAX_WIDTH = 64
-"""Largest width of an operand (bits)."""
+"""Largest operand width (bits)."""
 
 
 class Normalizer(Component):
-    """Find an integer's leading one.
+    """Find the leading one of an integer.
 
-    ``exponent`` is the place of the leading one of ``x`` and ``fraction`` the ``FRACTION_WIDTH``
-    bits after it, missing ones 0 and further ones dropped; for 0, ``nonzero`` is 0 and the others
-    are undefined. Latency is half of ``ceil_log2(width)`` enabled cycles, rounded up.
-    Raises :class:`InputError` where ``width`` is not from 1 to 64.
+    ``exponent`` is the position of the leading one of ``x``, ``fraction`` the ``FRACTION_WIDTH``
+    bits after it: missing bits are 0 and further bits dropped. For 0, ``nonzero`` is 0 and the
+    other outputs are undefined. Latency is ``ceil(ceil_log2(width) / 2)`` enabled cycles. Raises
+    :class:`InputError` if ``width`` is not from 1 to 64.
     """
 
     def __init__(self, width: int):
@@ -50,7 +50,7 @@ class Normalizer(Component):
         return -(-ceil_log2(self.width) // 2)
 
     def elaborate(self, platform):
-        """Shift left by halving powers of two, two to a cycle."""
+        """Shift left by decreasing powers of two, two of them in each cycle."""
         m = Module()
         left, zeros = self.x, Const(0, len(self.exponent))
         for level in reversed(range(self.latency)):
@@ -58,7 +58,7 @@ class Normalizer(Component):
             shifted = Signal(self.width, name=f"left_{level}", reset_less=True)
             counted = Signal.like(self.exponent, name=f"zeros_{level}", reset_less=True)
             far = self._lacks(left, 0, 2 * step)
-            # What follows is looked at both as it is and shifted, at the same time.
+            # The second step examines the shifted and the unshifted word at the same time.
             near = Mux(far, self._lacks(left, 2 * step, step), self._lacks(left, 0, step))
             moved = Mux(far, left << 2 * step, left)
             with m.If(self.en):
@@ -75,13 +75,13 @@ class Normalizer(Component):
         return m
 
     def _lacks(self, x, skipped, count):
-        """Return whether so many uppermost bits behind some are all 0, or there are none."""
+        """Return whether ``count`` bits below the uppermost ``skipped`` are all 0 or absent."""
         end = max(self.width - skipped, 0)
         return ~x[max(end - count, 0) : end].any()
 
 
 class _Inverse(Component):
-    """The pipeline of both functions: normalize, evaluate, fit the mantissa."""
+    """The pipeline of both functions: normalize, evaluate, adjust the mantissa."""
 
     def __init__(self, width: int, polynomial: Polynomial, root: int):
         self.normalizer = Normalizer(width)
@@ -104,7 +104,7 @@ class _Inverse(Component):
         return self.normalizer.latency + POLYNOMIAL_LATENCY
 
     def elaborate(self, platform):
-        """Connect the steps; the exponent and the valid bit wait beside them."""
+        """Connect the steps; delay the exponent and the valid bit in parallel."""
         m = Module()
         m.submodules.normalizer = normalizer = self.normalizer
         m.submodules.polynomial = polynomial = self.polynomial
@@ -112,7 +112,7 @@ class _Inverse(Component):
             normalizer.en.eq(self.en),
             normalizer.x.eq(self.x),
             polynomial.en.eq(self.en),
-            # With the root, the exponent's last bit selects one of two octaves.
+            # For the root, the exponent's lowest bit selects one of two octaves.
             polynomial.x.eq(Cat(normalizer.fraction, normalizer.exponent[: self.root])),
         ]
         scale = [
@@ -139,16 +139,16 @@ class _Inverse(Component):
 
 
 class Reciprocal(_Inverse):
-    """``1 / x`` about ``mantissa * 2**exponent`` for an integer of ``width`` bits.
+    """Compute ``1 / x`` as approximately ``mantissa * 2**exponent`` for integers of ``width`` bits.
 
-    ``mantissa`` and ``exponent`` are :func:`celosia.sim.reciprocal.reciprocal`'s, bit for bit:
-    ``2**17`` by the normalized operand, rounded by the polynomial; where that gives ``2**17``, half
-    of it and an exponent one larger. The relative error is at most ``1.13 * 2**-17``; powers of two
-    are exact; 0 gives 0.
+    Both outputs equal :func:`celosia.sim.reciprocal.reciprocal` bit for bit: ``2**17`` divided by
+    the normalized operand, rounded by the polynomial. A result of ``2**17`` is halved and its
+    exponent raised by one. The relative error is at most ``1.13 * 2**-17``; powers of two are
+    exact; 0 gives 0.
 
-    ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles in which ``en`` is 1 (all registers
-    hold in the others), throughput one operand per such cycle; ``valid_o`` follows ``valid_i``.
-    Raises :class:`InputError` where ``width`` is not from 1 to 64.
+    ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles with ``en`` at 1; all registers hold in
+    other cycles. Throughput is one operand per enabled cycle; ``valid_o`` follows ``valid_i``.
+    Raises :class:`InputError` if ``width`` is not from 1 to 64.
     """
 
     def __init__(self, width: int):
@@ -156,10 +156,10 @@ class Reciprocal(_Inverse):
 
 
 class ReciprocalSqrt(_Inverse):
-    """``1 / sqrt(x)`` about ``mantissa * 2**exponent`` for an integer of ``width`` bits.
+    """Compute ``1 / sqrt(x)`` as about ``mantissa * 2**exponent`` for integers of ``width`` bits.
 
-    As :class:`Reciprocal`, with :func:`celosia.sim.reciprocal.rsqrt`'s integers; powers of four are
-    exact.
+    It is as :class:`Reciprocal`, with the integers of :func:`celosia.sim.reciprocal.rsqrt`; powers
+    of four are exact.
     """
 
     def __init__(self, width: int):

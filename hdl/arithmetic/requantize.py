@@ -1,4 +1,4 @@
-"""Requantization of 32-bit sums, equation (1), one lane."""
+"""Requantization of 32-bit sums, equation (1), for one lane."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
@@ -10,21 +10,19 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import data_register, delay
 
 LOST_BITS = 8
-"""Bits below a quotient that are looked at together (bits)."""
+"""Number of dropped bits that one zero test covers (bits)."""
 
 
 class RoundingShift(Component):
     """Right shift that rounds to nearest, ties away from zero.
 
-    ``floor + up = round(x / 2**amount)`` as gemmlowp's RoundingDivideByPOT rounds; who takes it has
-    an addition of its own to make.
+    ``floor + up`` is ``round(x / 2**amount)`` as gemmlowp's RoundingDivideByPOT rounds; the
+    consumer merges this addition with one that it needs anyway. ``width`` is the width of the
+    signed ``x`` (bits); ``amount`` is from 0 to 31.
 
-    Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
-    while ``en`` is 0. ``up`` is two tables behind registers.
-
-    ``width`` is that of the signed ``x`` (bits); ``amount`` is from 0 to 31.
-
-    Raises :class:`InputError` where the width is not a positive integer.
+    Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
+    registers hold in other cycles. ``up`` comes through two lookup tables after registers. Raises
+    :class:`InputError` if the width is not a positive integer.
     """
 
     latency = 1
@@ -43,12 +41,12 @@ class RoundingShift(Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Shift and find out whether to round up."""
+        """Shift, and decide whether to round up."""
         m = Module()
         width = len(self.x)
 
-        # The quotient's lowest bit here is the first bit that is shifted out. Where it is 1 the
-        # quotient is rounded up, except at a tie of a negative number: nothing but zeros follows.
+        # The quotient's lowest bit here is the first bit shifted out. If it is 1 the quotient is
+        # rounded up, except at a tie of a negative number, when all further bits are 0.
         quotient = Signal(signed(width + 1))
         m.d.comb += quotient.eq(Cat(C(0, 1), self.x).as_signed() >> self.amount)
         below = Cat(self.amount > place + 1 for place in range(width))
@@ -67,7 +65,7 @@ class RoundingShift(Component):
         return m
 
     def _exact(self, lost: Value) -> Value:
-        """Return a bit each for some of the lost bits: none of them is 1 and ``x`` is negative."""
+        """Return for each group of lost bits whether none of them is 1 and ``x`` is negative."""
         return Cat(
             self.x[-1] & ~lost[low : low + LOST_BITS].any()
             for low in range(0, len(lost), LOST_BITS)
@@ -75,7 +73,7 @@ class RoundingShift(Component):
 
 
 def bounds_layout() -> data.StructLayout:
-    """Return a zero point, a clamp's bounds, and how far the zero point is above each of them."""
+    """Return the layout of a zero point, clamp bounds, and the zero point minus each bound."""
     return data.StructLayout(
         {
             "zero": signed(16),
@@ -101,23 +99,21 @@ def requantizer_latency(*, registered: bool) -> int:
 class Requantizer(Component):
     """Requantize one 32-bit sum per cycle, equation (1).
 
-    Input: ``x``, ``bias`` and ``multiplier`` of 32 bits (of either sign) and ``shift`` from -31 to
-    30, which are taken together and may change every cycle; and ``bounds``, the zero point and the
-    clamp's bounds with ``low <= high``, which make the result 8 or 16 bits wide. What a sum takes
-    of these is there ``bounds_delay`` cycles with ``en`` at 1 later than the sum: they hold still
-    for long, and so need no registers of each lane.
-    Output: ``y`` between the bounds.
+    Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30) are
+    sampled together and may change every cycle. ``bounds`` holds the zero point and the clamp
+    bounds ``low <= high``, which make the result 8 or 16 bits wide. The bounds of a sum are sampled
+    ``bounds_delay`` enabled cycles after the sum: they rarely change, and so need no registers in
+    each lane.
 
-    ``x + bias`` and its left shift wrap at 32 bits, nothing after them does. Rounding is TFLite's
-    double rounding: the doubled high product rounds ties up, the right shift rounds ties away from
-    zero.
+    Output: ``y`` between the bounds. ``x + bias`` and its left shift wrap at 32 bits; later steps
+    do not wrap. Rounding is TFLite's double rounding: the doubled high product rounds ties up, the
+    right shift rounds ties away from zero.
 
-    Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
-    while ``en`` is 0. Four 17x17-bit multiplications, or two where the lower half of every
-    multiplier is 0: ``multiplier_width`` is 16, else 32 (bits). With ``registered`` a register
-    stands between the left shift and the multipliers, which are far from it on large devices. With
-    ``sleep`` a sum and its parameters are taken only where ``take`` is 1: else those before stay,
-    and nothing behind them moves.
+    Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
+    registers hold in other cycles. It uses four 17x17-bit multipliers, or two if
+    ``multiplier_width`` is 16, when the lower half of every multiplier is 0. ``registered`` adds a
+    register between the left shift and the multipliers, which are far apart on large devices. With
+    ``sleep`` a sum and its parameters are sampled only if ``take`` is 1; else registers hold.
     """
 
     def __init__(
@@ -150,9 +146,9 @@ class Requantizer(Component):
         return self.latency - 1
 
     def elaborate(self, platform: object) -> Module:
-        """One stage per operation; signal names end in the stage that writes them.
+        """Place one stage per operation; a signal's suffix is the stage that writes it.
 
-        With ``registered`` stages behind the shift are one later than their names say.
+        With ``registered`` stages after the left shift are one later than their suffixes.
         """
         m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)
@@ -166,7 +162,7 @@ class Requantizer(Component):
         doubled_4 = Signal(signed(33), reset_less=True)
         m.d.comb += shifted_1.eq(biased_1 << left)
 
-        # Four products of halves, the lower half taken as unsigned; two where one half is 0.
+        # Four products of halves, the lower half unsigned; two products if one half is 0.
         late = int(self.registered)
         shifted = delay(m, shifted_1, late, en=self.en)
         x_low, x_high = shifted[:16], shifted[16:].as_signed()
@@ -184,7 +180,7 @@ class Requantizer(Component):
         with m.If(take):
             m.d.sync += biased_1.eq(self.x + self.bias)
         with m.If(self.en):
-            # 2**30 rounds the product, of which bits 63 to 31 are wanted.
+            # 2**30 rounds the product; the result is its bits 63 to 31.
             m.d.sync += doubled_4.eq((outer_3 + (1 << 14)) >> 15)
         m.d.comb += [
             rounding.en.eq(self.en),
@@ -192,7 +188,7 @@ class Requantizer(Component):
             rounding.amount.eq(delay(m, right, 3 + late, en=self.en)),
         ]
 
-        # The offset, and by how much it is beyond the bounds, so that no comparison follows a sum.
+        # The offset, and its distance beyond each bound, so that no comparison follows an addition.
         bounds, y = self.bounds, data_register(m, self.y)
         sum_5, less_5, more_5 = (
             rounding.floor + offset + rounding.up

@@ -1,4 +1,4 @@
-"""A multiplier of 32 bits, of four products of 16."""
+"""A 32-bit multiplier made of four 16-bit products."""
 
 from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib.wiring import In, Out
@@ -7,14 +7,13 @@ from celosia.hdl.component import Component
 
 
 class HalfProducts(Component):
-    """The four products of the halves of two signed words of 32 bits, which are held.
+    """The four products of the halves of two registered 32-bit words.
 
-    ``a`` is taken in cycles with ``a_en``, ``b`` with ``b_en``. From the next one on ``high`` is
-    the product of the upper halves, which are signed, ``low`` that of the lower ones, which are
-    not; ``left`` that of a's upper and b's lower half, ``right`` of the others. No register follows
-    the reset.
-
-    A module of its own for the same reason as ``celosia.hdl.arithmetic.multiplier.Multiplier``.
+    ``a`` is loaded in cycles with ``a_en``, ``b`` in cycles with ``b_en``. In the next cycle
+    ``high`` is the product of the upper halves (signed), ``low`` that of the lower halves
+    (unsigned), ``left`` that of a's upper and b's lower half, and ``right`` that of a's lower and
+    b's upper half. No register is reset. It is a separate module for the same reason as
+    ``celosia.hdl.arithmetic.multiplier.Multiplier``.
     """
 
     def __init__(self) -> None:
@@ -48,10 +47,10 @@ class HalfProducts(Component):
 
 
 class WideMultiplier(Component):
-    """The product of ``a`` and ``b``, both signed; with ``rounds``, plus ``2**30``.
+    """The 64-bit product of signed ``a`` and ``b``, plus ``2**30`` if ``rounds``.
 
-    ``start`` takes ``a``, and ``b_en``, then or before, ``b``; ``busy`` is 1 in the cycle behind
-    the start, and from the next one on ``p`` is the product, all 64 bits of it, until the next.
+    ``start`` loads ``a``; ``b_en``, in the same cycle or before, loads ``b``. ``busy`` is 1 in the
+    cycle after ``start``. From the next cycle on ``p`` is the product, until the next one.
     """
 
     a: In(32)

@@ -15,10 +15,10 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from celosia.hdl.stream.slice import RegisterSlice
 
 BURSTS_AHEAD = 16
-"""Written bursts whose data may be in flight."""
+"""Write bursts whose data may be outstanding."""
 
 INCR = 0b01
-"""Burst type: the address rises by a word from beat to beat."""
+"""Burst type: the address rises by a word with each beat."""
 
 CACHE = 0b0011
 """Memory attributes: normal, non-cacheable, bufferable."""
@@ -28,7 +28,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4"]
 
 
 def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
-    """Return the signals of an AXI4 manager, by their usual names, without clock and reset."""
+    """Return the signals of an AXI4 manager by their usual names, without clock and reset."""
     address = {"id": 1, "addr": addr_width, "len": 8, "size": 3, "burst": 2, "lock": 1}
     address |= {"cache": 4, "prot": 3, "qos": 4}
     members = {}
@@ -55,14 +55,16 @@ def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
 
 
 class Axi4Bridge(Component):
-    """Makes an AXI4 manager (AMBA AXI, IHI 0022) of the external memory port.
+    """Turns the external memory port into an AXI4 manager (AMBA AXI, IHI 0022).
 
-    ``read`` and ``write`` are the port's halves, seen from the memory; their bursts, of at most 256
-    words and within 4096 bytes, become INCR bursts of the data's whole width, one each. Every
-    channel passes a register slice: one beat a cycle, one cycle later. Reads and writes are
-    independent, and any number of reads may wait for their data; of writes, 16 bursts may wait for
-    theirs. ``failed`` is 1 for one cycle for each beat or burst with an error response, or for two
-    at once, which count as answered otherwise; ``error`` is 1 from the first one on, until reset.
+    ``read`` and ``write`` are the port's halves, seen from the memory. Each of their bursts, at
+    most 256 words within a 4096-byte block, becomes one INCR burst of full-width beats. Every
+    channel has a register slice: one beat per cycle, delayed by one cycle. Reads and writes are
+    independent. Any number of reads, and 16 write bursts, may be outstanding.
+
+    ``failed`` is 1 for one cycle for each beat or burst with an error response (once for two in the
+    same cycle); the beat or burst counts as completed. ``error`` is 1 from the first of them until
+    reset.
     """
 
     port_meanings = PORT_MEANINGS
@@ -105,7 +107,7 @@ class Axi4Bridge(Component):
         return m
 
     def _addresses(self, m, channel, request, may):
-        """Pass requests on to an address channel, while they ``may`` be taken."""
+        """Pass requests to an address channel in cycles with ``may``."""
         passed = RegisterSlice(burst_layout(self.config))
         m.submodules[channel] = passed
         m.d.comb += [
@@ -129,7 +131,7 @@ class Axi4Bridge(Component):
         ]
 
     def _read(self, m):
-        """Pass read data on; return whether a beat comes with an error."""
+        """Pass read data on; return whether a beat has an error response."""
         beat = data.StructLayout({"data": unsigned(self.config.memory.width), "wrong": 1})
         m.submodules.r = passed = RegisterSlice(beat)
         words = self.read.data

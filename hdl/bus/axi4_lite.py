@@ -18,18 +18,18 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4-lite"
 
 
 class Response(enum.Enum, shape=2):
-    """The responses in use."""
+    """The AXI responses in use."""
 
     OKAY = 0b00
     SLVERR = 0b10
 
 
 class Axi4LiteControl(Component):
-    """Makes an AXI4-Lite subordinate (AMBA AXI, IHI 0022) of the register bus ``host``.
+    """Turns the register bus ``host`` into an AXI4-Lite subordinate (AMBA AXI, IHI 0022).
 
-    Register n is the word at byte 4n. One access at a time: a write takes three cycles, a read
-    four, and where both wait they take turns. Every output is a register. A write of fewer than
-    four bytes is answered SLVERR, and not done.
+    Register n is the word at byte 4n. Accesses are processed one at a time: a write takes three
+    cycles, a read four, and waiting reads and writes alternate. Every output is a register. A write
+    of fewer than four bytes is refused with SLVERR.
     """
 
     port_meanings = PORT_MEANINGS

@@ -1,4 +1,4 @@
-"""The place of the accelerator's external memory in the address space of a bus."""
+"""The location of the accelerator's external memory in a bus's address space."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ MAX_WIDTH = 64
 
 @dataclass(frozen=True)
 class BusAddress:
-    """Places the accelerator's 2**``memory_width`` bytes at byte ``base`` of a bus.
+    """Maps the accelerator's ``2**memory_width`` bytes to byte address ``base`` of a bus.
 
-    ``width`` is that of the bus's byte address. Raises :class:`InputError` where the bus has not so
-    many addresses, or ``base`` is not a multiple of the memory's size.
+    ``width`` is the width of the bus's byte address (bits). Raises :class:`InputError` if the bus
+    is too narrow, or ``base`` is not a multiple of the memory's size.
     """
 
     memory_width: int
@@ -38,7 +38,7 @@ class BusAddress:
 
     @classmethod
     def for_config(cls, config: Config, width: int = 32, base: int = 0) -> "BusAddress":
-        """Return the place of a configuration's external memory."""
+        """Return the location of a configuration's external memory."""
         return cls(config.memory.addr_width, width, base)
 
     def of(self, addr: Value) -> Value:

@@ -1,4 +1,4 @@
-"""The accelerator with its host port behind a standard bus."""
+"""The accelerator with its host port on a standard bus."""
 
 from amaranth.hdl import Module
 from amaranth.lib.wiring import Out, connect, flipped
@@ -9,22 +9,20 @@ from celosia.hdl.bus.wishbone_control import WishboneControl
 from celosia.hdl.component import Component
 
 CONTROLS = {"axi4-lite": Axi4LiteControl, "wishbone": WishboneControl}
-"""The bridge to each bus of the host port."""
+"""The bridge from the host port to each bus."""
 
 CONTROL_PREFIXES = {"axi4-lite": "s_axil_", "wishbone": "wbs_"}
 """The prefix of each bus's signals."""
 
 
 class ControlledAccelerator(Component):
-    """A Transformer accelerator of some configuration, with its host port behind a standard bus.
+    """A Transformer accelerator with its host port on a standard bus.
 
-    Register n of ``celosia.arch.registers`` is the word at byte 4n. ``accelerator`` is
-    :class:`celosia.hdl.accelerator.Accelerator` or
-    :class:`celosia.hdl.bus_accelerator.BusAccelerator`, whose other ports are as they are there.
-    The signals of the bus (``axi4-lite`` or ``wishbone``) are those of :class:`Axi4LiteControl` or
-    :class:`WishboneControl`, where their timing is.
-
-    Raises :class:`InputError` where the bus is unknown.
+    ``accelerator`` is :class:`celosia.hdl.accelerator.Accelerator` or
+    :class:`celosia.hdl.bus_accelerator.BusAccelerator`; its other ports remain. ``control`` is
+    ``axi4-lite`` or ``wishbone``; :class:`Axi4LiteControl` and :class:`WishboneControl` define the
+    signals and their timing. Register n of ``celosia.arch.registers`` is the word at byte 4n.
+    Raises :class:`InputError` if the bus is unknown.
     """
 
     def __init__(self, accelerator: Component, control: str):

@@ -27,7 +27,7 @@ class CycleType(enum.Enum, shape=unsigned(3)):
 
 
 def wishbone_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
-    """Return the signals of a Wishbone master, by their usual names, without clock and reset."""
+    """Return the signals of a Wishbone master by their usual names, without clock and reset."""
     return {
         "wbm_cyc_o": Out(1),
         "wbm_stb_o": Out(1),
@@ -44,10 +44,10 @@ def wishbone_members(config: Config, addr_width: int) -> dict[str, wiring.Member
 
 
 class BurstCutter(Component):
-    """Cuts a request of the port into bursts of at most ``longest`` words.
+    """Cuts a memory request into bursts of at most ``longest`` words.
 
-    ``request`` is taken when nothing of the one before is left. ``valid``: a burst of ``words``
-    words from ``addr`` on is wanted, the request's ``final`` one; ``take`` goes to the next.
+    ``request`` is accepted when the previous one is used up. ``valid`` offers a burst of ``words``
+    words from ``addr`` on; ``final`` marks the request's last burst; ``take`` advances to the next.
     """
 
     def __init__(self, config: Config, longest: int):
@@ -82,18 +82,17 @@ class BurstCutter(Component):
 
 
 class WishboneBridge(Component):
-    """Makes a Wishbone B4 master with registered feedback bursts of the external memory port.
+    """Turns the external memory port into a Wishbone B4 master with registered feedback bursts.
 
     ``read`` and ``write`` are the port's halves, seen from the memory. Their bursts become linear
-    incrementing ones of at most ``longest`` words, each a bus cycle of its own. A read starts when
-    there is room for all of its words, a write when all of its words are there, so that no burst
-    has a wait state of the master's; every output is a register. With an acknowledge in every cycle
-    a burst of n words takes n + 1 cycles. Where both directions want the bus they take turns,
-    burst by burst. An ``err`` ends the bus cycle; the burst's other words follow in another one.
-    ``failed`` is 1 for one cycle for each word that met an ``err``, which counts as moved
-    otherwise; ``error`` is 1 from the first one on, until reset.
+    incrementing bursts of at most ``longest`` words, each in a separate bus cycle. A read starts
+    when there is room for all of its words, a write when all of its words are available, so the
+    master never inserts wait states. Every output is a register. With an acknowledge in every cycle
+    a burst of n words takes n + 1 cycles. Waiting reads and writes alternate burst by burst.
 
-    Raises :class:`InputError` where ``longest`` is not from 1 to 256.
+    An ``err`` ends the bus cycle; the burst's remaining words follow in another one. ``failed`` is
+    1 for one cycle for each word that met an ``err``; the word counts as moved. ``error`` is 1 from
+    the first of them until reset. Raises :class:`InputError` if ``longest`` is not from 1 to 256.
     """
 
     port_meanings = PORT_MEANINGS
@@ -137,7 +136,7 @@ class WishboneBridge(Component):
             going.w_en.eq(self.write.data.valid),
             self.write.data.ready.eq(going.w_rdy),
         ]
-        # Words of reads that were begun and have not left yet; and whose turn it is.
+        # Words of started reads that have not left yet; and the direction that is next.
         promised = Signal(range(depth + 1))
         leaves = coming.r_rdy & coming.r_en
         m.d.sync += promised.eq(promised + Mux(reads.take, reads.words, 0) - leaves)
@@ -151,9 +150,9 @@ class WishboneBridge(Component):
         return m
 
     def _bus(self, m, reads, writes, may, coming, going):
-        """Run one burst after the other."""
+        """Run one burst after another."""
         may_read, may_write = may
-        left = Signal(range(self.longest + 1))  # words behind this one
+        left = Signal(range(self.longest + 1))  # words after this one
         final = Signal()
         moved = Signal()
         writes_next = Signal()
@@ -172,7 +171,7 @@ class WishboneBridge(Component):
         ]
 
         def show_word():
-            """Offer the next word that is to be written."""
+            """Offer the next word to write."""
             m.d.comb += going.r_en.eq(1)
             m.d.sync += [self.wbm_dat_o.eq(word.data), self.wbm_sel_o.eq(word.mask)]
 
@@ -213,7 +212,7 @@ class WishboneBridge(Component):
         m.d.comb += self.wbm_stb_o.eq(self.wbm_cyc_o)
 
     def _begin(self, m, cutter, left, final):
-        """Show the first word of a burst."""
+        """Put the first word of a burst on the bus."""
         m.d.sync += [
             self.wbm_adr_o.eq(self.addresses.of(cutter.addr)),
             self.wbm_cti_o.eq(self._type(cutter.words - 1)),
@@ -222,5 +221,5 @@ class WishboneBridge(Component):
         ]
 
     def _type(self, left):
-        """Return the cycle type of a word that ``left`` words follow."""
+        """Return the cycle type of a word followed by ``left`` words."""
         return Mux(left == 0, CycleType.END, CycleType.INCREMENTING)

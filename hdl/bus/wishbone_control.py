@@ -15,11 +15,11 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone-c
 
 
 class WishboneControl(Component):
-    """Makes a Wishbone B4 slave with classic cycles of the register bus ``host``.
+    """Turns the register bus ``host`` into a Wishbone B4 slave with classic cycles.
 
     Register n is the word at byte 4n. A write takes two cycles, a read three. ``wbs_ack_o``,
-    ``wbs_err_o`` and ``wbs_dat_o`` are registers. A write of fewer than four bytes ends with
-    ``wbs_err_o``, and is not done.
+    ``wbs_err_o`` and ``wbs_dat_o`` are registers. A write of fewer than four bytes is refused with
+    ``wbs_err_o``.
     """
 
     port_meanings = PORT_MEANINGS

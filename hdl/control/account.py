@@ -1,4 +1,4 @@
-"""Says of each cycle whether the array gets a vector, or why it does not."""
+"""Attribution of each cycle: the array gets a vector, or the reason why not."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -8,21 +8,21 @@ from celosia.hdl.component import Component
 
 
 class ArrayAccount(Component):
-    """Gives each cycle of a run to one cause.
+    """Attributes each cycle of a run to one cause.
 
-    In the cycle after one with ``running``, one output is 1, that of the first of these that held:
+    One cycle after a cycle with ``running``, one output is 1: the first of these that applied.
 
     ============ ==========================================================================
-    product      a vector of activations sets out for the array (``sends``)
-    memory       a scratchpad port keeps the next one waiting (``refused``)
-    fill         commands are in work whose vectors are not all sent (``filling``): their
-                 weights are not in place yet
-    wait_NAME    the next command waits for tokens of the engine NAME (``lacking``); of
-                 several, of the first in the order of ``Engine``
-    fill         sums are still on their way through the array (``busy``)
+    product      a vector of activations enters the array (``sends``)
+    memory       a scratchpad port keeps the next vector waiting (``refused``)
+    fill         commands have vectors to send (``filling``), but their weights are not in
+                 place yet
+    wait_NAME    the next command waits for tokens of engine NAME (``lacking``); if of
+                 several engines, the first in the order of ``Engine``
+    fill         sums are still in the array's pipeline (``busy``)
     queue        there is no command, and the next instruction, for another engine, waits for
                  room in its queue (``blocked``)
-    over         there is no command, and the program has no more (``halted``)
+    over         there is no command, and the program has ended (``halted``)
     fetch        there is no command yet
     ============ ==========================================================================
     """
@@ -50,7 +50,7 @@ class ArrayAccount(Component):
 
     @staticmethod
     def sources() -> list[Engine]:
-        """Return the engines whose tokens the array's engine may wait for."""
+        """Return the engines whose tokens the matrix engine may wait for."""
         return [engine for engine in Engine if engine != Engine.MATRIX]
 
     def elaborate(self, _platform):

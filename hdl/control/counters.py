@@ -1,4 +1,4 @@
-"""Counters of what happens, kept in one memory."""
+"""Event counters, kept in one memory."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -14,23 +14,23 @@ from celosia.hdl.stream.pipeline import delay
 
 
 class Counters(Component):
-    """One counter of ``COUNTER_WIDTH`` bits for each name, which ``count_NAME`` makes grow.
+    """Counters of ``COUNTER_WIDTH`` bits; ``count_NAME`` is added to counter NAME each cycle.
 
-    ``widths`` gives the counters' names and the widths of what is added to them each cycle (bits).
-    What is added is collected in a few bits, which one adder brings to memory in turn, a counter
-    a cycle: many wide counters would cost more than the rest of the control. A counter's value is
-    therefore complete as many cycles after its last growth as there are counters, plus 3;
-    ``settled`` tells that so many have passed since the cycle after that in which ``hold`` was 1
-    last, in which counters may still grow. ``clear`` sets all to 0.
+    ``widths`` gives the counters' names and the widths of their increments (bits). Increments are
+    collected in a few bits for each counter; one adder adds these to the memory, one counter per
+    cycle in turn. Separate wide counters would cost more than the rest of the control. A counter is
+    therefore complete ``len(widths) + 3`` cycles after its last increment. ``settled`` is 1 once
+    this time has passed since the cycle after the last one with ``hold``, in which counters may
+    still grow. ``clear`` sets all counters to 0.
 
-    ``value`` is the counter whose place, in ``places`` or else in ``widths``, was ``index`` in the
-    cycle before; other places read as 0.
+    ``value`` is the counter at position ``index`` of the previous cycle, as numbered by ``places``,
+    by default in the order of ``widths``; other positions read as 0.
     """
 
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):
         self.widths = dict(widths)
         self.places = list(places or range(len(self.widths)))
-        # One that is nobody's, where those that take a turn and do not count are written.
+        # A position without a counter, written in turns that have no counter.
         self.nobody = min(set(range(len(self.places) + 1)) - set(self.places))
         self.index_width = max(self.nobody, *self.places).bit_length()
         super().__init__(
@@ -47,7 +47,7 @@ class Counters(Component):
     def elaborate(self, _platform):
         m = Module()
         turns = max(3, len(self.widths))
-        # Whose turn it is to be read, and two cycles later to be written; a bit for each.
+        # The counter to read in this cycle and to write two cycles later; and a bit for each.
         turn = Signal(range(turns))
         first = Signal()
         own = Signal(turns, init=1)
@@ -58,7 +58,7 @@ class Counters(Component):
         with m.If(self.clear):
             m.d.sync += [turn.eq(0), own.eq(1), first.eq(1)]
 
-        # What came since a counter's last turn; nothing is lost in the cycle of its turn.
+        # Increments since a counter's last turn; those in the cycle of its turn are kept.
         sizes = {
             name: (turns * ((1 << width) - 1)).bit_length() for name, width in self.widths.items()
         }
@@ -76,8 +76,8 @@ class Counters(Component):
             chosen.append(Mux(own[index], recent, 0))
         m.d.sync += collected.eq(reduce(or_, chosen, Const(0)))
 
-        # Two copies of one memory, one for the host to read. Turn and place of the other differ,
-        # except just after a clear, when what it holds does not count.
+        # Two copies of one memory, one for the host to read. The other's read and write positions
+        # differ, except just after a clear, when its content does not count.
         before = Signal(COUNTER_WIDTH)
         total = Signal(COUNTER_WIDTH)
         m.submodules.totals = totals = Ram(COUNTER_WIDTH, turns, ordered=False)

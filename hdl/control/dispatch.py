@@ -1,4 +1,4 @@
-"""Queues the engines' commands and keeps the dependency tokens."""
+"""Queues of the engines' commands, and the dependency tokens between engines."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream
@@ -14,33 +14,35 @@ from celosia.hdl.stream.pipeline import KEPT, data_register, delay
 from celosia.hdl.stream.slice import RegisterSlice
 
 STORED = 48
-"""Bits of a command that have places in a memory of their own, as commands spread widely (bits)."""
+"""Bits of a command that share one memory, because commands spread widely over a device (bits)."""
 TOKEN_WIDTH = MAX_TOKENS.bit_length()
 """Width of a token count (bits)."""
 
 
 def _parity(word: Value) -> Value:
-    """Return the parity of each half of a word: that of all of it is a long way."""
+    """Return the parity of each half of a word; one parity of all bits would be too slow."""
     middle = len(word) // 2
     return Cat(word[:middle].xor(), word[middle:].xor())
 
 
 def queue_latency(depth: int) -> int:
-    """Return the cycles from a command's last word to the command, of a queue of such a depth."""
+    """Return the cycles from a command's last word to its output, for a queue of this depth."""
     return min(depth, 2)
 
 
 class CommandQueue(Component):
-    """Assembles an engine's commands from words and holds up to ``depth`` of them.
+    """Assembles an engine's commands from words, and queues up to ``depth`` commands.
 
-    One word a cycle; a command comes out ``latency`` cycles after its last word at the earliest.
-    Operands that the instruction does not have keep whatever value they had. ``busy`` while there
-    is a command or a part of one. With ``registered`` a place is filled only when it is empty, so
-    that no place depends on those before it, and which operand is next is known before it comes.
-    From three places on (``stored``) all but the first are a memory's; with ``registered`` commands
-    are to be taken from it no oftener than in every other cycle.
-    With ``parity`` each operand has two bits more, one for each half, and so has the rest;
-    ``wrong`` a cycle after one that comes out is not as it came in.
+    It accepts one word per cycle; a command appears at least ``latency`` cycles after its last
+    word. Operands that the instruction does not have keep their old value. ``busy`` is 1 while a
+    command or part of one is present. With ``registered``, a place is filled only while it is
+    empty, so that places do not depend on each other, and the next operand is known one cycle
+    ahead.
+
+    From depth 3 on (``stored``), all but the first command are in a memory; with ``registered``
+    commands may then leave in every other cycle at most. With ``parity``, each half of each operand
+    and of the header has a parity bit; ``wrong`` is 1 one cycle after a command that fails its
+    check.
     """
 
     def __init__(self, engine: Engine, depth: int, *, registered: bool, parity: bool = False):
@@ -96,8 +98,8 @@ class CommandQueue(Component):
         if self.registered:
             self._next_operands(m, command, index)
 
-        # A command moves towards the output as far as there is room. Whether one leaves it this
-        # cycle, which depends on much, lets no further word in before the next.
+        # A command moves towards the output as far as there is room. A departure, which is known
+        # late in the cycle, makes room for further words only in the next cycle.
         full = [complete]
         m.d.comb += self.i.ready.eq(~complete)
         valid, payload, moved = complete, command, taken
@@ -126,18 +128,18 @@ class CommandQueue(Component):
             header = Cat(given.opcode, payload.pop, given.push, given.flags)
             wrong = [_parity(header) ^ payload.parity.header]
             wrong += [_parity(given[name].as_unsigned()) ^ payload.parity[name] for name in names]
-            # Each from a register: to look at all of a command is a long way.
+            # Each check has a register: checking a whole command takes too long for one cycle.
             wrong = [delay(m, bits & valid.replicate(2), 1, reset=True) for bits in wrong]
             m.d.comb += self.wrong.eq(Cat(wrong).any())
         return m
 
     def _stored(self, m, complete, command, taken):
-        """Keep commands in a memory, and return its first: whether it is one, it, and its strobe.
+        """Queue commands in a memory; return whether it has one, the first, and a departure bit.
 
-        ``taken`` tells that a ``complete`` command goes there.
+        ``taken`` is set if a ``complete`` command enters the memory.
         """
-        # One place more than is taken: what is not taken is written, too, so that nothing decides
-        # about so wide a memory.
+        # One place more than is used: commands that are not accepted are written too, so that the
+        # wide memory's write enable depends on nothing.
         places, bits = self.depth, Value.cast(command)
         level, some, leaves = Signal(range(places)), Signal(), Signal()
         after = Signal.like(level)
@@ -147,8 +149,8 @@ class CommandQueue(Component):
             after.eq(level + taken - leaves),
         ]
         m.d.sync += [level.eq(after), some.eq(after != 0)]
-        # What lets a command leave is a long way: with ``registered`` counters learn it a cycle
-        # later. Another one leaves two cycles later at the earliest, when this one has been taken.
+        # A departure is known late: with ``registered`` counters change one cycle later. The
+        # next departure is at least two cycles later, when this command has been counted.
         late = delay(m, leaves, int(self.registered), reset=True)
         found = []
         for first in range(0, len(bits), STORED):
@@ -166,13 +168,13 @@ class CommandQueue(Component):
         return some, data.View(command.shape(), Cat(found)), leaves
 
     def _take(self, m, command, name):
-        """Take the word that comes for an operand."""
+        """Store an incoming word as an operand."""
         m.d.sync += command.command[name].eq(self.i.p.word)
         if self._parity:
             m.d.sync += command.parity[name].eq(_parity(self.i.p.word[:IMMEDIATE_WIDTH]))
 
     def _next_operands(self, m, command, index):
-        """Have a register for each field that tells that the next operand is its."""
+        """Give each field a register that is 1 if the next operand is its own."""
         first = self.i.p.first
         fields: dict[str, list[Value]] = {}
         for definition in DEFINITIONS.values():
@@ -184,14 +186,14 @@ class CommandQueue(Component):
                     fields.setdefault(name, []).append(known)
         for name, known in fields.items():
             own = Signal(name=f"next_{name}")
-            # Words that find no room are headers, and change no operand.
+            # Words without room are headers, and change no operand.
             with m.If(self.i.valid):
                 m.d.sync += own.eq(Cat(known).any())
                 with m.If(own & ~first):
                     self._take(m, command, name)
 
     def _operand(self, m, command, index):
-        """Write the field that the instruction has in this place."""
+        """Write the field at this position of the instruction."""
         for definition in DEFINITIONS.values():
             if definition.engine == self.engine:
                 with m.If(command.command.opcode == definition.opcode):
@@ -201,22 +203,21 @@ class CommandQueue(Component):
 
 
 class Dispatch(Component):
-    """A command queue for each engine, and the tokens between each two.
+    """A command queue for each engine, and the tokens between each pair of engines.
 
-    ``i`` brings the sequencer's words; ``o_NAME`` gives the engine NAME its commands, each only
-    once every engine in its pop mask has a token for it, which it takes when the command is
-    taken. ``done_NAME`` with ``push_NAME`` says that a command has completed and whom it gives
-    tokens. ``idle``: no words, commands or unfinished commands. ``waiting_NAME``: a command is
-    complete but lacks tokens, those of the engines in the mask ``lacking_NAME``. ``overflow``
-    (until ``clear``): more than 255 tokens of one kind were held, so that the run is not to be
-    trusted.
+    ``i`` receives the sequencer's words. ``o_NAME`` issues commands to engine NAME. A command is
+    issued once every engine in its pop mask has a token for it; it consumes these tokens when it is
+    accepted. ``done_NAME`` reports a completed command, and ``push_NAME`` the engines that receive
+    a token from it. ``idle``: no words, commands or unfinished commands are left. ``waiting_NAME``:
+    a command is complete but lacks tokens from the engines in mask ``lacking_NAME``. ``overflow``
+    (until ``clear``): more than 255 tokens of one kind were held, so the run's results are invalid.
 
-    With ``registered`` a command that has its tokens takes them and goes to a place of its own in
-    front of the engine, a cycle before the engine may take it and a cycle after the one before
-    was taken: what starts an engine depends on registers only. Tokens of the matrix engine, whose
-    ``done`` is a register, are there at once, others a cycle later; they are counted a cycle later,
-    and ``idle`` is told a cycle later. Each queue has its words from a register slice of its own, a
-    cycle later.
+    With ``registered``, a command consumes its tokens and moves to a register in front of the
+    engine, one cycle before the engine can accept it and one cycle after the previous command was
+    accepted. The start of an engine then depends on registers only. Tokens of the matrix engine,
+    whose ``done`` is a register, are usable at once, other tokens one cycle later. Tokens are
+    counted, and ``idle`` is reported, one cycle later. Each queue receives its words through a
+    register slice, one cycle later.
     """
 
     def __init__(self, config: Config):
@@ -245,7 +246,7 @@ class Dispatch(Component):
             for sink in Engine
             if source != sink
         }
-        # Whether there are any, apart from how many: commands wait for it.
+        # Whether there are any tokens, separate from their number: commands wait for it.
         some = {
             (source, sink): Signal(name=f"some_{source.name}_{sink.name}".lower())
             for source, sink in tokens
@@ -257,7 +258,7 @@ class Dispatch(Component):
         }
         available = some
         if self.config.control.registered:
-            # A cycle later: the next command takes tokens two cycles after one at the earliest.
+            # One cycle later: commands consume tokens at least two cycles apart.
             late = {pair: delay(m, strobe, 1, reset=True) for pair, strobe in pushed.items()}
             available = {
                 (source, sink): held
@@ -295,7 +296,7 @@ class Dispatch(Component):
             granted = ~lacks.any()
             lacking = getattr(self, f"lacking_{name}")
             taken = queue.o.valid & queue.o.ready
-            # Tokens that were taken in the cycle before may still be counted.
+            # Tokens consumed in the previous cycle may still be counted.
             late_taken = delay(m, taken, 1, reset=True) if registered else Const(0, 1)
             known = ~late_taken
             m.d.comb += [
@@ -305,8 +306,8 @@ class Dispatch(Component):
             if registered:
                 m.d.comb += queue.o.ready.eq(~out.valid & granted)
                 command = data_register(m, out.p)
-                # Tokens decide about `valid` alone, not about the enable of so many registers; nor
-                # does whether there is a command, if all of them come from a memory.
+                # Tokens decide about `valid` alone, not about the enable of many registers; nor
+                # does the presence of a command, if all commands come from a memory.
                 with m.If(~out.valid & (1 if queue.stored else queue.o.valid)):
                     m.d.sync += command.eq(queue.o.p.command)
                 with m.If(taken):
@@ -321,7 +322,7 @@ class Dispatch(Component):
                 ]
             under_way = Signal(8, name=f"under_way_{name}")
             if registered:
-                # What was granted in the cycle before is counted in this one.
+                # Tokens granted in the previous cycle are counted in this one.
                 late_done = delay(m, done, 1, reset=True)
                 after = Signal.like(under_way, name=f"under_way_next_{name}")
                 some_under_way = Signal(name=f"some_under_way_{name}")

@@ -1,4 +1,4 @@
-"""The host's registers: control, status, program, counters."""
+"""The host's registers: control, status, program and counters."""
 
 from collections.abc import Mapping
 
@@ -21,11 +21,11 @@ _UNITS = {
 }
 
 _PLACES = 1 << (len(COUNTERS) - 1).bit_length()
-"""Places of counters; the low bits of a register's address, but for the last, tell one."""
+"""Positions of counters; the low bits of a register's address, except the last, select one."""
 
 
 def counter_names(config: Config) -> list[str]:
-    """Return the counters that a configuration has; the others read as 0."""
+    """Return the names of the counters of a configuration; other counters read as 0."""
     absent = {
         name for name, units in _UNITS.items() if not any(config.read(unit) for unit in units)
     }
@@ -36,13 +36,13 @@ def counter_names(config: Config) -> list[str]:
 class HostRegisters(Component):
     """The registers of ``celosia.arch.registers``, on the bus ``host``.
 
-    ``program_data`` is a program's word for ``program_addr`` in a cycle with ``program_en``, and
-    ``register_data`` what register ``register_index`` holds after one with ``register_en``.
+    In a cycle with ``program_en``, ``program_data`` is the program word for ``program_addr``. In a
+    cycle with ``register_en``, ``register_data`` is the new value of register ``register_index``.
     ``start`` is 1 for one cycle when a run is to begin at ``pc``. A counter grows by ``count_NAME``
-    in each cycle and is cleared by ``start``; ``widths`` gives the widths of those that may grow
-    by more than 1 (bits). ``faults``, ``abort``, ``recovered`` and ``irq`` are those of
-    :class:`celosia.hdl.control.outcome.Outcome`; a run is over when the counters are complete, a
-    few cycles after ``busy``. ARGMAX and ARGMAX_VALUE are ``largest``.
+    in each cycle and is cleared by ``start``; ``widths`` gives the widths of increments above 1
+    (bits). ``faults``, ``abort``, ``recovered`` and ``irq`` are those of
+    :class:`celosia.hdl.control.outcome.Outcome`. A run is over when its counters are complete, a
+    few cycles after ``busy``. ARGMAX and ARGMAX_VALUE read ``largest``.
     """
 
     def __init__(self, config: Config, widths: Mapping[str, int]):
@@ -114,7 +114,7 @@ class HostRegisters(Component):
         with m.Elif(self.program_en):
             m.d.sync += self.program_addr.eq(self.program_addr + 1)
 
-        # A counter comes from memory in the next cycle, everything else is kept until then.
+        # A counter comes from memory in the next cycle; all other values are registered until then.
         shown = Signal.like(host.read_data)
         values = {
             "ID": IDENTITY,
@@ -136,7 +136,7 @@ class HostRegisters(Component):
         return m
 
     def _count(self, m: Module, working: Signal, shown: Signal) -> None:
-        """Count, and answer with a half of a counter where the host asks for one."""
+        """Count, and return one half of a counter when the host reads it."""
         host = self.host
         m.submodules.counters = counters = Counters(
             {name.lower(): width for name, width in self.widths.items()},
@@ -152,10 +152,10 @@ class HostRegisters(Component):
             with m.If(host.addr >> 1 == REGISTER_MAP[f"{name}_LOW"].addr >> 1):
                 m.d.sync += asked.eq(1)
         m.d.comb += [
-            # No gate stands before a memory that is read within the cycle.
+            # No gate precedes a memory that is read within the cycle.
             counters.index.eq(host.addr >> 1),
             counters.clear.eq(self.start),
-            # What counts may tell of a cycle in the next one.
+            # Counted units may report a cycle one cycle later.
             counters.hold.eq(self.busy),
             working.eq(self.busy | ~counters.settled),
             host.read_data.eq(

@@ -1,4 +1,4 @@
-"""The nest of hardware loops."""
+"""The hardware loops."""
 
 from itertools import pairwise
 
@@ -11,12 +11,12 @@ from celosia.hdl.component import Component
 
 
 class Loops(Component):
-    """Remembers where up to ``LOOP_LEVELS`` nested loops begin and how often each still runs.
+    """Stores the start and the remaining rounds of up to ``LOOP_LEVELS`` nested loops.
 
-    ``enter`` opens a loop at word ``pc`` that runs ``count`` times, at least once; ``turn`` is the
-    end of the innermost body. ``again`` tells, from a register, that the body runs once more, from
-    ``start``; otherwise ``turn`` closes the loop. ``full`` and ``empty`` tell that no loop can be
-    opened or turned: what is known of loops is wrong after that, until ``clear`` closes all.
+    ``enter`` opens a loop at word ``pc`` that runs ``count`` times, at least once. ``turn`` marks
+    the end of the innermost body. Register ``again`` is 1 if the body runs once more, from
+    ``start``; otherwise ``turn`` closes the loop. ``full`` and ``empty`` say that no loop can be
+    opened or turned; doing so anyway leaves wrong loops until ``clear`` closes all.
     """
 
     def __init__(self, addr_width: int):
@@ -40,7 +40,7 @@ class Loops(Component):
         layout = data.StructLayout(
             {"start": self.addr_width, "left": COUNT_WIDTH, "again": 1, "used": 1}
         )
-        # The innermost loop comes first, the others move up and down behind it.
+        # The innermost loop is first; the others shift up and down after it.
         loops = [Signal(layout, name=f"loop_{level}") for level in range(LOOP_LEVELS)]
         inner = loops[0]
         m.d.comb += [

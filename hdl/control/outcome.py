@@ -1,4 +1,4 @@
-"""Begins runs, ends them, and remembers how they ended."""
+"""The state of runs: begins and ends them, and records how they ended."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -12,16 +12,15 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 class Outcome(Component):
     """The bits of CONTROL, STATUS and INTERRUPT.
 
-    ``control`` is what the host writes with ``control_en``. A run that is asked for begins with
-    ``start``, for one cycle, where ``recovered`` says that the core may; if not, it is kept until
-    then. It is over when ``working`` is 0, or stopped by the first of ``faults``, a bit for each
-    :class:`celosia.arch.registers.Cause`, and by an abort of the host: both give ``abort``. Where
-    the program counter is ``outside`` the program no run begins. SILENCE also ends the wait of a
-    run that has not begun, and ``busy`` no longer counts that the core is not recovered: it falls
-    after every start.
+    ``control`` is the host's write data in a cycle with ``control_en``. A requested run begins with
+    ``start``, for one cycle, once ``recovered`` is 1. It ends when ``working`` is 0, or is stopped
+    by the first of ``faults``, one bit for each :class:`celosia.arch.registers.Cause`, or by an
+    abort of the host; a stop sets ``abort``. No run begins if the program counter is ``outside``
+    the program. SILENCE also ends the wait of a run that has not begun; ``busy`` then no longer
+    counts the missing recovery, so it falls after every start.
 
-    ``interrupt`` keeps that a run has ended, or was stopped, until ``take`` has the bit;
-    ``irq`` is 1 where one of those is in ``enable``.
+    ``interrupt`` records that a run has ended, or was stopped, until ``take`` has the bit; ``irq``
+    is 1 if one of its bits is in ``enable``.
     """
 
     def __init__(self) -> None:
@@ -62,7 +61,7 @@ class Outcome(Component):
             self.irq.eq((self.interrupt & self.enable).any()),
         ]
 
-        # A register, as what starts is everywhere.
+        # Registered, because a start reaches all of the machine.
         m.d.sync += self.start.eq(go & ~self.outside)
         first = Signal(CAUSE_WIDTH)
         for cause in reversed(Cause):

@@ -1,4 +1,4 @@
-"""Leads the core from any state to the one in which a run begins."""
+"""Recovery: brings the core from any state to one in which a run can begin."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -6,18 +6,18 @@ from amaranth.lib.wiring import In, Out
 from celosia.hdl.component import Component
 
 FLUSH = 32
-"""Cycles for which the core is reset: more than any pipeline has whose registers have no reset; and
-of ``scrub`` at least, more than registers that the host can write one by one."""
+"""Reset time of the core (cycles): longer than any pipeline whose registers have no reset. It is
+also the least number of ``scrub`` cycles: more than the registers that are written one by one."""
 
 
 class Recovery(Component):
-    """Cuts the core off from external memory, resets it, clears memories, awaits what is owed.
+    """Cuts the core off from external memory, resets it, clears memories, and awaits late answers.
 
-    It does all of that after ``abort``, and all but the first after its own reset. ``close`` and
-    ``closed``, ``owed`` are those of :class:`celosia.hdl.memory.guard.MemoryGuard`; ``clear``
-    resets the core for ``FLUSH`` cycles. With ``scrub``, ``scrub_addr`` then goes through ``depth``
-    addresses, at least ``FLUSH``. ``idle`` where a run may begin: ``FLUSH + depth + 3`` cycles
-    after ``abort``, if memory owes nothing.
+    It does all of this after ``abort``, and all but the first step after reset. ``close``,
+    ``closed`` and ``owed`` are those of :class:`celosia.hdl.memory.guard.MemoryGuard`. ``clear``
+    resets the core for ``FLUSH`` cycles. With ``scrub``, ``scrub_addr`` then counts through
+    ``depth`` addresses, at least ``FLUSH``. ``idle`` is 1 when a run may begin: ``FLUSH + depth +
+    3`` cycles after ``abort`` if the memory owes no answers.
     """
 
     def __init__(self, depth: int):
@@ -45,7 +45,7 @@ class Recovery(Component):
                 with m.If(self.abort):
                     m.next = "CLOSE"
             with m.State("CLOSE"), m.If(self.closed):
-                # A register, as what it resets is everywhere.
+                # Registered, because the reset reaches all of the core.
                 m.d.sync += self.clear.eq(1)
                 m.next = "CLEAR"
             with m.State("CLEAR"):
@@ -65,10 +65,10 @@ class Recovery(Component):
 
 
 class Watchdog(Component):
-    """Tells of each bit of ``watched`` that it has been 1 for too long.
+    """Reports each bit of ``watched`` that has been 1 for too long.
 
-    ``expired`` is 1 for one cycle where ``watched`` was 1 for all of the last ``cycles`` cycles,
-    at the latest after twice as many; never where ``cycles`` is 0.
+    ``expired`` is 1 for one cycle if ``watched`` was 1 for the last ``cycles`` cycles, after at
+    most ``2 * cycles`` cycles; never if ``cycles`` is 0.
     """
 
     def __init__(self, width: int, cycles: int):
@@ -82,7 +82,7 @@ class Watchdog(Component):
             return m
         timer = Signal(range(max(2, self.cycles)))
         tick = Signal()
-        since = Signal(self.width)  # for all of the time since the last tick but one
+        since = Signal(self.width)  # since the tick before the last
         m.d.comb += [
             tick.eq(timer == self.cycles - 1),
             self.expired.eq(since & self.watched & tick.replicate(self.width)),

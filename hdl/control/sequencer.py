@@ -1,4 +1,4 @@
-"""Fetches a program's words, runs its loops, resolves its operands."""
+"""The sequencer: fetches a program's words, runs its loops, resolves its operands."""
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data, enum, stream
@@ -27,9 +27,9 @@ from celosia.hdl.ports import WORD
 
 
 class Action(enum.Enum, shape=unsigned(3)):
-    """The effects of a word on the sequencer."""
+    """The effect of a word on the sequencer."""
 
-    HALT = 0  # as a memory that nothing has been written to holds it
+    HALT = 0  # the content of unwritten memory
     SEND = 1
     SELECT = 2
     SET = 3
@@ -51,18 +51,18 @@ _OPERAND_ACTIONS = {Opcode.LOOP: Action.LOOP, Opcode.SET: Action.SELECT}
 
 
 class _Early(data.Struct):
-    """The effect of a header word, and a bit for one that operands follow."""
+    """The effect of a header word, and whether operands follow it."""
 
     action: Action
     follows: 1
 
 
 EARLY_WIDTH = Shape.cast(_Early).width
-"""Bits of it, which ``registered`` stores beside each word."""
+"""Width of this structure, which ``registered`` stores beside each word (bits)."""
 
 
 class _Header(data.Struct):
-    """The number of operands behind a header, and the effect of the first."""
+    """The number of operands after a header, and the effect of the first."""
 
     engine: Engine
     operands: range(MAX_WORDS)
@@ -70,7 +70,7 @@ class _Header(data.Struct):
 
 
 class _Decoded(data.Struct):
-    """A word's place in its instruction and what it does."""
+    """A word's position in its instruction, and its effect."""
 
     engine: Engine
     first: 1
@@ -79,26 +79,32 @@ class _Decoded(data.Struct):
 
 
 class Sequencer(Component):
-    """Sends the words of engine instructions to ``o``, one a cycle, and runs the others itself.
+    """Sends the words of engine instructions to ``o``, one per cycle; runs control instructions.
 
-    ``start`` begins at word ``pc``; ``busy`` is 1 until HALT, which waits for ``idle``, with
-    ``halted`` at 1. Headers go
-    out as they are; operands as immediate plus register, in the low 28 bits. There are two stages,
-    so that no memory shares a cycle with a decision: while a word is brought from the memory the
-    register of an operand is read, and what the word means as a header; then it acts. With
-    ``registered`` that meaning is stored beside the word when the host writes it, so that it comes
-    from the memory into a register. A control instruction takes one cycle a word, and one more
-    where a loop goes back to its start.
+    ``start`` begins at word ``pc``. ``busy`` is 1 until HALT, which waits for ``idle`` with
+    ``halted`` at 1. Headers are sent unchanged; operands are sent as immediate plus register, in
+    the low 28 bits.
 
-    A header that is no instruction of this configuration or sets a reserved bit, a loop nested
-    deeper than LOOP_LEVELS or of a count that is not 1 to 65,535, an ENDLOOP without LOOP, a SET of
-    a register other than 1 to 15, and a word behind the last one of the memory stop the run with
-    ``error`` and its ``cause``, which hold until the next start. It is told a cycle after the word
-    acted, in which nothing is sent nor any register written. ``advance`` is 1 where a word has
-    acted. Register 0 is a word of memory that ``scrub`` sets to 0, in a cycle without
-    ``register_en``. The program and the registers are written through ``program`` and ``register``
-    while nothing runs; a register holds its value from run to run. With ``program`` at ``correct``
-    a word that is not as it was written takes one cycle more (``celosia.hdl.memory.late_ram``).
+    There are two stages, so that memory reads and decisions are in different cycles. The first
+    stage reads a word from memory, then an operand's register and the word's meaning as a header.
+    The second stage executes it. With ``registered`` the meaning is stored beside the word when the
+    host writes it. A control instruction takes one cycle per word, and one more if a loop returns
+    to its start.
+
+    These errors stop the run:
+
+    - a header that is no instruction of this configuration or sets a reserved bit;
+    - a loop nested deeper than LOOP_LEVELS, or with a count outside 1 to 65,535;
+    - an ENDLOOP without LOOP, or a SET of a register other than 1 to 15;
+    - a word after the last one of the memory.
+
+    ``error`` and ``cause`` then hold until the next start. The error is reported one cycle after
+    the word executed; in that cycle no word is sent and no register written. ``advance`` is 1 if a
+    word has executed. Register 0 is a word of memory that ``scrub`` sets to 0, in a cycle without
+    ``register_en``. The host writes the program and the registers through ``program`` and
+    ``register`` while nothing runs; registers keep their values from run to run. With protection
+    ``correct`` of the program, a corrected word takes one cycle more
+    (``celosia.hdl.memory.late_ram``).
     """
 
     def __init__(self, config: Config):
@@ -131,8 +137,8 @@ class Sequencer(Component):
     def elaborate(self, _platform):
         m = Module()
         level = self.config.protected("program")
-        # A word waits behind its memory while the one before it does. What a header does is the
-        # longest way behind a memory: words are corrected only once they are known to be wrong.
+        # A word waits at its memory while the previous one waits. A header's effect is the longest
+        # path after a memory, so words are corrected only once they are known to be wrong.
         late = level == "correct"
         depth = self.config.control.program_depth
         ahead = self.config.control.registered
@@ -163,7 +169,7 @@ class Sequencer(Component):
             last = pc == self.config.control.program_depth - 1
             m.d.sync += [pc.eq(program.read_addr), after_last.eq(self.busy & ~again & last)]
 
-        # First stage: there is no word after a start, nor behind a loop that goes back.
+        # First stage: there is no word after a start, nor after a loop returns to its start.
         word = Signal(WORD_WIDTH, reset_less=True)
         here = Signal(_Early, reset_less=True)
         coming = Signal(width)
@@ -235,7 +241,7 @@ class Sequencer(Component):
         ]
 
     def _early(self, m: Module, word: Value) -> Signal:
-        """Return what a word does as a header."""
+        """Return a word's effect as a header."""
         early = Signal(_Early)
         m.d.comb += early.eq(_Early.const({"action": Action.REFUSE, "follows": 0}))
         with m.Switch(word[:5]):
@@ -251,7 +257,7 @@ class Sequencer(Component):
         return early
 
     def _header(self, m: Module, word: Signal) -> Signal:
-        """Return what else a header means."""
+        """Return the further meaning of a word as a header."""
         header = Signal(_Header)
         with m.Switch(word[:5]):
             for definition in self._known():
@@ -266,9 +272,9 @@ class Sequencer(Component):
         return header
 
     def _decode(self, m: Module, here, word, fresh, starting: Signal) -> Signal:
-        """Return what a word is: a header, or the next operand of the header before it.
+        """Decode a word: a header, or the next operand of the last header.
 
-        Without ``fresh`` there is no word, and nothing to do. ``here``: what it does as a header.
+        Without ``fresh`` there is no word and no effect. ``here`` is the word's effect as a header.
         """
         decoded, current = Signal(_Decoded), Signal(_Decoded)
         left = Signal(range(MAX_WORDS))
@@ -283,7 +289,7 @@ class Sequencer(Component):
         with m.If(~fresh):
             m.d.comb += decoded.action.eq(Action.NOTHING)
         with m.If(fresh & self.advance):
-            # What the next word is unless it is a header.
+            # The next word's meaning unless it is a header.
             with m.If(current.first):
                 m.d.sync += [
                     left.eq(header.operands),
@@ -307,7 +313,7 @@ class Sequencer(Component):
     def _act(self, m, action, value, registers: Ram, loops: Loops, acting: Value, wrong: Signal):
         """Run a control word, or wait until the word is sent; return whether it is refused.
 
-        ``wrong``: the one before was. ``acting``: this one is not being corrected.
+        ``wrong``: the previous word was refused. ``acting``: this word is not being corrected.
         """
         refused = Signal()
         selected = Signal(range(REGISTERS))

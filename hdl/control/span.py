@@ -1,4 +1,4 @@
-"""Counts from the first to the last cycle of something, pauses included."""
+"""Counts from the first to the last cycle of an activity, pauses included."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -10,11 +10,11 @@ PAUSE_WIDTH = 16
 
 
 class Span(Component):
-    """Turns a bit into the growth of a counter of the cycles between its first and its last 1.
+    """Converts an activity bit into increments of a counter from its first to its last cycle.
 
-    In each cycle with ``active``, ``grows`` is 1 and the cycles of the pause before it; a pause of
-    more than 2**PAUSE_WIDTH - 1 cycles counts as that many. What was before ``clear`` is forgotten.
-    Combinational from ``active``.
+    In each cycle with ``active``, ``grows`` is 1 plus the length of the pause before it; a pause
+    longer than 2**PAUSE_WIDTH - 1 cycles counts as that number. ``clear`` forgets earlier activity.
+    ``grows`` is combinational from ``active``.
     """
 
     def __init__(self) -> None:

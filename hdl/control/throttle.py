@@ -1,4 +1,4 @@
-"""Slows a hot machine down."""
+"""Thermal throttling."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -10,8 +10,8 @@ from celosia.hdl.ports import ThermalPort
 class Throttle(Component):
     """Holds the machine's memories in all but one of ``period`` cycles while it is hot.
 
-    It is hot from a ``temperature`` above ``hot`` until one below ``cool``. ``hold`` follows two
-    cycles later, and comes from a register.
+    The machine is hot from a ``temperature`` above ``hot`` until one below ``cool``. ``hold``
+    follows two cycles later, from a register.
     """
 
     def __init__(self, period: int):

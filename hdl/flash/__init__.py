@@ -1,1 +1,1 @@
-"""SPI flash: a reader, and what is done with its contents at power-on."""
+"""SPI flash: a reader, and the use of its contents at power-on."""

@@ -1,4 +1,4 @@
-"""The image in the flash, checked and carried out at power-on."""
+"""The power-on image in the flash: checked, then executed."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
@@ -42,21 +42,19 @@ _LETTERS = b"".join(line.ljust(_LINE, b"\0") for line in REFUSALS.values())
 
 
 class PowerOn(Component):
-    """Does what the image of ``celosia.arch.power_on`` at an address of the flash says.
+    """Executes the power-on image (``celosia.arch.power_on``) at an address of the flash.
 
-    The image is read twice: first all of it for its CRC-32, and only where that is right once more,
-    record by record, so that nothing runs of an image that is not whole. ``o_read`` asks the
-    flash's reader for bytes, which come on ``i``. ``request`` brings the bytes of requests to the
-    host link, ``i_answer`` takes its answers, and ``status`` is STATUS as the link read it last.
-    ``o`` is text for the serial line. All of that is so while ``active``; afterwards the link is
-    the host's. ``refused`` is 1 after an image that was not gone on with; the line of
+    The image is read twice: first completely for its CRC-32 and, if that is right, again record by
+    record, so that no part of a damaged image is executed. ``o_read`` requests bytes from the flash
+    reader, which arrive on ``i``. ``request`` sends requests to the host link, ``i_answer``
+    receives its answers, and ``status`` is STATUS as last read by the link. ``o`` is text for the
+    serial line. This applies while ``active``; afterwards the link is free for the host.
+    ``refused`` is 1 after an image that was rejected; the line of
     ``celosia.arch.power_on.REFUSALS`` is sent then.
 
-    STATUS must be that of a run at the latest ``RECORD_HEADER`` bytes of the flash after the answer
-    to the request that started it.
-
-    Raises nothing; ``configuration`` is the fingerprint of the machine's, ``addr`` the image's
-    first byte, ``size`` the bytes of the flash that can be read.
+    STATUS must report a run within the time of ``RECORD_HEADER`` flash bytes after the answer to
+    the request that started it. ``configuration`` is the machine's fingerprint, ``addr`` the
+    image's first byte, and ``size`` the readable bytes of the flash.
     """
 
     i: stream.Interface
@@ -153,7 +151,7 @@ class PowerOn(Component):
         return m
 
     def _ask(self, m, left, ended, addr, last, then):
-        """Ask the reader for bytes."""
+        """Request bytes from the reader."""
         m.d.comb += [
             self.o_read.valid.eq(1),
             self.o_read.payload.addr.eq(addr),
@@ -164,7 +162,7 @@ class PowerOn(Component):
             m.next = then
 
     def _header(self, m, comes, length, place, reason):
-        """Compare the header with this machine's; all of it is read in any case."""
+        """Compare the header with this machine's; read all of it in any case."""
         wanted = MAGIC + self.configuration.to_bytes(4, "little")
         known = Array(Const(each, 8) for each in wanted)
         wrong = Signal()
@@ -181,7 +179,7 @@ class PowerOn(Component):
                     m.next = "REFUSE"
 
     def _records(self, m, comes, ended, place, count, over, best):
-        """Carry out one record after the other; without an end the image is refused."""
+        """Execute one record after another; reject an image without an end."""
         byte = self.i.payload
         op = Signal(8)
         with m.State("RECORD"):
@@ -225,14 +223,14 @@ class PowerOn(Component):
             with m.If(comes):
                 m.d.sync += place.eq(place + 1)
             self._go_on(m, over, ended, place)
-            # Without an entry the link would have nothing to answer.
+            # Without an entry the link would have no request to answer.
             with m.If(over & asks):
                 m.next = "ANSWER"
                 with m.If(place[_ENTRY_BITS:] <= best):
                     m.next = "REFUSE"
 
     def _go_on(self, m, over, ended, place):
-        """Go on to the next record when this one's bytes are over."""
+        """Continue with the next record when this one's bytes are used up."""
         with m.If(over):
             m.d.sync += place.eq(0)
             m.next = "RECORD"
@@ -240,7 +238,7 @@ class PowerOn(Component):
             m.next = "REFUSE"
 
     def _requests(self, m, comes, ended, place, count, over, best):
-        """Send a request, and take from its answer the status and which number is the largest."""
+        """Send a request; read the status and the index of the largest number from its answer."""
         byte, answers = self.i_answer.payload, self.i_answer.valid
         bad, low = Signal(), Signal(8)
         greatest, number = Signal(signed(16)), Signal(signed(16))
@@ -257,7 +255,7 @@ class PowerOn(Component):
                 self.request.valid.eq(comes),
                 self.request.payload.byte.eq(self.i.payload),
             ]
-            # The link answers one that is cut, too.
+            # The link also answers a truncated request.
             with m.If(over | ended):
                 m.next = "ANSWER"
         with m.State("ANSWER"):

@@ -1,4 +1,4 @@
-"""Bytes out of an SPI flash."""
+"""A reader for SPI flash."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ _COMMAND = 8  # bits
 
 
 class FlashPins(wiring.Signature):
-    """The pins, seen from the reader; all outputs are registers.
+    """The flash pins, seen from the reader; all outputs are registers.
 
-    ``sck`` is the clock and ``cs_n`` selects. ``dq_o`` is driven where ``dq_oe`` is 1, ``dq_i`` is
-    read; line 0 is the chip's data input and line 1 its output where there is one lane, lines 2
-    and 3 are its inputs WP and HOLD, which are 1 then.
+    ``sck`` is the clock and ``cs_n`` the select line. ``dq_o`` is driven if ``dq_oe`` is 1;
+    ``dq_i`` is read. With one lane, line 0 is the chip's data input and line 1 its data output;
+    lines 2 and 3 are its inputs WP and HOLD, driven to 1.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class FlashPins(wiring.Signature):
 
 
 def _of(stage: Signal, values: Sequence[int], width: int) -> Value:
-    """Return the value that belongs to the bit of ``stage`` that is 1."""
+    """Return the value for the bit of the one-hot ``stage`` that is 1."""
 
     def bit(place: int) -> Value:
         found = [bool(value >> place & 1) for value in values]
@@ -49,20 +49,20 @@ def _of(stage: Signal, values: Sequence[int], width: int) -> Value:
 
 
 class FlashReader(Component):
-    """Reads bytes out of a flash in mode 0 (idle clock low, sampled as it rises).
+    """Reads bytes from a flash in SPI mode 0 (clock idles low, data sampled at its rise).
 
-    ``i`` says what to read, and ``o`` brings the bytes in order; while nobody takes one the flash's
-    clock stands still. A byte takes ``16 * half / lanes`` cycles, one more where ``half`` is 1, the
-    first some ``80 * half`` more; ``half`` is that of :class:`celosia.arch.flash.FlashTiming` at
-    ``clock`` Hz. The next request is taken after the last byte and the chip's rest. At first come
-    the commands of :func:`celosia.arch.flash.start_up`: an iCE40 leaves the flash in power-down,
-    and whoever used it before may have left it in another mode.
+    ``i`` receives read requests, and ``o`` returns the bytes in order; the flash clock stops while
+    a byte waits on ``o``. A byte takes ``16 * half / lanes`` cycles (one more if ``half`` is 1),
+    and the first about ``80 * half`` more; ``half`` is that of
+    :class:`celosia.arch.flash.FlashTiming` at ``clock`` Hz. The next request is accepted after the
+    last byte and the chip's deselect time.
 
-    Commands are those of the data sheets of W25Q128JV and IS25LP128F: Fast Read with one lane, Fast
-    Read Quad Output with four, for which the chip's bit QE must be set. A data line is looked at
-    as the clock falls, so that a bit has a whole period to travel.
-
-    Raises :class:`InputError` where ``lanes`` is not 1 or 4.
+    The reader begins with the commands of :func:`celosia.arch.flash.start_up`, because an iCE40
+    leaves the flash in power-down, and an earlier user may have left it in another mode. Read
+    commands are those of the data sheets of W25Q128JV and IS25LP128F: Fast Read with one lane, Fast
+    Read Quad Output with four lanes, which needs the chip's bit QE set. Data lines are sampled as
+    the clock falls, so a bit has a whole period to travel. Raises :class:`InputError` if ``lanes``
+    is not 1 or 4.
     """
 
     i: stream.Interface
@@ -86,14 +86,14 @@ class FlashReader(Component):
     def elaborate(self, _platform):
         m = Module()
         times, pins = self.timing, self.pins
-        # Two bits of a long time are enough, and take fewer tables.
+        # Two bits of a long time are precise enough, and need fewer lookup tables.
         top = 1 << times.wake.bit_length() - 1
         waits = top + (1 << (times.wake - top - 1).bit_length() if times.wake - top > 1 else 1)
         longest = max(times.half, times.deselect, waits + 1, times.power)
         timer = Signal(range(longest), init=times.power - 1)
         over = Signal()
-        # The lines change as the clock falls: what is left to send, and clocks of what is sent.
-        # Levels stay: the first bit of what follows is 1, or there is one for each of them.
+        # The lines change as the clock falls: the bits left to send, and their clocks.
+        # Levels hold: the next step begins with a 1, or has a bit for each line.
         levels = [len(each.line) == 1 for each in self.steps]
         sent = "".join(each.line for each in self.steps[sum(levels) :])
         moves = sent[0] == "0"
@@ -104,7 +104,7 @@ class FlashReader(Component):
         clocks = Signal(range(_COMMAND + ADDR_WIDTH + WAITED))
         last = Signal(ADDR_WIDTH)
         reads, starts, level = Signal(), Signal(), Signal()
-        # The steps of the start-up, and last the command that reads: one of them is 1.
+        # One-hot: the start-up steps, and last the read command.
         stage = Signal(len(self.steps) + 1, init=1)
         steps = (*self.steps, FlashStep("", _COMMAND + ADDR_WIDTH + WAITED))
         byte = Signal(8)

@@ -1,1 +1,1 @@
-"""The vector engine's functions of rows: softmax, norms, rotation, tables."""
+"""The vector engine's row functions: softmax, norms, rotation, tables."""

@@ -22,38 +22,38 @@ SCALE_LATENCY = 2
 
 
 def input_layout(lanes: int) -> data.StructLayout:
-    """Return the payload of :class:`AddNormUnit`'s input."""
+    """Return the payload layout of :class:`AddNormUnit`'s input."""
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"x": elements, "r": elements, "last": 1, "mask": lanes})
 
 
 def output_layout(lanes: int) -> data.StructLayout:
-    """Return the payload of :class:`AddNormUnit`'s normalized output."""
+    """Return the payload layout of :class:`AddNormUnit`'s normalized output."""
     values = data.ArrayLayout(signed(32), lanes)
     return data.StructLayout({"value": values, "mask": lanes, "last": 1})
 
 
 def sum_layout(lanes: int) -> data.StructLayout:
-    """Return the payload of :class:`AddNormUnit`'s sums."""
+    """Return the payload layout of :class:`AddNormUnit`'s sums."""
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})
 
 
 def scaled_width(max_row: int) -> int:
-    """Return the width of an element by its row's length (bits)."""
+    """Return the width of an element multiplied by its row's length (bits)."""
     return max_row.bit_length() + 16
 
 
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
-    """Return a beat of elements by their row's length, which waits for the row's statistics."""
+    """Return the layout of a beat of elements multiplied by their row's length."""
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Return whether there is a sum of an input's elements, and it, behind a register.
+    """Return a registered beat of sums of an input's elements, and whether it is valid.
 
-    The sum stays until it ``moves``; where ``add`` is 0 it is the first element of each.
+    The beat stays until ``moves`` is 1. If ``add`` is 0, it holds the elements of ``x`` alone.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -62,7 +62,7 @@ def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Sig
         m.d.sync += [held.eq(i.valid), beat.mask.eq(i.p.mask), beat.last.eq(i.p.last)]
         for lane in range(lanes):
             s = i.p.x[lane] + Mux(add, i.p.r[lane], 0)
-            # Out of range where the upper two bits differ; then bit 16 is the true sign.
+            # Out of range if the upper two bits differ; then bit 16 is the true sign.
             saturated = Mux(s[16] ^ s[15], Cat(s[16].replicate(15) ^ 0x7FFF, s[16]), s[:16])
             m.d.sync += beat.s[lane].eq(Mux(i.p.mask[lane], saturated, 0))
     return held, beat
@@ -71,9 +71,9 @@ def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Sig
 class NormalizeLane(Component):
     """Normalize one element: ``((scaled - total) * mantissa) / 2**right`` to nearest, ties up.
 
-    Latency is ``latency`` cycles, one result per cycle. Two multiplications of at most 17x17 bits.
-    ``scaled`` is the element by the row's length; the result is right where the row's statistics
-    are those of a row that holds it.
+    ``scaled`` is the element times the row's length. ``total``, ``mantissa`` and ``right`` must be
+    the statistics of the element's row. Latency is ``latency`` cycles, throughput one result per
+    cycle. It uses two multipliers of at most 17x17 bits.
     """
 
     latency = 5
@@ -81,7 +81,7 @@ class NormalizeLane(Component):
     def __init__(self, *, max_row: int):
         total_width = (max_row << 15).bit_length() + 1
         self._centered_width = (max_row << 16).bit_length() + 1
-        # No element is farther from the mean than the root of the row's length.
+        # No normalized element exceeds the square root of the row's length.
         self._value_width = ((isqrt(max_row) + 1) << VALUE_FRACTION).bit_length() + 1
         super().__init__(
             {
@@ -94,14 +94,14 @@ class NormalizeLane(Component):
         )
 
     def elaborate(self, _platform):
-        """One stage per operation; signal names end in the stage that writes them."""
+        """Place one stage per operation; a signal's suffix is the stage that writes it."""
         m = Module()
         centered = (self.scaled - self.total)[: self._centered_width]
         low_2 = multiply(m, "low", centered[:16], self.mantissa)
         high_2 = multiply(m, "high", centered[16:].as_signed(), self.mantissa)
         product_3 = delay(m, low_2 + (high_2 << 16), 1)
 
-        # The quotient's lowest bit is the first that is shifted out: it rounds.
+        # The quotient's lowest bit is the first bit shifted out: it rounds.
         right_3 = delay(m, self.right, 3)
         quotient = ((product_3 << 1) >> right_3)[: self._value_width + 1]
         quotient_4 = delay(m, quotient.as_signed(), 1)
@@ -110,27 +110,26 @@ class NormalizeLane(Component):
 
 
 class AddNormUnit(Component):
-    """Add two rows, normalize the sum, and give both, reading the input once.
+    """Add two rows, normalize the sum, and output both, reading the input once.
 
-    Input stream ``i``: ``x`` and ``r``, ``lanes`` 16-bit elements of each; ``mask``, whose bit is
-    1 where the row has an element; ``last`` in a row's last beat. ``n`` is the row's length, from
-    1 to ``max_row``; with ``add`` the row is ``s = sat16(x + r)``, else ``s = x``; with ``rms``
-    its mean is taken as 0; ``eps`` is added to ``n**2`` times its variance. These ports hold still
-    from the first beat taken to the last beat given.
+    Input stream ``i``: ``x`` and ``r`` hold ``lanes`` 16-bit elements each; ``mask`` bits are 1 for
+    elements of the row; ``last`` marks a row's last beat. ``n`` is the row's length, from 1 to
+    ``max_row``. With ``add`` the row is ``s = sat16(x + r)``, else ``s = x``. With ``rms`` its mean
+    counts as 0. ``eps`` is added to ``n**2`` times its variance. These parameters must hold from
+    the first accepted input beat to the last output beat.
 
-    Output streams, beat for beat in the input's order, with its ``mask`` and ``last``: ``o_sum``
-    the row ``s``, 0 where the mask is 0; ``o`` the normalized ``value``, 32 bits with 16 of them
-    fraction, undefined where the mask is 0. Bit for bit ``celosia.sim.norm.normalize``: integers
-    are exact up to the variance; its inverse root has 17 bits; the value is rounded to nearest,
-    ties up. Its size is at most the root of ``n``, and 0 where variance and ``eps`` are 0.
+    Output streams, beat for beat in input order, with its ``mask`` and ``last``: ``o_sum`` is the
+    row ``s``, 0 where the mask is 0; ``o`` is the normalized ``value`` (32 bits, 16 fraction bits),
+    undefined where the mask is 0. Both equal ``celosia.sim.norm.normalize`` bit for bit. Integers
+    are exact up to the variance, the inverse root has 17 bits, and the value is rounded to nearest,
+    ties up. Its magnitude is at most the root of ``n``; it is 0 if variance and ``eps`` are 0.
 
-    Throughput is one beat per cycle on all streams, whatever the rows' lengths: short rows follow
-    each other through the pipelined statistics. A row's first value comes ``latency`` cycles after
-    its last beat was taken. A stalled ``o_sum`` stalls the input at once, a stalled ``o`` when
-    the row buffer, which holds the longest row and ``latency`` beats more, about, is full. With
-    ``parity`` ``errors`` reports a wrong word of that buffer.
-
-    Raises :class:`InputError` where ``lanes`` is not positive, or ``max_row`` not from 1 to 4096.
+    Throughput is one beat per cycle on all streams for rows of any length: short rows follow each
+    other through the pipelined statistics. A row's first value appears ``latency`` cycles after its
+    last beat. A stalled ``o_sum`` stalls the input at once. A stalled ``o`` stalls it when the row
+    buffer is full, which holds the longest row and about ``latency`` more beats. With ``parity``,
+    ``errors`` reports a wrong word of that buffer. Raises :class:`InputError` if ``lanes`` is not
+    positive, or ``max_row`` not from 1 to 4096.
     """
 
     i: stream.Interface
@@ -174,7 +173,7 @@ class AddNormUnit(Component):
         return 1 + self._statistics.latency + ROW_LATENCY + NormalizeLane.latency
 
     def elaborate(self, _platform):
-        """Place the statistics, the queue and the lanes; add before, and join after the queue."""
+        """Place statistics, queue and lanes; add before the queue, and join after it."""
         m = Module()
         m.submodules.statistics = statistics = self._statistics
         m.submodules.queue = queue = self._queue
@@ -207,10 +206,10 @@ class AddNormUnit(Component):
         return m
 
     def _add(self, m, room):
-        """Return the register behind the addition, which moves on together with ``o_sum``."""
+        """Return the register after the addition, which advances together with ``o_sum``."""
         offered, moves = Signal(), Signal()
         held, beat = added(m, self.i, self.add, moves)
-        # Room may end while a beat is offered, which has a place and stays.
+        # Room may end while a beat is offered; that beat has a place and stays.
         m.d.sync += offered.eq(self.o_sum.valid & ~self.o_sum.ready)
         m.d.comb += [
             self.o_sum.valid.eq(held & (room | offered)),
@@ -219,7 +218,7 @@ class AddNormUnit(Component):
         return beat
 
     def _normalize(self, m, joined):
-        """Let the beats of finished rows pass the lanes, which never stand still, and a queue."""
+        """Pass the beats of finished rows through the lanes, which never stall, and a queue."""
         latency = NormalizeLane.latency
         m.submodules.out = out = CreditQueue(self.o.p.shape(), latency)
         wiring.connect(m, out.o, wiring.flipped(self.o))
