@@ -57,11 +57,10 @@ _TABLES = own_table("registers")
 CAUSE_MEANINGS: dict[Cause, str] = {
     Cause[name]: meaning for name, meaning in _TABLES["causes"].items()
 }
-"""A sentence for each cause. ## CONTROL_START, CONTROL_ABORT, CONTROL_FORGET Bits of CONTROL; each
-is a command."""
+"""A sentence for each cause."""
 
 CONTROL_START, CONTROL_ABORT, CONTROL_FORGET = 1, 2, 4
-"""Bits of CONTROL, each a command."""
+"""Bits of CONTROL; each is a command."""
 
 STATUS_BUSY, STATUS_ERROR, STATUS_RECOVERING = 1, 2, 4
 INTERRUPT_DONE, INTERRUPT_ERROR = 1, 2

@@ -1,4 +1,4 @@
-"""The machine of a configuration, whichever it is."""
+"""The machine of any configuration."""
 
 from celosia.arch.config import Config
 from celosia.hdl.accelerator import Accelerator
@@ -6,5 +6,5 @@ from celosia.hdl.micro.machine import MicroMachine
 
 
 def machine_component(config: Config) -> Accelerator | MicroMachine:
-    """Return the component that runs a configuration's programs; its ports are ``MachinePorts``."""
+    """Return the machine of a configuration, microcoded or not; its ports are ``MachinePorts``."""
     return MicroMachine(config) if config.micro is not None else Accelerator(config)

@@ -13,13 +13,11 @@ from celosia.arch.registers import ARRAY_CAUSES
 
 
 class ReadPort(wiring.Signature):
-    """One reader of the scratchpad, seen from the reader.
+    """A read port of the scratchpad, seen from the reader.
 
-    ``request`` carries the byte address of the first byte wanted, a multiple of
-    ``scratchpad_align``. Exactly
-    ``sram_latency`` cycles after a request was taken, ``valid`` is 1 and ``data`` holds the
-    ``line_bytes`` bytes from there; bytes past the end of the bank are undefined. Answers cannot
-    be refused.
+    ``request`` carries a byte address, a multiple of ``scratchpad_align``. Exactly ``sram_latency``
+    cycles after a request was accepted, ``valid`` is 1 and ``data`` holds the ``line_bytes`` bytes
+    from that address on; bytes past the end of the bank are undefined. Answers cannot be refused.
     """
 
     def __init__(self, config: Config):
@@ -44,9 +42,9 @@ def write_layout(config: Config) -> data.StructLayout:
 
 
 class WritePort(wiring.Signature):
-    """One writer of the scratchpad, seen from the writer.
+    """A write port of the scratchpad, seen from the writer.
 
-    A read that is taken in any cycle after a write was taken sees what it wrote.
+    A read accepted in any cycle after the write was accepted sees the written data.
     """
 
     def __init__(self, config: Config):
@@ -54,10 +52,10 @@ class WritePort(wiring.Signature):
 
 
 class MemoryReadPort(wiring.Signature):
-    """The reading half of the external memory port, seen from the accelerator.
+    """The read half of the external memory port, seen from the accelerator.
 
     ``request`` asks for ``last + 1`` words from byte address ``addr``, a multiple of the word's
-    bytes; ``data`` brings them in order, bursts in the order of their requests.
+    bytes. ``data`` carries them in order, bursts in the order of their requests.
     """
 
     def __init__(self, config: Config):
@@ -70,10 +68,10 @@ class MemoryReadPort(wiring.Signature):
 
 
 class MemoryWritePort(wiring.Signature):
-    """The writing half of the external memory port, seen from the accelerator.
+    """The write half of the external memory port, seen from the accelerator.
 
-    ``data`` follows each request with ``last + 1`` words, one mask bit per byte; ``written`` is 1
-    for one cycle when a burst has been written, in the order of the requests.
+    ``data`` follows each request with ``last + 1`` words, with one mask bit per byte. ``written``
+    is 1 for one cycle when a burst has been written, in the order of the requests.
     """
 
     def __init__(self, config: Config):
@@ -93,15 +91,15 @@ def burst_layout(config: Config) -> data.StructLayout:
 
 
 def scale_members(config: Config) -> dict[str, Any]:
-    """Return what goes with sums that may still have to be multiplied by their columns' scales."""
+    """Return the ports of scales by which sums still have to be multiplied if ``scaled``."""
     return {"scaled": Out(1), "scales": Out(data.ArrayLayout(SCALE_BITS, config.array.cols))}
 
 
 class AccumulatePort(wiring.Signature):
-    """Sums from the array to the accumulators: one row a cycle, never refused.
+    """Sums from the array to the accumulators: one row per cycle, never refused.
 
-    With scales in slots, what is added of a column is ``data`` times its scale if ``scaled``; it
-    has at most 18 bits then.
+    With scales in slots, a column's summand is ``data`` times its scale if ``scaled``; ``data``
+    then has at most 18 bits.
     """
 
     def __init__(self, config: Config):
@@ -116,10 +114,10 @@ class AccumulatePort(wiring.Signature):
 
 
 class DrainPort(wiring.Signature):
-    """The vector engine's access to an accumulator row, which it reads and clears.
+    """The vector engine's access to an accumulator row, which reads and clears it.
 
-    ``valid`` is 1 and ``data`` the row as it was, ``acc_latency`` cycles after a request was taken.
-    Answers cannot be refused.
+    ``acc_latency`` cycles after a request was accepted, ``valid`` is 1 and ``data`` is the row
+    before it was cleared. Answers cannot be refused.
     """
 
     def __init__(self, config: Config):
@@ -143,14 +141,14 @@ def command_layout(engine: Engine) -> data.StructLayout:
 
 
 WORD = data.StructLayout({"engine": Engine, "first": 1, "last": 1, "word": unsigned(WORD_WIDTH)})
-"""A word from the sequencer to an engine's queue: a header as it is, an operand resolved."""
+"""A word from the sequencer to an engine's queue: an unchanged header, or a resolved operand."""
 
 
 class EngineStatus(wiring.Signature):
-    """An engine's report: a completed command and its tokens, and its state.
+    """An engine's report: completed commands, their tokens, and its state.
 
-    ``done`` is 1 for one cycle at a completion, with the command's ``push``; ``busy`` while the
-    engine has a command; ``stall`` while it has one and waits for a memory.
+    ``done`` is 1 for one cycle at a completion, with the command's ``push``. ``busy`` is 1 while
+    the engine has a command; ``stall`` while it has one and waits for a memory.
     """
 
     def __init__(self) -> None:
@@ -162,8 +160,9 @@ class EngineStatus(wiring.Signature):
 class HostPort(wiring.Signature):
     """The register bus, seen from the host; ``celosia.arch.registers`` lists the registers.
 
-    ``addr`` is a register's number. ``write_en`` is 1 in a cycle in which that register is written.
-    ``write_data`` is its new value. ``read_data`` is the register at ``addr`` of the cycle before.
+    ``addr`` is a register's number. ``write_en`` is 1 in a cycle in which that register is written;
+    ``write_data`` is its new value. ``read_data`` is the register at ``addr`` of the previous
+    cycle.
     """
 
     def __init__(self) -> None:
@@ -189,17 +188,18 @@ class TracePort(wiring.Signature):
 ENGINE_EVENT = data.StructLayout(
     {"offered": 1, "taken": 1, "done": 1, "lacking": unsigned(len(Engine))}
 )
-"""The events of an engine in a cycle: its next command may run (``offered``) and is taken, one is
-done, the next command waits for tokens of the engines in a mask (``lacking``)."""
+"""The events of an engine in a cycle: ``offered``, its next command may run; ``taken``, it is
+accepted; ``done``, a command completes; ``lacking``, the next command waits for tokens of the
+engines in this mask."""
 
 
 class EventPort(wiring.Signature):
-    """The trace of a run: commands sent, begun and ended, and the array's state, cycle by cycle.
+    """The trace of a run, cycle by cycle: commands sent, begun and completed, and array state.
 
-    ``word`` is taken by a queue where ``word_valid`` is 1: each command's header and operands, in
-    program order. ``engines`` has an event for each engine. ``array`` has a bit for each counter
-    ``ARRAY_NAME``, in the order of ``celosia.arch.registers``, of which at most one is 1: that of
-    the cycle before.
+    ``word`` enters a queue if ``word_valid`` is 1: each command's header and operands, in program
+    order. ``engines`` has an event for each engine. ``array`` has a bit for each counter
+    ``ARRAY_NAME``, in the order of ``celosia.arch.registers``. At most one of them is 1, for the
+    previous cycle.
     """
 
     def __init__(self) -> None:
@@ -214,10 +214,10 @@ class EventPort(wiring.Signature):
 
 
 class ThermalPort(wiring.Signature):
-    """The temperature of a machine with the field ``throttle``, seen from its surroundings.
+    """The temperature of a machine with the field ``throttle``, driven from outside.
 
-    All three are in one unit of the surroundings' choice. The machine is hot from a
-    ``temperature`` above ``hot`` until one below ``cool``.
+    All three signals are in one arbitrary unit. The machine is hot from a ``temperature`` above
+    ``hot`` until one below ``cool``.
     """
 
     def __init__(self) -> None:
@@ -227,14 +227,13 @@ class ThermalPort(wiring.Signature):
 class MachinePorts(wiring.Signature):
     """The outer ports of a machine of any kind.
 
-    ``host`` is the register bus (``celosia.arch.registers``), over which a program is written and
-    started; ``irq`` is 1 where INTERRUPT has a bit that INTERRUPT_ENABLE has. ``mem_read`` and
-    ``mem_write`` are the external memory port, and ``mem_error`` says in any cycle that it could
-    not read or write something, which ends a run. ``mem_reset`` is 1 while external memory is
-    reset, and at power-up together with ``rst``: what was asked for before will not be answered.
-    ``mem_forget`` is 1 for one cycle where the host says so. With the field
-    ``trace``, ``trace`` reports what the vector engine writes, and ``events`` what every engine
-    does when.
+    ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
+    ``irq`` is 1 if INTERRUPT and INTERRUPT_ENABLE have a common bit. ``mem_read`` and ``mem_write``
+    are the external memory port; ``mem_error`` reports, in any cycle, a failed access, which ends a
+    run. ``mem_reset`` must be 1 while external memory is reset, and at power-up together with
+    ``rst``: earlier requests will not be answered. ``mem_forget`` is 1 for one cycle when the host
+    writes FORGET. With the field ``trace``, ``trace`` reports the vector engine's writes, and
+    ``events`` the activity of every engine.
     """
 
     def __init__(self, config: Config):

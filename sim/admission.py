@@ -319,9 +319,9 @@ def _check_argmax(step: Step) -> None:
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
     """Refuse a vector engine step that cannot begin before the step that precedes it ends.
 
-    ``None`` stands for a program's beginning or end. Raises :class:`ProgramError` if ``before`` has
-    the flag ``followed``, but ``step`` differs in more than addresses, ``m``, ``n`` and the start
-    of its mask, or reads the output of ``before``.
+    ``None`` stands for a program's beginning or end. If ``before`` has the flag ``followed``,
+    ``step`` may differ only in addresses, ``m``, ``n`` and the start of its mask, and must not read
+    the output of ``before``. Raises :class:`ProgramError` otherwise.
     """
     if before is None or "followed" not in before.flags:
         return

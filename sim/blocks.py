@@ -5,10 +5,9 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 BITS = 4
-"""Width of a mantissa (bits). ## LEAST, MOST Smallest and largest exponent; with the largest, every
-8-bit value has a mantissa."""
+"""Width of a mantissa (bits)."""
 LEAST, MOST = 1, 4
-"""Exponents that there are: with the largest every 8-bit value has a mantissa."""
+"""Smallest and largest exponent; with the largest, every 8-bit value has a mantissa."""
 
 
 def exponents(values: Ints) -> Ints:

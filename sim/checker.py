@@ -93,9 +93,10 @@ def check(
 ) -> int:
     """Check the hazards of a program and return its number of steps.
 
-    Raises :class:`ProgramError` in five cases: a step cannot run on the configuration, a step waits
-    for a token that no earlier step pushes, a token is left over, steps of two engines race, or a
-    step reads accumulators that no product has filled (:class:`celosia.sim.sums.Sums`).
+    Raises :class:`ProgramError` if a step cannot run on the configuration, waits for a token that
+    no earlier step pushes, or races with a step of another engine. It is raised too if a token is
+    left over, or a step reads accumulators that no product has filled
+    (:class:`celosia.sim.sums.Sums`).
     """
     memories, sums = Memories(config), Sums(config)
     tokens: dict[tuple[Engine, Engine], deque[Clock]] = {

@@ -20,12 +20,12 @@ def normalize(
     """Normalize rows to mean 0 and variance 1 in Q.16; return them and their sums: equation (4).
 
     ``x`` and ``r``, both [m, n], hold INT16; the sum is ``s = sat16(x + r)``, or ``x`` without
-    ``r``. Arithmetic is exact up to ``V = n * sum(s**2) - sum(s)**2 + eps``. Then ``(n * s -
-    sum(s)) / sqrt(V)`` is computed with a 17-bit inverse square root and rounded to nearest, ties
-    up. With ``rms`` the row's sum counts as 0. A row with ``V = 0`` gives 0.
+    ``r``. Arithmetic is exact up to ``V = n * sum(s**2) - sum(s)**2 + eps``. Then
+    ``(n * s - sum(s)) / sqrt(V)`` is computed with a 17-bit inverse square root and rounded to
+    nearest, ties up. With ``rms`` the row's sum counts as 0. A row with ``V = 0`` gives 0.
 
-    Raises :class:`InputError` if a row is longer than 4096, or ``eps`` is not from 0 to ``2**56 -
-    1``.
+    Raises :class:`InputError` if a row is longer than 4096, or ``eps`` is not from 0 to
+    ``2**56 - 1``.
     """
     s = _summed(x, r, eps)  # [m, n]
     n = s.shape[-1]
@@ -44,9 +44,9 @@ def row_factors(
     """Return the factor of each row for RMS normalization, and the rows' sums: equation (23).
 
     As in :func:`normalize`, the sum of rows [m, n] is ``s = sat16(x + r)``, or ``x`` without ``r``.
-    A row's factor is ``mantissa / 2**right``. ``mantissa`` [m, 1] has 17 bits and is 0 if ``V =
-    0``; ``right`` [m, 1] is from 0 to 31. ``s`` times ``n`` times the factor is the normalized row
-    in Q.16.
+    A row's factor is ``mantissa / 2**right``. ``mantissa`` [m, 1] has 17 bits and is 0 if
+    ``V = 0``; ``right`` [m, 1] is from 0 to 31. ``s`` times ``n`` times the factor is the
+    normalized row in Q.16.
 
     Raises :class:`InputError` as :func:`normalize`.
     """
@@ -82,9 +82,9 @@ def norm_parameters(
     """Return bias, multiplier and shift, each [n], of the requantization that ends a norm.
 
     ``gamma`` and ``beta``, both [n], are the float norm's, and ``y_scale`` the output's step. With
-    equation (1), ``(value + bias) * multiplier * 2**(shift - 31)`` is ``(gamma * v + beta) /
-    y_scale`` for the normalized value ``v = value * 2**-16``. A negative gamma makes a negative
-    multiplier.
+    equation (1), ``(value + bias) * multiplier * 2**(shift - 31)`` is
+    ``(gamma * v + beta) / y_scale`` for the normalized value ``v = value * 2**-16``. A negative
+    gamma makes a negative multiplier.
 
     The bias is ``beta / gamma`` in Q.16. If gamma is too small for it to fit, gamma is enlarged to
     about ``2**-15 * abs(beta)``, which changes the output by ``2**-15 * v * beta``. Raises

@@ -109,10 +109,10 @@ class PackedMultiplier(Component):
     adder after the register restores it.
 
     Operands that would need more than ``factor_width`` bits (:func:`overlaps`) are packed closer,
-    so that the products overlap: ``b[1] * 2**(factor_width - b_width)`` is above ``b[0] +
-    2**(b_width - 1)``, which is unsigned. Adders compute the lowest bits of ``p[1]`` to separate
-    the two. A register follows: both products are a cycle later. Raises :class:`InputError` if
-    ``b_width`` is then more than half of ``factor_width``.
+    so that the products overlap: ``b[1] * 2**(factor_width - b_width)`` is above
+    ``b[0] + 2**(b_width - 1)``, which is unsigned. Adders compute the lowest bits of ``p[1]`` to
+    separate the two. A register follows: both products are a cycle later. Raises
+    :class:`InputError` if ``b_width`` is then more than half of ``factor_width``.
     """
 
     def __init__(
@@ -209,9 +209,9 @@ def low_product(a: Value, b: Value) -> Value:
 class MultiplierPair(Component):
     """Two signed 8-bit products with enabled operand registers.
 
-    ``a`` is loaded in cycles with ``a_en`` and ``b`` in cycles with ``b_en``. ``p[i]`` is ``a[i] *
-    b[i]`` of the registers in the previous cycle. No register is reset. It is a separate module for
-    the same reason as :class:`Multiplier`.
+    ``a`` is loaded in cycles with ``a_en`` and ``b`` in cycles with ``b_en``. ``p[i]`` is
+    ``a[i] * b[i]`` of the registers in the previous cycle. No register is reset. It is a separate
+    module for the same reason as :class:`Multiplier`.
     """
 
     def __init__(self) -> None:

@@ -24,9 +24,9 @@ def horner(
 ) -> Signal:
     """Place Horner's rule and return ``c0 + ((c1 + (c2 * t >> len(t))) * t >> len(t))``.
 
-    ``coefficients`` and the unsigned ``t`` arrive together; the sum follows ``POLYNOMIAL_LATENCY -
-    1`` enabled cycles later. ``slope_width`` and ``sum_width`` are the signed widths of the inner
-    and the outer sum (bits).
+    ``coefficients`` and the unsigned ``t`` arrive together; the sum follows
+    ``POLYNOMIAL_LATENCY - 1`` enabled cycles later. ``slope_width`` and ``sum_width`` are the
+    signed widths of the inner and the outer sum (bits).
     """
     c0_0, c1_0, c2_0 = coefficients
     t_width = len(t)

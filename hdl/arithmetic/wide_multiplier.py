@@ -10,9 +10,9 @@ class HalfProducts(Component):
     """The four products of the halves of two registered 32-bit words.
 
     ``a`` is loaded in cycles with ``a_en``, ``b`` in cycles with ``b_en``. In the next cycle
-    ``high`` is the product of the upper halves (signed), ``low`` that of the lower halves
-    (unsigned), ``left`` that of a's upper and b's lower half, and ``right`` that of a's lower and
-    b's upper half. No register is reset. It is a separate module for the same reason as
+    ``high`` is the product of the upper halves (signed), and ``low`` that of the lower halves
+    (unsigned). ``left`` is the product of a's upper and b's lower half, ``right`` that of a's lower
+    and b's upper half. No register is reset. It is a separate module for the same reason as
     ``celosia.hdl.arithmetic.multiplier.Multiplier``.
     """
 

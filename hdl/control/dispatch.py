@@ -206,18 +206,19 @@ class Dispatch(Component):
     """A command queue for each engine, and the tokens between each pair of engines.
 
     ``i`` receives the sequencer's words. ``o_NAME`` issues commands to engine NAME. A command is
-    issued once every engine in its pop mask has a token for it; it consumes these tokens when it is
-    accepted. ``done_NAME`` reports a completed command, and ``push_NAME`` the engines that receive
-    a token from it. ``idle``: no words, commands or unfinished commands are left. ``waiting_NAME``:
-    a command is complete but lacks tokens from the engines in mask ``lacking_NAME``. ``overflow``
-    (until ``clear``): more than 255 tokens of one kind were held, so the run's results are invalid.
+    issued once every engine in its pop mask has a token for it. It consumes the tokens on
+    acceptance. ``done_NAME`` reports a completed command, and ``push_NAME`` the engines that
+    receive a token from it. ``idle`` is 1 if no words, commands or unfinished commands are left.
+    ``waiting_NAME`` is 1 if a complete command lacks tokens, from the engines in mask
+    ``lacking_NAME``. ``overflow`` is 1 until ``clear`` after more than 255 tokens of one kind were
+    held; the run's results are then invalid.
 
     With ``registered``, a command consumes its tokens and moves to a register in front of the
-    engine, one cycle before the engine can accept it and one cycle after the previous command was
-    accepted. The start of an engine then depends on registers only. Tokens of the matrix engine,
-    whose ``done`` is a register, are usable at once, other tokens one cycle later. Tokens are
-    counted, and ``idle`` is reported, one cycle later. Each queue receives its words through a
-    register slice, one cycle later.
+    engine. It does so one cycle before the engine can accept it, and one cycle after the previous
+    command was accepted. The start of an engine then depends on registers only. Tokens of the
+    matrix engine, whose ``done`` is a register, are usable at once, other tokens one cycle later.
+    Tokens are counted, and ``idle`` is reported, one cycle later. Each queue receives its words
+    through a register slice, one cycle later.
     """
 
     def __init__(self, config: Config):

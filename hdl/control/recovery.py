@@ -16,8 +16,8 @@ class Recovery(Component):
     It does all of this after ``abort``, and all but the first step after reset. ``close``,
     ``closed`` and ``owed`` are those of :class:`celosia.hdl.memory.guard.MemoryGuard`. ``clear``
     resets the core for ``FLUSH`` cycles. With ``scrub``, ``scrub_addr`` then counts through
-    ``depth`` addresses, at least ``FLUSH``. ``idle`` is 1 when a run may begin: ``FLUSH + depth +
-    3`` cycles after ``abort`` if the memory owes no answers.
+    ``depth`` addresses, at least ``FLUSH``. ``idle`` is 1 when a run may begin:
+    ``FLUSH + depth + 3`` cycles after ``abort`` if the memory owes no answers.
     """
 
     def __init__(self, depth: int):

@@ -1,4 +1,4 @@
-"""The largest element of a row, and its column."""
+"""The largest element of a row and its column."""
 
 from amaranth.hdl import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data
@@ -11,22 +11,21 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import delay
 
 LOWEST = -(1 << 15)
-"""The smallest element, which is larger than none."""
+"""The smallest element value."""
 
 
 def largest_layout() -> data.StructLayout:
-    """Return an element and the number of its column."""
+    """Return the layout of an element and its column number."""
     return data.StructLayout({"value": signed(16), "column": unsigned(COLUMN_WIDTH)})
 
 
 class ArgmaxUnit(Component):
-    """Keeps the largest element of those that come, and the column of the first of several.
+    """Finds the largest element of a stream and its column, the first one if several are equal.
 
-    In a cycle in which ``valid`` is 1, the first ``count`` lanes of ``i`` bring elements, those of
-    columns ``column`` and on. ``fresh`` discards earlier beats. ``o`` covers all
-    that entered ``latency`` cycles ago or earlier. Columns come in ascending order; a beat a cycle.
-
-    Raises :class:`InputError` where ``lanes`` is not positive.
+    In a cycle with ``valid``, the first ``count`` lanes of ``i`` hold the elements from column
+    ``column`` on; columns arrive in ascending order, one beat per cycle. ``fresh`` discards earlier
+    beats. ``o`` covers all beats that entered at least ``latency`` cycles ago. Raises
+    :class:`InputError` if ``lanes`` is not positive.
     """
 
     def __init__(self, lanes: int):
@@ -60,7 +59,7 @@ class ArgmaxUnit(Component):
         for stage in range(stages):
             candidates = self._halve(m, stage, candidates)
 
-        # The beat's largest, and its column; then the largest of all so far.
+        # The largest element of the beat with its column; then the largest of all beats.
         ((value, lane),) = candidates
         found = Signal(largest_layout(), reset_less=True)
         m.d.sync += [
@@ -74,7 +73,7 @@ class ArgmaxUnit(Component):
         return m
 
     def _halve(self, m, stage, candidates):
-        """Return the larger of each two neighbours, a cycle later."""
+        """Return the larger of each two neighbours, one cycle later."""
         kept = []
         for place, pair in enumerate(zip(candidates[::2], candidates[1::2], strict=False)):
             (left, left_lane), (right, right_lane) = pair

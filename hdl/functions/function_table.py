@@ -1,4 +1,4 @@
-"""Activation tables that hold bytes, or polynomials of 16-bit operands."""
+"""Activation tables of bytes, or of polynomials with 16-bit operands."""
 
 from amaranth.hdl import Cat, Module, Mux, signed
 from amaranth.lib import data, wiring
@@ -33,9 +33,9 @@ _ROW_LAYOUT = data.StructLayout(
 
 
 class FunctionLane(Component):
-    """``slots`` tables of 256 bytes, looked up or taken for polynomials, one lane.
+    """One lane of :class:`FunctionTable`: ``slots`` tables of 256 bytes or of polynomials.
 
-    See :class:`FunctionTable`, whose members these are. Two multipliers.
+    Its ports are those of :class:`FunctionTable`. It uses two multipliers.
     """
 
     def __init__(self, slots: int, operand_width: int, level: str):
@@ -56,7 +56,7 @@ class FunctionLane(Component):
         )
 
     def elaborate(self, _platform):
-        """Place a memory of segments, the selection of a byte and Horner's rule."""
+        """Place a memory of segments, a byte multiplexer and Horner's rule."""
         m = Module()
         width, depth = 8 * ROW_BYTES, self.slots * FUNCTION_SEGMENTS
         m.submodules.ram = ram = protected_ram(width, depth, self.level, part=8, parts=True)
@@ -68,11 +68,11 @@ class FunctionLane(Component):
             ram.write_addr.eq(Cat(self.write.index[3:], self.write.slot)),
             ram.write_data.eq(self.write.value.as_unsigned().replicate(ROW_BYTES)),
             ram.read_en.eq(self.en),
-            # Offset binary: the lowest operand comes first.
+            # Offset binary: the lowest operand is first.
             ram.read_addr.eq(Cat(place[:-1], ~place[-1], self.slot)),
         ]
         low = delay(m, x[:3], 1, en=self.en)
-        # Block RAM answers late.
+        # Block RAM outputs arrive late in the cycle.
         with m.If(self.en):
             m.d.sync += self.value.eq(ram.read_data.word_select(low, 8))
         row = data.View(_ROW_LAYOUT, ram.read_data)
@@ -91,16 +91,17 @@ class FunctionLane(Component):
 
 
 class FunctionTable(Component):
-    """``slots`` tables of 256 bytes, looked up or taken for polynomials: equation (17).
+    """``slots`` tables of 256 bytes, used for lookup or as polynomials: equation (17).
 
-    With ``polynomial`` at 0, ``value[lane]`` is as in
-    :class:`celosia.hdl.functions.table.LookupTable`, entry ``index[lane] + 128`` of table ``slot``,
-    ``TABLE_LATENCY`` cycles with ``en`` at 1 later. With ``polynomial`` at 1, ``result[lane]`` is
-    the function of the 16-bit ``index[lane]`` whose coefficients the table is, clamped to
-    ``operand_width`` signed bits, ``latency`` such cycles later. Everything holds still while
-    ``en`` is 0. ``write`` sets an entry in all lanes' copies; a read of its eight neighbours in the
-    cycle of a write is undefined. Throughput is one value per lane and one write in every cycle.
-    Two multipliers a lane.
+    With ``polynomial`` at 0, ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, as
+    in :class:`celosia.hdl.functions.table.LookupTable`, after ``TABLE_LATENCY`` cycles with ``en``
+    at 1. With ``polynomial`` at 1, the table holds the coefficients of a function. ``result[lane]``
+    is its value at the 16-bit ``index[lane]``, clamped to ``operand_width`` signed bits, after
+    ``latency`` enabled cycles. All registers hold while ``en`` is 0.
+
+    ``write`` sets an entry in all lanes' copies. A read of the entry or of its seven neighbours in
+    the same 8 bytes is undefined in the cycle of the write. Throughput is one value per lane and
+    one write in every cycle. Each lane uses two multipliers.
     """
 
     latency = POLYNOMIAL_LATENCY
@@ -125,7 +126,7 @@ class FunctionTable(Component):
         )
 
     def elaborate(self, _platform):
-        """Place the lanes, which are written alike."""
+        """Place the lanes; each write goes to all of them."""
         m = Module()
         lanes = []
         for number in range(self.lanes):

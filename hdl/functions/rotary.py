@@ -13,23 +13,22 @@ ROTARY_FRACTION = 15
 PRODUCT_FRACTION = 4
 """Fraction bits of a product (bits)."""
 NARROW_FRACTION = 8
-"""Fraction bits that an 8-bit output has more to round than a 16-bit one (bits)."""
+"""Additional bits rounded off for an 8-bit output, compared with a 16-bit one (bits)."""
 
 
 class RotaryUnit(Component):
-    """Turns ``lanes / 2`` pairs of elements a cycle, or multiplies ``lanes`` elements.
+    """Rotates ``lanes / 2`` pairs of elements per cycle, or multiplies ``lanes`` elements.
 
-    ``y`` are elements of 16 bits. Lanes 2j and 2j + 1 of ``pairs`` are the cosine and sine, in
-    Q1.15, that turn lanes 2j and 2j + 1 of ``y``; with ``times``, each lane is multiplied by ``r``
-    less ``r_zero`` instead. ``o`` is rounded to nearest, ties up, and clamped: with ``wide`` to 16
-    bits, else to ``operand_width``. ``times``, ``wide`` and ``r_zero`` hold still while elements
-    are in flight.
+    ``y`` holds 16-bit elements. Lanes 2j and 2j + 1 of ``pairs`` are the cosine and sine, in Q1.15,
+    that rotate lanes 2j and 2j + 1 of ``y``. With ``times``, each lane is multiplied by
+    ``r - r_zero`` instead. ``o`` is rounded to nearest, ties up, and clamped to 16 bits with
+    ``wide``, else to ``operand_width`` bits. ``times``, ``wide`` and ``r_zero`` must hold while
+    elements are in flight.
 
-    Latency is ``latency`` cycles with ``en`` at 1, one beat a cycle; everything holds still while
-    ``en`` is 0. Three multiplications of at most 17x17 bits a pair:
-    ``c * (y0 + y1)`` is part of both results (Gauss).
-
-    Raises :class:`InputError` where ``lanes`` is not positive and even.
+    Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per enabled cycle; all
+    registers hold in other cycles. Each pair needs three multipliers of at most 17x17 bits, because
+    ``c * (y0 + y1)`` is part of both results (Gauss). Raises :class:`InputError` if ``lanes`` is
+    not positive and even.
     """
 
     latency = 5
@@ -62,12 +61,12 @@ class RotaryUnit(Component):
         return m
 
     def _pair(self, m, first):
-        """Return both lanes' results, not rounded, three cycles later."""
+        """Return both lanes' results before rounding, three cycles later."""
         y_0, y_1 = self.y[first], self.y[first + 1]
         cosine, sine = self.pairs[first], self.pairs[first + 1]
         r_0, r_1 = self.r[first] - self.r_zero, self.r[first + 1] - self.r_zero
 
-        # u = c (y0 + y1) - y1 (c + s), v = c (y0 + y1) + y0 (s - c); a product needs no c.
+        # u = c (y0 + y1) - y1 (c + s), v = c (y0 + y1) + y0 (s - c); for products c is 0.
         factors = {
             "middle": (y_0 + y_1, Mux(self.times, 0, cosine)),
             "left": (Mux(self.times, y_0, y_1), Mux(self.times, -r_0, cosine + sine)),
@@ -82,8 +81,8 @@ class RotaryUnit(Component):
         return u, v
 
     def _round(self, m, lane, total):
-        """Return a result rounded, a cycle later, and clamped."""
-        # All but the last fraction bit go first, the last one rounds.
+        """Return a result, rounded one cycle later and clamped."""
+        # All fraction bits but the last are dropped first; the last one rounds.
         wide = Mux(self.times, total >> (PRODUCT_FRACTION - 1), total >> (ROTARY_FRACTION - 1))
         half = Signal(signed(22), name=f"half_{lane}")
         rounded = Signal(signed(22), name=f"rounded_{lane}", reset_less=True)

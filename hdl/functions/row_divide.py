@@ -1,4 +1,4 @@
-"""The end of a softmax: weights become probabilities."""
+"""The last step of a softmax: weights become probabilities."""
 
 from amaranth.hdl import Module, Signal, unsigned
 from amaranth.lib import data, stream, wiring
@@ -13,15 +13,15 @@ from celosia.hdl.stream.credits import CreditQueue
 from celosia.hdl.stream.pipeline import data_register, delay
 
 PROBABILITY_WIDTH = PROBABILITY_FRACTION + 1
-"""Width of a probability, which may be 1 (bits)."""
+"""Width of a probability; it may be 1 (bits)."""
 DIVIDE_LATENCY = 4
 """Cycles from a weight to its probability."""
 ONE_SHIFT = 2 * OCTAVE_MANTISSA - PROBABILITY_FRACTION
-"""Bits that a probability of 1 is shifted right."""
+"""Right shift of the product for a probability of 1 (bits)."""
 
 
 def probability_layout(lanes: int) -> data.StructLayout:
-    """Return the payload of probabilities in unsigned Q0.24, of which 1 is ``2**24``."""
+    """Return the payload layout of probabilities in unsigned Q0.24; ``2**24`` stands for 1."""
     probabilities = data.ArrayLayout(unsigned(PROBABILITY_WIDTH), lanes)
     return data.StructLayout({"p": probabilities, "mask": unsigned(lanes), "last": 1})
 
@@ -49,7 +49,7 @@ class DivideLane(Component):
         m = Module()
         product = multiply(m, "product", self.mantissa, self.inverse)
         right = delay(m, self.shift + self.scale, 2)
-        # One more bit than the result has, to round to nearest.
+        # One bit more than the result, to round to nearest.
         twice, p = Signal(PROBABILITY_WIDTH + 1, reset_less=True), data_register(m, self.p)
         m.d.sync += [
             twice.eq(product[ONE_SHIFT - 1 :] >> right),
@@ -73,7 +73,7 @@ class RowDivide(Component):
         super().__init__({"i": In(weighted), "o": Out(stream.Signature(probability_layout(lanes)))})
 
     def elaborate(self, platform):
-        """Place the lanes, which never stand still, and a queue behind them."""
+        """Place the lanes, which never stall, and a queue after them."""
         m = Module()
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), DIVIDE_LATENCY)
         wiring.connect(m, out.o, wiring.flipped(self.o))

@@ -1,4 +1,4 @@
-"""Residual addition, and what RMS normalization multiplies each row by, equation (23)."""
+"""Residual addition, and the factor of each row for RMS normalization, equation (23)."""
 
 from amaranth.hdl import Module, unsigned
 from amaranth.lib import data, stream
@@ -12,28 +12,28 @@ from celosia.hdl.functions.row_statistics import RowStatistics
 from celosia.hdl.stream.flow import Flow
 
 RIGHT_WIDTH = 5
-"""Width of a factor's shift to the right (bits)."""
+"""Width of a factor's right shift (bits)."""
 
 
 def factor_layout() -> data.StructLayout:
-    """Return a row's factor: ``mantissa`` by two to the power of ``right``."""
+    """Return the layout of a row's factor ``mantissa / 2**right``."""
     return data.StructLayout({"mantissa": unsigned(MANTISSA_WIDTH), "right": unsigned(RIGHT_WIDTH)})
 
 
 def numbered_layout(factors: int) -> data.StructLayout:
-    """Return a row's factor with its number, of so many."""
+    """Return the layout of a row's factor with its number, which is below ``factors``."""
     return data.StructLayout({"number": range(factors), "factor": factor_layout()})
 
 
 class RowFactors(Component):
-    """Add two rows, and give their sum, and the factor that normalizes it, reading the input once.
+    """Add two rows; output their sum and its normalization factor, reading the input once.
 
     Input stream ``i``, ``n``, ``add`` and ``eps`` are those of
-    :class:`celosia.hdl.functions.addnorm.AddNormUnit`, with its ``rms``. Output streams, beat for
-    beat in the input's order, with its ``mask`` and ``last``: ``o_sum`` the row ``s``, and ``o``
-    its elements as values of 32 bits; a beat leaves both at once, a cycle after it was taken at the
-    earliest. ``factor`` brings a row's factor ``latency`` cycles after its last beat has left. Bit
-    for bit ``celosia.sim.norm.row_factors``. Throughput is one beat per cycle.
+    :class:`celosia.hdl.functions.addnorm.AddNormUnit` with its ``rms`` set. Output streams, beat
+    for beat in input order, with its ``mask`` and ``last``: ``o_sum`` is the row ``s``, and ``o``
+    its elements as 32-bit values. A beat leaves both at once, at least one cycle after it entered.
+    ``factor`` is a row's factor, ``latency`` cycles after its last beat has left. Results equal
+    ``celosia.sim.norm.row_factors`` bit for bit. Throughput is one beat per cycle.
     """
 
     i: stream.Interface
@@ -60,7 +60,7 @@ class RowFactors(Component):
         return self._statistics.latency
 
     def elaborate(self, _platform):
-        """Add, and let a beat leave where both streams take it."""
+        """Add; a beat leaves when both streams accept it."""
         m = Module()
         m.submodules.statistics = statistics = self._statistics
         moves = self.o.ready & self.o_sum.ready

@@ -1,4 +1,4 @@
-"""The beginning of a softmax: the largest score of each row."""
+"""The first step of a softmax: the largest score of each row."""
 
 from collections.abc import Callable
 
@@ -17,9 +17,9 @@ SCORE_WIDTH = 16
 
 
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
-    """Return the payload of scores: a beat of a row, which columns take part, the row's end.
+    """Return the payload layout of scores: a beat, its mask of columns, and the row's end.
 
-    With ``factors``, of so many numbers that of the row's.
+    With ``factors`` it has the number of the row's factor, which is below ``factors``.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}
@@ -27,13 +27,13 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 
 
 def maximum_layout(factors: int = 0) -> data.StructLayout:
-    """Return what is known of a row when its scores are: its maximum, and its factor's number."""
+    """Return the layout of a row's maximum, with the number of its factor if any."""
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
 
 
 def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Return all values combined, in pairs with a register each: ``ceil_log2`` cycles."""
+    """Return all values combined pairwise, with a register at each level: ``ceil_log2`` cycles."""
     while len(values) > 1:
         pairs = [combine(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
         values = [delay(m, value, 1) for value in pairs + values[2 * len(pairs) :]]
@@ -41,7 +41,7 @@ def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Val
 
 
 def strobes(m: Module, strobe: Value, cycles: int) -> Signal:
-    """Return a strobe as it was 1, 2, .. ``cycles`` cycles ago, bit 0 first; reset clears them."""
+    """Return a strobe delayed by 1, 2, .. ``cycles`` cycles, bit 0 first; reset clears them."""
     history = Signal(cycles)
     m.d.sync += history.eq(Cat(strobe, history))
     return history
@@ -52,11 +52,12 @@ def _larger(a: Value, b: Value) -> Value:
 
 
 class RowMaximum(Component):
-    """Brings each beat of a row with the largest score of the row's columns that take part.
+    """Outputs each beat of a row with the largest score among the row's unmasked columns.
 
-    Of a row where none does, it is -32,768. Latency from a row's last beat to its first is
-    ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle. With ``factors`` a row has a
-    number of so many, too. ``errors`` with ``parity``.
+    The maximum of a row without unmasked columns is -32,768. Latency from a row's last input beat
+    to its first output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle. With
+    ``factors`` a row also has a number below ``factors``. With ``parity``, ``errors`` reports wrong
+    words of the row buffer.
     """
 
     i: stream.Interface
@@ -82,7 +83,7 @@ class RowMaximum(Component):
         )
 
     def elaborate(self, platform):
-        """Reduce a beat, then the beats of a row."""
+        """Reduce the lanes of a beat, then the beats of a row."""
         m = Module()
         m.submodules.queue = queue = self.queue
         gather(m, self, errors_of([queue]))

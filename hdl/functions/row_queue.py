@@ -1,4 +1,4 @@
-"""A queue that holds the beats of rows back until something about the whole row is known."""
+"""A queue that holds back the beats of a row until a value of the whole row is known."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -11,23 +11,23 @@ from celosia.hdl.stream.pipeline import delay
 ROW_LATENCY = 1
 """Cycles from a row's value to its first beat."""
 FIFO_LATENCY = 2
-"""Cycles that a row's value which has to wait takes longer, through a queue."""
+"""Additional cycles for a row's value that passes through the queue."""
 
 
 class RowQueue(Component):
-    """Joins each beat of a row with the row's own value, which arrives after its last beat.
+    """Joins each beat of a row with the row's value, which arrives after the row's last beat.
 
-    ``beat`` enters in a cycle with ``beat_en``, ``row`` with ``row_en``; ``o`` brings every beat
-    with its row's value. Neither entry can be refused: instead, ``room``, a register, tells that
-    one more beat may be committed, which ``commit`` does (with ``commit_last`` at a row's last),
-    and what was committed may enter at any later time. ``beat`` has a field ``last``.
+    ``beat`` enters in a cycle with ``beat_en``, ``row`` in a cycle with ``row_en``; ``o`` outputs
+    every beat with its row's value. ``beat`` has a field ``last``. Neither input can be refused.
+    Instead, the register ``room`` says that one more beat may be committed; ``commit`` does so,
+    with ``commit_last`` for a row's last beat. A committed beat may enter at any later time.
 
-    A row may have ``max_beats`` beats, and its value may take ``waiting`` cycles from the
-    commitment of its last beat to ``row_en``; then no row, however short, ever waits for room:
+    A row may have ``max_beats`` beats. Its value may arrive (``row_en``) up to ``waiting`` cycles
+    after the commitment of its last beat; then rows of any length never wait for room, and
     throughput is one beat per cycle. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the row's
-    first beat if no row is before it, or the last beat of that leaves then. What ``o`` brings comes
-    from registers, as block RAM answers late. With ``parity`` beats, and rows that wait, have a bit
-    each by which ``errors`` reports a wrong one when it is taken.
+    first beat, if no earlier row is waiting or its last beat leaves in that cycle. ``o`` comes from
+    registers, because block RAM outputs arrive late in the cycle. With ``parity`` beats and waiting
+    rows have a parity bit each, and ``errors`` reports a wrong one when it is read.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class RowQueue(Component):
         parity: bool = False,
     ):
         level = "detect" if parity else "none"
-        # Room is known two cycles after a beat was taken, and is one less than there is.
+        # Room is known two cycles after a beat was committed, and leaves one place unused.
         in_flight = waiting + ROW_LATENCY + FIFO_LATENCY + 4
         self.beats = protected_fifo(beat.size, max_beats + in_flight, level)
         self.rows = protected_fifo(row.size, in_flight, level)
@@ -59,7 +59,7 @@ class RowQueue(Component):
         )
 
     def elaborate(self, platform):
-        """Join what both queues hold; count what is committed, so that neither overflows."""
+        """Join the heads of both queues; count commitments, so that neither overflows."""
         m = Module()
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows
@@ -68,7 +68,7 @@ class RowQueue(Component):
         row = Signal.like(self.o.payload.row, reset_less=True)
         beat_held, row_held = Signal(), Signal()
         taken, taken_last = Signal(), Signal()
-        # A row that finds none in the queue passes it.
+        # A row's value passes an empty queue.
         passes = Signal()
         m.d.comb += [
             passes.eq(self.row_en & rows.r_en & (rows.level == 0)),

@@ -16,23 +16,23 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import delay
 
 CHUNK_WIDTH = 17
-"""Width of an unsigned factor that an 18x18-bit multiplier takes (bits)."""
+"""Widest unsigned factor of an 18x18-bit multiplier (bits)."""
 
 
 class RowStatistics(Component):
-    """Sum each row and find ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
+    """Sum each row and compute ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
 
-    Input, whenever ``valid_i`` is 1: ``s``, ``lanes`` 16-bit elements, those that the row lacks
-    being 0, and ``last`` in a row's last beat. ``n`` is the row's length, at least the number of
-    its elements; with ``rms`` the sum is taken as 0. ``n``, ``rms`` and ``eps`` hold still while a
-    row is inside.
+    Input in cycles with ``valid_i``: ``s`` holds ``lanes`` 16-bit elements, 0 past the row's end;
+    ``last`` marks a row's last beat. ``n`` is the row's length, at least its number of elements.
+    With ``rms`` the sum counts as 0. ``n``, ``rms`` and ``eps`` must hold while a row is in the
+    unit.
 
-    Output, ``latency`` cycles after a row's last beat: ``valid_o`` is 1 for one cycle with
-    ``total``, the sum, and with ``mantissa`` and ``right``: a product with ``mantissa``, shifted
-    right by ``right``, is one with the inverse root, in Q.16. The variance is an exact integer
-    and its inverse root ``celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt``'s.
+    Output ``latency`` cycles after a row's last beat: ``valid_o`` is 1 for one cycle with the sum
+    ``total`` and the inverse root as ``mantissa`` and ``right``. A product with ``mantissa``,
+    shifted right by ``right``, is the product with the inverse root in Q.16. The variance is an
+    exact integer and its inverse root that of ``celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt``.
 
-    Throughput is one beat per cycle, also of rows of one beat; nothing is ever refused.
+    Throughput is one beat per cycle, even for rows of one beat; inputs are never refused.
     """
 
     def __init__(self, *, lanes: int, max_row: int):
@@ -65,7 +65,7 @@ class RowStatistics(Component):
         return 3 + -(-ceil_log2(self.lanes) // 2)
 
     def elaborate(self, _platform):
-        """Sum the row; combine its sums; take the root, the sum waiting beside it."""
+        """Sum the row, combine its sums, and compute the root while the sum is delayed."""
         m = Module()
         m.submodules.root = root = self._root
         total, squares, done = self._sum(m)
@@ -75,7 +75,7 @@ class RowStatistics(Component):
             root.x.eq(self._variance(m, total, squares)),
             self.valid_o.eq(root.valid_o),
             self.mantissa.eq(root.mantissa),
-            # Without variance the mantissa is 0, and so is the product, wherever it is shifted.
+            # Without variance the mantissa is 0, and so is the product for any shift.
             self.right.eq((-root.exponent - VALUE_FRACTION)[:5]),
             self.total.eq(delay(m, total, 4 + root.latency)),
         ]
@@ -116,7 +116,7 @@ class RowStatistics(Component):
             multiply(m, f"scaled_{low}", self.n, squares[low : low + CHUNK_WIDTH])
             for low in range(0, len(squares), CHUNK_WIDTH)
         ]
-        # The first and the third do not touch each other.
+        # The first and the third chunk do not overlap.
         assert len(chunks) <= 3
         assert len(chunks[0]) <= 2 * CHUNK_WIDTH
         apart = chunks[0] | Cat(chunks[2:]) << 2 * CHUNK_WIDTH

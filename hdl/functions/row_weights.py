@@ -1,4 +1,4 @@
-"""The middle of a softmax: scores become weights, whose sum is inverted."""
+"""The middle step of a softmax: scores become weights, and their sum is inverted."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -24,15 +24,16 @@ ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
 
 
 def scored_layout(lanes: int, factors: int) -> data.StructLayout:
-    """Return a beat of scores with what is known of its row."""
+    """Return the layout of a beat of scores with its row's maximum."""
     return data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout(factors)})
 
 
 class WeightLanes:
-    """The pipeline that turns scores into weights and adds a row's, which never stands still.
+    """The pipeline from scores to weights and their sum; it never stalls.
 
-    Weights come ``weighed`` cycles behind their beat; with ``late`` from registers behind the
-    exponentials, a cycle later. A row's reciprocal comes ``inverted`` cycles behind its last beat.
+    Weights appear ``weighed`` cycles after their beat; with ``late`` one cycle later, from
+    registers after the exponentials. A row's reciprocal appears ``inverted`` cycles after its last
+    beat.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -50,13 +51,13 @@ class WeightLanes:
         self.row = data.StructLayout({"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()})
 
     def place(self, m, i, taken, weights, mask, row):
-        """Place the pipeline: subtract, exponentiate, add within a beat and over beats, invert.
+        """Place the pipeline: subtract, exponentiate, add within and over beats, invert.
 
-        Beats of ``i`` enter with ``taken``. A weight of ``weights`` is
-        ``mantissa * 2**(-16 - shift)``, 0 of a column that does not take part in ``mask``; the
-        sum's reciprocal is ``inverse * 2**(-16 - scale)`` in ``row``. Returns the weights in Q1.28,
-        further bits dropped, whose sum cannot overflow, a cycle behind ``weights``; their beat's
-        strobe, and that of a row's end; and the strobe of ``row``.
+        Beats of ``i`` enter with ``taken``. A weight in ``weights`` is ``mantissa * 2**(-16 -
+        shift)``, 0 in columns outside of ``mask``; the sum's reciprocal in ``row`` is ``inverse *
+        2**(-16 - scale)``. Returns four values: the weights in Q1.28 (lower bits dropped, no
+        overflow of their sum), one cycle after ``weights``; the strobe of their beat; that of a
+        row's end; and the strobe of ``row``.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -99,12 +100,12 @@ class WeightLanes:
 
 
 class RowWeights(Component):
-    """Turns a row's scores into weights and brings them with the reciprocal of their sum.
+    """Turns a row's scores into weights and outputs them with the reciprocal of their sum.
 
-    Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`.
-    Latency from a row's last beat to its first is
+    Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`. Latency from a row's last
+    input beat to its first output beat is
     ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
-    cycle. ``errors`` with ``parity``.
+    cycle. With ``parity``, ``errors`` reports wrong words of the row buffer.
     """
 
     i: stream.Interface
@@ -151,12 +152,12 @@ class RowWeights(Component):
 
 
 class DeferredWeights(Component):
-    """Turns scores into weights at once, and brings each row's factor, equation (23).
+    """Turns scores into weights at once, and outputs each row's factor, equation (23).
 
-    ``o`` brings weights in unsigned Q0.24, further bits dropped, of which a row's largest is
-    ``2**24``, as beats of probabilities; ``factor`` the reciprocal of a row's sum with its
-    ``number`` of ``factors``, which came with its maximum. Latency is ``latency`` cycles from beat
-    to beat, throughput one beat per cycle.
+    ``o`` has weights in unsigned Q0.24, lower bits dropped, in the layout of probabilities; a row's
+    largest is ``2**24``. ``factor`` is the reciprocal of a row's sum, with the ``number`` (below
+    ``factors``) that arrived with the row's maximum. Latency is ``latency`` cycles from beat to
+    beat, throughput one beat per cycle.
     """
 
     i: stream.Interface
@@ -174,7 +175,7 @@ class DeferredWeights(Component):
         )
 
     def elaborate(self, platform):
-        """Queue weights behind their pipeline; let the row's number follow its sum."""
+        """Queue weights after their pipeline; delay the row's number until its sum is known."""
         m = Module()
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), self.latency)
         wiring.connect(m, out.o, wiring.flipped(self.o))

@@ -1,4 +1,4 @@
-"""Softmax over streamed rows of 16-bit scores (equation 3 of docs/numerics.md)."""
+"""Softmax of streamed rows of 16-bit scores, equation (3)."""
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
@@ -15,29 +15,27 @@ from celosia.hdl.stream.flow import Flow
 
 
 class SoftmaxUnit(Component):
-    """Probabilities of rows of scores: softmax to the base 2, scores in units of 1/256 octave.
+    """Softmax to the base 2 of rows of scores in units of 1/256 octave.
 
-    ``i`` brings rows of 1 to ``max_row`` elements as beats of ``lanes`` columns: ``q`` the scores,
-    ``mask`` one bit per column that takes part (the caller clears those past the row's end),
-    ``last`` at the row's last beat. ``o`` brings as many beats: ``p`` in unsigned Q0.24 from 0 to
-    ``2**24``, ``mask`` and ``last`` as they entered. A column that does not take part gives 0, a
-    row without any gives all 0. Integers are :func:`celosia.sim.softmax.softmax`'s, bit for bit;
-    against float64 they are within ``2**-15`` of 1 for rows up to 512.
+    ``i`` receives rows of 1 to ``max_row`` elements as beats of ``lanes`` columns: the scores
+    ``q``, a ``mask`` of the columns that take part (0 past the row's end), and ``last`` in the
+    row's last beat. ``o`` outputs the same number of beats: the probabilities ``p`` in unsigned
+    Q0.24, from 0 to ``2**24``, with ``mask`` and ``last``. Masked columns have probability 0, in a
+    row without unmasked columns all have. Results equal :func:`celosia.sim.softmax.softmax` bit for
+    bit; they differ from float64 by at most ``2**-15`` for rows up to 512.
 
-    Rows follow each other without gaps through maximum, weights and division: throughput is one
-    beat per cycle for rows of every length, those of one beat too. From the last beat of a row of
-    n beats to its first result it takes ``latency + n - 1`` cycles, where ``latency`` is
-    ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19`` and ``sum_width`` is 28 and the
-    bits of the longest row's columns. With ``parity`` ``errors`` reports a wrong word of a row's
-    buffers.
+    Throughput is one beat per cycle for rows of any length, even of one beat. From the last beat of
+    a row of n beats to its first result it takes ``latency + n - 1`` cycles. ``latency`` is
+    ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``; ``sum_width`` is 28 plus the
+    bits of the longest row's number of columns. With ``parity``, ``errors`` reports wrong words of
+    the row buffers.
 
-    With ``factors`` ``p`` are the weights, a row's largest 1, and ``factor`` brings each row's
-    factor by its ``number`` of so many, which ``i`` has at the row's last beat: integers are
-    :func:`celosia.sim.softmax.row_weights`'s. ``latency`` is ``ceil_log2(lanes) + 8`` then, and a
-    row's last result comes ``n - 1`` cycles behind its first as before.
+    With ``factors``, ``p`` are the weights, a row's largest being 1, as in
+    :func:`celosia.sim.softmax.row_weights`. ``factor`` is each row's factor with its ``number``
+    (below ``factors``), which ``i`` carries in the row's last beat. ``latency`` is then
+    ``ceil_log2(lanes) + 8``; a row's last result follows its first by ``n - 1`` cycles as before.
 
-    Raises :class:`InputError` where ``lanes`` is not positive or ``max_row`` is not from 1 to
-    65,536.
+    Raises :class:`InputError` if ``lanes`` is not positive or ``max_row`` not from 1 to 65,536.
     """
 
     i: stream.Interface
@@ -69,12 +67,12 @@ class SoftmaxUnit(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from the last beat of a row to its first result, where that row has one beat."""
+        """Cycles from the last beat of a row to its first result, for a row of one beat."""
         behind = 0 if self._deferred else self.divide.latency
         return self.maximum.latency + self.weights.latency + behind
 
     def rows(self, beats: int) -> int:
-        """Return the cycles by which a row of so many beats takes longer than one of one."""
+        """Return the additional cycles of a row of ``beats`` beats over a row of one beat."""
         return (1 if self._deferred else 2) * (beats - 1)
 
     def elaborate(self, platform):

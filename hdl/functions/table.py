@@ -24,14 +24,13 @@ def table_write_signature(slots: int) -> wiring.Signature:
 
 
 class LookupTable(Component):
-    """``slots`` tables of 256 signed bytes, of which each of ``lanes`` lanes has a copy.
+    """``slots`` tables of 256 signed bytes, with one copy for each of ``lanes`` lanes.
 
-    ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles in
-    which ``en`` is 1 after ``index`` and ``slot``; it holds while ``en`` is 0. ``write`` sets
-    entry ``index`` (unsigned, 0 for -128) of table ``slot`` in all copies; what a read of it in the
-    cycle of the write brings is undefined. Throughput is one value per lane and one
-    write in every cycle.
-    Raises :class:`InputError` where ``lanes`` or ``slots`` is not positive.
+    ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles with
+    ``en`` at 1 after ``index`` and ``slot``; it holds while ``en`` is 0. ``write`` sets entry
+    ``index`` (unsigned, 0 for -128) of table ``slot`` in all copies; a read of this entry in the
+    cycle of the write is undefined. Throughput is one value per lane and one write in every cycle.
+    Raises :class:`InputError` if ``lanes`` or ``slots`` is not positive.
     """
 
     def __init__(self, lanes: int, slots: int = 1, level: str = "none"):
@@ -53,7 +52,7 @@ class LookupTable(Component):
         )
 
     def elaborate(self, platform):
-        """Place one memory per lane."""
+        """Place one memory for each lane."""
         m = Module()
         copies, value = [], data_register(m, self.value)
         for lane in range(self.lanes):
@@ -67,10 +66,10 @@ class LookupTable(Component):
                 ram.write_addr.eq(Cat(self.write.index, self.write.slot)),
                 ram.write_data.eq(self.write.value),
                 ram.read_en.eq(self.en),
-                # Offset binary: -128 comes first.
+                # Offset binary: -128 is first.
                 ram.read_addr.eq(Cat(index[:7], ~index[7], self.slot)),
             ]
-            # Block RAM answers late.
+            # Block RAM outputs arrive late in the cycle.
             with m.If(self.en):
                 m.d.sync += value[lane].eq(ram.read_data)
         gather(m, self, errors_of(copies))

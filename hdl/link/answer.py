@@ -1,4 +1,4 @@
-"""Answers as bytes: sync byte, header, payload, CRC."""
+"""The sender of answers: sync byte, header, payload, CRC."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream
@@ -9,14 +9,14 @@ from celosia.arch.link import ANSWER_HEADER, ANSWER_SYNC, CRC_BYTES
 from celosia.hdl.component import Component
 
 ANSWER = data.StructLayout({"status": unsigned(8), "tag": unsigned(8), "length": unsigned(16)})
-"""The header of an answer with a payload of ``length`` bytes."""
+"""Header of an answer with a payload of ``length`` bytes."""
 
 
 class AnswerSender(Component):
-    """Sends answers of ``celosia.arch.link``: ``i`` brings a header, then ``i_bytes`` its payload.
+    """Sends answers of ``celosia.arch.link``: a header from ``i``, its payload from ``i_bytes``.
 
-    ``o`` offers a frame's bytes one after the other, as fast as they are taken and the payload
-    comes; two cycles pass between two frames.
+    ``o`` offers a frame's bytes one by one, as fast as they are accepted and the payload arrives;
+    two cycles pass between frames.
     """
 
     i: In(stream.Signature(ANSWER))

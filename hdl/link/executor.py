@@ -1,4 +1,4 @@
-"""Requests carried out: on the accelerator's registers, its program and external memory."""
+"""Executes requests: on the accelerator's registers, its program and external memory."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import stream
@@ -13,7 +13,7 @@ from celosia.hdl.link.request import REQUEST
 from celosia.hdl.ports import HostPort, MemoryReadPort, MemoryWritePort
 
 REGISTER_SPACE = 1 << 8
-"""Registers that the host port can address."""
+"""Number of registers that the host port can address."""
 
 BUSY = 1
 """Bit of STATUS: a run is in progress."""
@@ -25,16 +25,15 @@ _WAITING = (Command.READ_MEMORY, Command.WRITE_MEMORY, Command.LOAD_PROGRAM, Com
 
 
 class LinkExecutor(Component):
-    """Carries out the requests of ``celosia.arch.link`` one after the other.
+    """Executes the requests of ``celosia.arch.link`` one after another.
 
-    ``i`` brings a request, whose payload is read byte by byte, ``payload_data`` being the byte at
-    ``payload_addr`` of the cycle before; ``o`` takes the answer's header and ``o_bytes`` its
-    payload. Bytes of external memory are moved by accesses of one word each, and ``owns`` says
-    that one is to be made; that is never so while a run is in progress. Between requests STATUS is
-    read again and again, and ``status`` shows it.
+    ``i`` receives a request. Its payload is read byte by byte: ``payload_data`` is the byte at the
+    previous cycle's ``payload_addr``. ``o`` outputs the answer's header and ``o_bytes`` its
+    payload. External memory is accessed one word at a time; ``owns`` is 1 during an access, and
+    never during a run. Between requests STATUS is read continually, and ``status`` shows it.
 
-    ``identity`` is what HELLO answers. A START with the tag of the request before, where that was
-    a START that was carried out, is answered again and not carried out again.
+    ``identity`` is the answer to HELLO. A START with the tag of the previous request, if that was a
+    START that was executed, is answered again but not executed again.
     """
 
     def __init__(self, config: Config, identity: Identity):
@@ -61,7 +60,7 @@ class LinkExecutor(Component):
         index = Signal(16)
         word = Signal(32)
         code = Signal(Status)
-        # A register at the port, as it is far from here: it follows a cycle later.
+        # A register at the port, which is far from here, adds one cycle.
         host = HostPort().create()
         outputs = ("addr", "write_data", "write_en")
         m.d.sync += [getattr(self.host, name).eq(getattr(host, name)) for name in outputs]
@@ -71,10 +70,10 @@ class LinkExecutor(Component):
             self.o.payload.tag.eq(header.tag),
             self.o.payload.status.eq(code),
             self.o_bytes.payload.eq(word[:8]),
-            # Where no state asks for another one.
+            # The address if no state requests another one.
             host.addr.eq(REGISTER_MAP["STATUS"].addr),
         ]
-        # Where the byte of the cycle before is: in external memory, or in which register.
+        # The source of the previous cycle's byte: external memory, or a register.
         addr = Signal(self.config.memory.addr_width)
         register = Signal.like(host.addr)
         m.d.sync += [
@@ -122,9 +121,9 @@ class LinkExecutor(Component):
         return m
 
     def _rule(self, m):
-        """Return the status that a request's command, address and length alone give.
+        """Return the status that follows from a request's command, address and length.
 
-        It is there two cycles after the request.
+        It is valid two cycles after the request.
         """
         header = self.i.payload.header
         limit = Signal(32)
@@ -159,7 +158,7 @@ class LinkExecutor(Component):
         return rule
 
     def _check(self, m, rule, code):
-        """Decide what becomes of a request; STATUS of the cycle before is there."""
+        """Decide whether to execute a request; STATUS of the previous cycle is available."""
         header = self.i.payload.header
         starts = header.command == Command.START
         last_tag, last_started = Signal(8), Signal()
@@ -242,11 +241,11 @@ class LinkExecutor(Component):
             with m.If(self.o_bytes.ready):
                 m.d.sync += [index.eq(index + 1), word.eq(word >> 8)]
                 m.next = "STEP"
-        with m.State("STEP"):  # the addresses of the next byte are there a cycle after its index
+        with m.State("STEP"):  # the next byte's addresses follow its index by one cycle
             m.next = "NEXT"
 
     def _write(self, m, host, index, word, addr, register):
-        """Take a payload byte by byte, then answer."""
+        """Receive a payload byte by byte, then answer."""
         header = self.i.payload.header
         request, going = self.mem_write.request, self.mem_write.data
         offset = addr[: (self.config.mem_bytes - 1).bit_length()]

@@ -1,4 +1,4 @@
-"""The host link: requests in, answers out, on whatever carries bytes."""
+"""The host link: requests in, answers out, over any byte transport."""
 
 from amaranth.hdl import Module, unsigned
 from amaranth.lib import stream
@@ -16,14 +16,13 @@ from celosia.hdl.stream.flow import Flow
 
 
 class Link(Component):
-    """Answers the requests of ``celosia.arch.link``, whose bytes come on ``i``, on ``o``.
+    """Answers requests of ``celosia.arch.link``: bytes arrive on ``i``, answers leave on ``o``.
 
-    It is the host of an accelerator (``host``), and a user of its external memory (``mem_read``,
-    ``mem_write``) while ``owns`` is 1. ``status`` is STATUS as it was read last. A request that
-    stops for ``timeout`` cycles is given up and answered as corrupt.
-
-    The parts are :class:`RequestReceiver`, :class:`LinkExecutor` and
-    :class:`celosia.hdl.link.answer.AnswerSender`; docs/protocol.md has the frames.
+    It drives an accelerator's host port (``host``), and its external memory (``mem_read``,
+    ``mem_write``) while ``owns`` is 1. ``status`` is STATUS as last read. A request that pauses for
+    ``timeout`` cycles is dropped and answered as corrupt. The parts are :class:`RequestReceiver`,
+    :class:`LinkExecutor` and :class:`celosia.hdl.link.answer.AnswerSender`; docs/protocol.md
+    describes the frames.
     """
 
     def __init__(self, config: Config, identity: Identity, timeout: int):

@@ -1,4 +1,4 @@
-"""Requests from bytes: where a frame begins and ends, and whether it is whole."""
+"""The receiver of requests: finds frames in a byte stream and checks them."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream
@@ -15,23 +15,22 @@ from celosia.hdl.stream.flow import Flow
 HEADER = data.StructLayout(
     {"command": unsigned(8), "tag": unsigned(8), "length": unsigned(16), "addr": unsigned(32)}
 )
-"""The fields behind the sync byte of a request."""
+"""The fields after the sync byte of a request."""
 
 REQUEST = data.StructLayout({"header": HEADER, "corrupt": 1})
-"""A request; where it is corrupt, nothing of its header is to be trusted."""
+"""A request; if it is corrupt, its header is undefined."""
 
 
 class RequestReceiver(Component):
-    """Puts the bytes of ``i`` together to the requests of ``celosia.arch.link``.
+    """Assembles the bytes of ``i`` into requests of ``celosia.arch.link``.
 
-    ``o`` offers a request when its last byte has come and its CRC is right, and its payload can be
-    read until it is taken: ``payload_data`` is the byte at ``payload_addr`` of the cycle before.
-    A request is corrupt where its CRC is wrong, a byte's stop bit is, its payload is longer than
-    ``payload_bytes``, or no byte comes for ``timeout`` cycles. It is offered only after no byte
-    has come for so long, so that what is left of it is never taken for another one. Bytes before a
-    sync byte, and while a request is offered, are ignored.
-
-    Raises :class:`InputError` where the payload is not a power of two from 32 to 32768.
+    ``o`` offers a request once its last byte has arrived and its CRC is right. Its payload is
+    readable until the request is accepted: ``payload_data`` is the byte at the previous cycle's
+    ``payload_addr``. A request is corrupt if its CRC or a byte's stop bit is wrong, its payload is
+    longer than ``payload_bytes``, or no byte arrives for ``timeout`` cycles. A corrupt request is
+    offered only after ``timeout`` cycles without a byte, so that its remaining bytes are never
+    taken for another request. Bytes before a sync byte, and while a request is offered, are
+    ignored. Raises :class:`InputError` if ``payload_bytes`` is not a power of two from 32 to 32768.
     """
 
     def __init__(self, payload_bytes: int, timeout: int):
@@ -129,6 +128,6 @@ class RequestReceiver(Component):
         return m
 
     def _give_up(self, m, over):
-        """Leave a request of which a byte is broken, or does not come."""
+        """Drop a request if a byte is broken or missing."""
         with m.If((self.i.valid & self.i.payload.broken) | over):
             m.next = "DRAIN"

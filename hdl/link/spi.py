@@ -1,4 +1,4 @@
-"""The link as a peripheral of SPI: bytes in and out, mode 0, most significant bit first."""
+"""The link as an SPI peripheral: mode 0, most significant bit first."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import stream
@@ -9,28 +9,28 @@ from celosia.hdl.link.uart import RECEIVED
 from celosia.hdl.stream.flow import Flow
 
 FILL = 0x00
-"""The byte sent while there is none to send."""
+"""The byte sent if no other is available."""
 
 LATE = 3
-"""Most cycles from a falling edge of ``sck`` to the bit of ``cipo`` that follows it."""
+"""Most cycles from a falling edge of ``sck`` to the new bit on ``cipo``."""
 
 CYCLES = 12
-"""Least cycles of a period of ``sck``, half of them at each level: ``LATE`` of such a half are the
-peripheral's, the others are for pads and wires both ways and for the host's setup."""
+"""Fewest cycles of a period of ``sck``, half at each level. The peripheral takes ``LATE`` of a
+half; the rest is for pads and wires in both directions and the host's setup time."""
 
 
 class SpiPeripheral(Component):
-    """Turns the lines of SPI into bytes and back, in mode 0 (idle clock low, sampled as it rises).
+    """Converts SPI lines to bytes and back, in mode 0 (clock idles low, data sampled at its rise).
 
     ``sck``, ``cs_n`` and ``copi`` may change at any time; they pass two synchronizing registers. A
-    period of ``sck`` takes at least ``CYCLES`` cycles, and ``cs_n`` is low for half of one
-    before it begins. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls, and is
-    driven also where ``cs_n`` is high, so that the peripheral must be alone on its line.
+    period of ``sck`` takes at least ``CYCLES`` cycles, and ``cs_n`` must be low for half a period
+    before the first. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. It is driven
+    even if ``cs_n`` is high, so the peripheral must be alone on its line.
 
-    Every eight bits bring a byte on ``o`` and take one of ``i``, or ``FILL`` where ``i`` has none
-    as a byte begins. While ``cs_n`` is high nothing is received. Where it rises within a byte, what
-    received is given as ``broken``, and the byte that was being sent is lost; a byte that waits to
-    be sent remains. The mode is that of Motorola's SPI Block Guide V03.06 with CPOL = CPHA = 0.
+    Every eight bits output a byte on ``o`` and consume one from ``i``, or send ``FILL`` if ``i``
+    has none when the byte begins. While ``cs_n`` is high no bit is received. If it rises within a
+    byte, the received part is output as ``broken`` and the byte being sent is lost; a waiting byte
+    remains. The mode is that of Motorola's SPI Block Guide V03.06 with CPOL = CPHA = 0.
     """
 
     sck: In(1)

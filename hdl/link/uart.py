@@ -1,4 +1,4 @@
-"""The serial line: bytes in and out, 8 data bits, no parity, one stop bit."""
+"""The serial line: 8 data bits, no parity, one stop bit."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream
@@ -9,14 +9,14 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.flow import Flow
 
 SMALLEST_DIVISOR = 4
-"""Cycles of a bit that the receiver needs to find its middle."""
+"""Fewest cycles of a bit with which the receiver finds its middle."""
 
 RECEIVED = data.StructLayout({"byte": unsigned(8), "broken": 1})
-"""A received byte; ``broken`` where its stop bit was not 1, so that it may be any other."""
+"""A received byte; ``broken`` if its stop bit was not 1, when its value is unreliable."""
 
 
 def check_divisor(divisor: int) -> None:
-    """Raise :class:`InputError` where bits are too short."""
+    """Raise :class:`InputError` if ``divisor`` makes bits too short."""
     if divisor < SMALLEST_DIVISOR:
         raise InputError(
             f"UART divisor must be at least {SMALLEST_DIVISOR} cycles a bit, not {divisor}"
@@ -24,28 +24,26 @@ def check_divisor(divisor: int) -> None:
 
 
 def tolerance(divisor: int) -> float:
-    """Return the part by which a sender's bits may be shorter or longer than ``divisor`` cycles.
+    """Return the relative error allowed for the length of a sender's bits.
 
-    The middle of the stop bit is looked at up to a cycle late, as an edge is seen in the next
-    cycle, and the next start bit must not have begun by then. It is (divisor / 2 - 1) / (10 *
-    divisor) of an even divisor: 2.5 % with 4, 3.3 % with 6, 4.4 % with 16. Slower senders have
-    almost twice as much. Raises :class:`InputError` where the divisor is less than 4.
+    An edge is seen up to one cycle late, so the stop bit's middle is sampled up to one cycle late;
+    the next start bit must not have begun by then. For an even divisor the tolerance is (divisor /
+    2 - 1) / (10 * divisor): 2.5 % for 4, 3.3 % for 6, 4.4 % for 16. Slower senders have almost
+    twice that. Raises :class:`InputError` if the divisor is less than 4.
     """
     check_divisor(divisor)
     return (divisor - divisor // 2 - 1) / (10 * divisor)
 
 
 class UartReceiver(Component):
-    """Turns the line ``rx`` into bytes; a bit takes ``divisor`` cycles.
+    """Converts the line ``rx`` to bytes; a bit takes ``divisor`` cycles.
 
-    ``rx`` may change at any time: it passes two synchronizing registers, and every bit is the
-    majority of three samples around its middle, so that a disturbance of one cycle does nothing.
-    A start bit that is over by its middle is none. Bytes may follow each other without a pause from
-    a sender whose bits differ by :func:`tolerance`. ``o`` brings a byte in the cycle after the
-    middle of its stop bit, from which on the next start bit is awaited; after a ``broken`` one
-    nothing is received until the line has been 1 again.
-
-    Raises :class:`InputError` where the divisor is less than 4.
+    ``rx`` may change at any time: it passes two synchronizing registers. Every bit is the majority
+    of three samples around its middle, so glitches of one cycle have no effect. A start bit that
+    ends before its middle is ignored. Bytes may follow each other without a pause if the sender's
+    bits are within :func:`tolerance`. ``o`` has a byte in the cycle after the middle of its stop
+    bit; from then on the next start bit is awaited. After a ``broken`` byte, reception stops until
+    the line is 1. Raises :class:`InputError` if the divisor is less than 4.
     """
 
     rx: In(1, init=1)
@@ -70,7 +68,7 @@ class UartReceiver(Component):
         m.d.sync += self.o.valid.eq(0)
         with m.FSM():
             with m.State("IDLE"):
-                # Four cycles after the edge, and so is every sample that is looked at.
+                # Four cycles after the edge, as are all samples.
                 m.d.sync += [timer.eq(self.divisor // 2 - 1), place.eq(0)]
                 with m.If(~level):
                     m.next = "BITS"
@@ -84,7 +82,7 @@ class UartReceiver(Component):
                             self.o.payload.byte.eq(bits),
                             self.o.payload.broken.eq(~level),
                         ]
-                        # The stop bit's other half is time for a sender that is faster.
+                        # The second half of the stop bit is slack for a faster sender.
                         m.next = "IDLE"
                         with m.If(~level):
                             m.next = "BROKEN"
@@ -100,10 +98,8 @@ class UartReceiver(Component):
 class UartTransmitter(Component):
     """Sends the bytes of ``i`` on the line ``tx``; a bit takes ``divisor`` cycles.
 
-    A byte takes ``10 * divisor`` cycles from when it is taken; where the next one waits, it
-    follows at once. ``tx`` is a register.
-
-    Raises :class:`InputError` where the divisor is less than 4.
+    A byte takes ``10 * divisor`` cycles from its acceptance; a waiting byte follows without a
+    pause. ``tx`` is a register. Raises :class:`InputError` if the divisor is less than 4.
     """
 
     i: In(stream.Signature(unsigned(8)))
@@ -117,7 +113,7 @@ class UartTransmitter(Component):
     def elaborate(self, _platform):
         m = Module()
         timer = Signal(range(self.divisor))
-        left = Signal(range(11))  # bits that are not over yet
+        left = Signal(range(11))  # bits not finished
         rest = Signal(9, init=0x1FF)
         last = Signal()
         m.d.comb += [

@@ -1,1 +1,1 @@
-"""The matrix engine: arrays of multipliers, and what feeds and drains them."""
+"""The matrix engine: arrays of multipliers, and the units that feed and drain them."""

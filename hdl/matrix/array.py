@@ -1,4 +1,4 @@
-"""Inputs and outputs of the array of multipliers, of either kind."""
+"""Ports and parameters of the multiplier array of either kind."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def array_members(config: Config) -> dict[str, Any]:
-    """Return the ports of an array: activations, lines of weights, and the sums that come of them.
+    """Return the ports of an array: activations, lines of weights, and sums.
 
-    With ``operand_gating``, ``zeros`` tells how many of the activations of two cycles before were
-    zero. With scales in slots, ``scales`` come with the sums, to be multiplied by if ``scaled``.
+    With ``operand_gating``, ``zeros`` is the number of zero activations two cycles before. With
+    scales in slots, ``scales`` accompany the sums, to be multiplied with them if ``scaled``.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -37,9 +37,9 @@ def array_members(config: Config) -> dict[str, Any]:
 
 
 def activation_layout(config: Config) -> data.StructLayout:
-    """Return a vector of activations, one per row, the slot of the weights to use, and the part.
+    """Return the layout of a vector of activations, one per row, with its weights' slot and part.
 
-    With ``sleep``, ``n`` of the columns have a sum.
+    With ``sleep``, ``n`` is the number of columns that have a sum.
     """
     return data.StructLayout(
         {
@@ -53,19 +53,19 @@ def activation_layout(config: Config) -> data.StructLayout:
 
 
 def slot_layout(config: Config) -> Any:
-    """Return the shape of a slot's number, or of a copy of it for each column that is far."""
+    """Return the shape of a slot number, or of a copy for each column if they are far apart."""
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
 
 
 NEAR_COLUMNS = 2
-"""Columns that have the data of a line from the same registers, of those that are far apart."""
+"""Columns that share the registers of a line's data, if columns are far apart."""
 
 
 def is_far(config: Config) -> bool:
-    """Return whether columns are far apart: memories of a tree, of a ``registered`` machine.
+    """Return whether columns are far apart: memories of a tree in a ``registered`` machine.
 
-    What is told to all of them comes from registers of their own.
+    Broadcasts to such columns use separate registers.
     """
     return (
         config.array.kind == "tree"
@@ -75,7 +75,7 @@ def is_far(config: Config) -> bool:
 
 
 def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
-    """Return for each column of a tree which of its rows a line writes."""
+    """Return for each column of a tree the mask of its rows that a line writes."""
     here = Mux(valid, 1 << line.index, 0)
     if not config.array.b_transpose:
         return [here[: config.array.rows]] * config.array.cols
@@ -86,13 +86,13 @@ def strobes(config: Config, valid: Value, line: Any) -> list[Value]:
 
 
 def slots_of(payload: Any) -> list[Value]:
-    """Return the numbers of a slot that go with activations or with weights: one, or its copies."""
+    """Return the slot number of activations or weights, or its copies, as a list."""
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]
 
 
 def part_member(config: Config) -> dict[str, Any]:
-    """Return the fields of what goes with vectors that meet parts of weights, or scales."""
+    """Return the layout fields for vectors that use parts of weights, scales, or exponents."""
     layout = part_layout(config.array.pass_width, paired=config.paired)
     scaled = {"scaled": 1} if config.slot_scales else {}
     lower = {"lower": 1} if config.low_rows else {}
@@ -101,11 +101,13 @@ def part_member(config: Config) -> dict[str, Any]:
 
 
 def weight_layout(config: Config) -> data.StructLayout:
-    """Return a line of weights: row ``index`` or, with ``column``, column ``index`` of a tile.
+    """Return the layout of a line of weights: a row of a tile or, with ``column``, a column.
 
-    Where columns are far apart (:func:`is_far`), ``strobe`` tells each which of its rows are
-    written; it is 0 without a line. The first ``NEAR_COLUMNS`` have the line's own data, each
-    further ones those of the next of ``far``.
+    ``index`` is the number of the row or column.
+
+    If columns are far apart (:func:`is_far`), ``strobe`` gives for each column the rows that are
+    written; it is 0 without a line. The first ``NEAR_COLUMNS`` columns use the line's data, and
+    each further group of them one element of ``far``.
     """
     lines, elements, cols = config.array.rows, config.array.cols, config.array.cols
     if config.array.b_transpose:
@@ -128,12 +130,12 @@ def weight_layout(config: Config) -> data.StructLayout:
 
 
 def sum_layout(config: Config) -> data.ArrayLayout:
-    """Return a row of sums, one per column."""
+    """Return the layout of a row of sums, one per column."""
     return data.ArrayLayout(signed(config.accumulators.width), config.array.cols)
 
 
 def sum_width(config: Config, products: int) -> int:
-    """Return the width that a sum of so many products needs (bits)."""
+    """Return the width of a sum of ``products`` products (bits)."""
     largest = weight = (
         (1 << config.array.operand_width) - 1 if config.array.zero_points else -config.operand_min
     )
@@ -143,11 +145,11 @@ def sum_width(config: Config, products: int) -> int:
 
 
 def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:
-    """Drive operands by the elements of the cycle before, less their zero point.
+    """Drive operands with the previous cycle's elements minus their zero point.
 
-    Where they may be bytes of INT16, elements have a bit more (:mod:`celosia.hdl.matrix.wide`).
-    Elements from ``count`` on become 0. With ``registered`` the register stands before the
-    subtraction where the array has one behind it, as a systolic one does at its edge.
+    Elements have one bit more if they may be bytes of INT16 (:mod:`celosia.hdl.matrix.wide`).
+    Elements from ``count`` on become 0. With ``registered`` and a systolic array, which has a
+    register at its edge, the register precedes the subtraction.
     """
     early = config.control.registered and config.array.kind == "systolic"
     before, behind = (1, m.d.comb) if early else (0, m.d.sync)
@@ -160,9 +162,9 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
 
 
 def side(config: Config, col: int) -> str:
-    """Return whether a column is the ``left`` or the ``right`` of two that share multipliers.
+    """Return whether a column is the ``left`` or the ``right`` of a pair that shares multipliers.
 
-    Nothing where it has multipliers of its own.
+    The result is "" for a column with separate multipliers.
     """
     if not config.array.packed or (col == config.array.cols - 1 and not col % 2):
         return ""
@@ -178,7 +180,7 @@ def array_latency(config: Config) -> int:
 
 
 def product_latency(config: Config) -> int:
-    """Return the cycles from operands to their product: one more where a pair's overlap."""
+    """Return the cycles from operands to their product: one more if packed products overlap."""
     width = part_width(config.array.pass_width) if config.passes > 1 else config.element_width
     return 2 + (
         config.array.packed and config.array.cols > 1 and overlaps(row_width(config), width)
@@ -191,8 +193,8 @@ def row_width(config: Config) -> int:
 
 
 def weights_latency(config: Config) -> int:
-    """Return the cycles from a slot to its weights in a tree.
+    """Return the cycles from a slot number to its weights in a tree.
 
-    With ``registered`` a memory of them has a register behind it.
+    With ``registered``, a weight memory has an output register.
     """
     return 1 + (config.control.registered and config.array.weight_depth > REGISTER_DEPTH)

@@ -1,4 +1,4 @@
-"""Values of which a few share an exponent: into weight slots, and to the multipliers."""
+"""Blocks of values with a shared exponent, from slots to multipliers."""
 
 from functools import reduce
 from operator import or_
@@ -12,16 +12,17 @@ from celosia.arch.formats import EXPONENT_BITS, OPERAND_BITS, PAIRED_BITS
 from celosia.hdl.component import Component
 
 SHIFTS = (1 << EXPONENT_BITS) - 1
-"""Largest exponent less the smallest, by which activations are shifted at most (bits)."""
+"""Largest left shift of an activation: the difference of the largest and smallest exponent
+(bits)."""
 
 
 class BlockEncoder(Component):
     """Encodes two rows of values as the bytes and the exponent of a slot's row: equation (22).
 
-    With ``first``, ``elements`` are a row of which ``count`` count; ``held`` keeps it from the next
-    cycle on. With ``second``, in a later cycle, they are the other one. From the cycle
-    after that on ``o`` has the mantissas of both, those of the first in the low halves, and
-    ``exponent`` what they share, less 1. Bytes from ``count`` on mean nothing.
+    With ``first``, ``elements`` are the first row; its first ``count`` elements are valid. ``held``
+    keeps it from the next cycle on. With ``second``, in a later cycle, they are the second row.
+    From the cycle after that on, ``o`` holds the mantissas of both, the first row's in the low
+    halves, and ``exponent`` their shared exponent minus 1. Bytes from ``count`` on are undefined.
     """
 
     def __init__(self, config: Config):
@@ -42,7 +43,7 @@ class BlockEncoder(Component):
     def elaborate(self, _platform):
         m = Module()
         late = Signal.like(self.elements)
-        # Bits of a value's magnitude that the smallest exponents have no room for.
+        # Magnitude bits that overflow the mantissa at the smallest exponents.
         large = slice(PAIRED_BITS, OPERAND_BITS - 1)
         found = [
             Mux(self.count > index, (element ^ element[-1].replicate(OPERAND_BITS))[large], 0)
@@ -65,17 +66,17 @@ class BlockEncoder(Component):
         return m
 
     def _mantissa(self, value):
-        """Return the bits of a value from the exponent and one on."""
+        """Return the bits of a value above its exponent plus one."""
         return value[1:].bit_select(self.exponent, PAIRED_BITS)
 
 
 def exponent_widths(config: Config) -> list[int]:
-    """Return the bits of a row's exponent in each column's memory, the lowest first [cols]."""
+    """Return the bits of a row's exponent in each column's memory, lowest first [cols]."""
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0
     return [max(0, min(above, left - column * above)) for column in range(config.array.cols)]
 
 
 def operand(half: Value) -> Value:
-    """Return the signed operand that a mantissa [4] stands for, before its exponent."""
+    """Return the signed operand of a 4-bit mantissa, before its exponent is applied."""
     return Cat(1, half[:PAIRED_BITS]).as_signed()

@@ -14,15 +14,15 @@ from celosia.hdl.matrix.parts import part_layout, part_width
 
 
 class ElementColumn(Component):
-    """Elements one below the other: ``sum_o`` is the sum of their products.
+    """A column of processing elements; ``sum_o`` is the sum of their products.
 
-    What belongs to an element's row comes in and leaves as an array over the rows: activations
-    ``a_i`` with ``slot_i`` (and ``live_i`` with ``gating``), and the strobes ``row_strobe_i`` with
-    ``row_slot_i`` that write ``column_data``. With ``transpose``, ``column_strobe_i`` with
-    ``column_slot_i`` passes down the column and writes ``row_data``. The element of row r adds a
-    cycle after the one above, to a sum of ``sum_widths[r]`` bits. ``side`` is that of all elements,
-    with arrays ``beside`` and ``product`` over the rows, ``pass_width`` below 8 with ``part_i``.
-    With ``sleep``, ``awake_i`` of the first activation passes down the column. All else is as in
+    Row-wise signals enter and leave as arrays over the rows: activations ``a_i`` with ``slot_i``
+    (and ``live_i`` with ``gating``), and strobes ``row_strobe_i`` with ``row_slot_i`` that write
+    ``column_data``. With ``transpose``, ``column_strobe_i`` with ``column_slot_i`` moves down the
+    column and writes ``row_data``. The element of row r adds one cycle after the element above it,
+    to a sum of ``sum_widths[r]`` bits. ``side`` applies to all elements, with arrays ``beside`` and
+    ``product`` over the rows; a ``pass_width`` below 8 adds ``part_i``. With ``sleep``, ``awake_i``
+    of the first activation moves down the column. Everything else is as in
     :class:`celosia.hdl.matrix.element.ProcessingElement`.
     """
 

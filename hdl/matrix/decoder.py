@@ -1,4 +1,4 @@
-"""Turns rows of stored codes into lines of 8-bit weights, at full rate."""
+"""Decodes rows of stored weight codes into lines of 8-bit weights, at full rate."""
 
 import math
 
@@ -14,14 +14,14 @@ from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import delay
 
 REST = OPERAND_BITS - 1
-"""Bits of a column that wait for later lines at most (bits)."""
+"""Most bits of a column that are kept for later lines (bits)."""
 
 
 def step_layout(config: Config) -> data.StructLayout:
-    """Return what a decoder does in a cycle: nothing with ``format`` 0, else a line of codes.
+    """Return the layout of a decoder step: no code with ``format`` 0, else a line of codes.
 
-    ``fetch`` takes a new row of bytes, behind ``have`` codes' bits that wait; ``scale`` takes it as
-    the scales of a group. ``grouped`` multiplies by the scales.
+    ``fetch`` consumes a new row of bytes, in addition to ``have`` bits kept from earlier rows;
+    ``scale`` consumes it as a group's scales. ``grouped`` multiplies by the scales.
     """
     members = {"format": range(len(config.formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     if config.weight_group:
@@ -30,11 +30,11 @@ def step_layout(config: Config) -> data.StructLayout:
 
 
 class DecodeSteps(Component):
-    """Tells for each line of a tile column which of its bytes are to be read.
+    """Determines for each line of a tile column the decoder's step.
 
-    ``step`` is that of the next line, in a format other than 0 where ``format`` says so; ``reads``
-    says that it needs a row of bytes. ``advance`` passes it. ``restart`` begins another tile
-    column, ``tile`` another tile of this one.
+    ``step`` is the step of the next line, in the format given by ``format`` if it is not 0;
+    ``reads`` says that it needs a row of bytes. ``advance`` moves to the next line. ``restart``
+    begins another tile column, ``tile`` another tile of this one.
     """
 
     def __init__(self, config: Config):
@@ -76,7 +76,7 @@ class DecodeSteps(Component):
             tiles = config.weight_group // config.array.rows
             place = Signal(range(tiles))  # of the tile in its group
             scaled = Signal()
-            # Of pairs for slots each tile has scales.
+            # If slots hold pairs, each tile has scales.
             ends = (place == tiles - 1) | (self.format == 0)
             m.d.comb += [
                 self.scales.eq(self.grouped & (place == 0) & ~scaled),
@@ -95,11 +95,11 @@ class DecodeSteps(Component):
 
 
 class WeightDecoder(Component):
-    """Decodes ``bytes``, a row of them in a cycle, into ``o``, which comes a cycle later.
+    """Decodes one row of ``bytes`` per cycle into ``o``, which follows one cycle later.
 
-    ``step`` says what to do with a row, or, where it does not fetch, with the bits that the rows
-    before have left. With ``format`` 0 bytes pass as they are. Only the first ``cols`` elements
-    can be codes. ``scales`` are those that go with ``o`` into slots. Equations (11) and (12); a
+    ``step`` controls the decoding of a row or, if it does not fetch one, of the bits kept from
+    earlier rows. With ``format`` 0, bytes pass unchanged. Only the first ``cols`` elements can be
+    codes. ``scales`` are stored in slots together with ``o``. See equations (11) and (12); a
     product with a scale is taken modulo 2**8.
     """
 
@@ -141,12 +141,12 @@ class WeightDecoder(Component):
         return m
 
     def _value(self, m, index, element):
-        """Return the operand of a column's next code, before its scale."""
+        """Return the operand of a column's next code, before its scale is applied."""
         step, formats = self.step.payload, self.config.formats
-        kept = Signal(OPERAND_BITS, name=f"kept_{index}")  # the last byte, or what digits leave
+        kept = Signal(OPERAND_BITS, name=f"kept_{index}")  # the last byte, or the rest after digits
         value = Signal(signed(OPERAND_BITS), name=f"value_{index}")
         following, changes = element, step.fetch
-        # Behind the bits that wait of the last byte, of which there may be none, lies the next.
+        # The next byte follows the bits kept from the last byte, if any.
         size = max((form.width for form in formats if not form.digits), default=0)
         window = Signal(size, name=f"window_{index}")
         bits = Cat(element, kept[:REST]) >> self._places(step.have)
@@ -169,13 +169,13 @@ class WeightDecoder(Component):
         return value
 
     def _places(self, have):
-        """Return the bits that wait, whose lowest places are 0 where all widths divide a byte."""
+        """Return the number of kept bits; its lowest bits are 0 if all widths divide a byte."""
         widths = [form.width for form in self.config.formats if not form.digits]
         zeros = math.gcd(OPERAND_BITS, *widths).bit_length() - 1
         return Cat(Const(0, zeros), have[zeros:])
 
     def _scale(self, m, index, element, plain, late, out):
-        """Keep a group's scale, and multiply by it."""
+        """Store a group's scale, and multiply by it."""
         step = self.step.payload
         scale = Signal(8, name=f"scale_{index}")
         with m.If(self.step.valid & step.scale):
@@ -199,7 +199,7 @@ def _value_width(form: WeightFormat) -> int:
 
 
 def _operand(code, form: WeightFormat):
-    """Return what a code stands for."""
+    """Return the operand of a code."""
     half = len(form.values) // 2
     if form.values == (*range(half), *range(-half, 0)):
         return code.as_signed()

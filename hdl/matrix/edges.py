@@ -1,4 +1,4 @@
-"""The edges of the systolic array, where vectors turn into diagonals and back."""
+"""The edges of the systolic array, which skew vectors into diagonals and back."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,10 @@ from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 
 
 class ActivationEdge(Component):
-    """The array's left edge: row r gets its activation and slot r + 1 cycles after they entered.
+    """The array's left edge: row r gets its activation and slot r + 1 cycles after they enter.
 
-    Without ``valid`` no row is live. ``zeros``, with ``gating``, is how many of the activations of
-    two cycles before were zero, 0 where there was none.
+    Without ``valid`` no row is live. With ``gating``, ``zeros`` is the number of zero activations
+    two cycles before, and 0 if there was no vector.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ActivationEdge(Component):
         m = Module()
         slot = self.slot
         if self.sleep:
-            # A row's words move while one of them is of a vector.
+            # A row's registers shift while one of them belongs to a vector.
             entered = history(m, self.valid, self.rows - 1)
             waiting = [
                 ring(m, a, row + 1, en=Cat(entered[: row + 1]).any())
@@ -63,10 +63,10 @@ class ActivationEdge(Component):
 
 
 class SleepEdge(Component):
-    """The array's upper edge: column c learns whether it is awake c + 1 cycles behind a vector.
+    """The array's upper edge: column c learns whether it is awake c + 1 cycles after a vector.
 
-    The first ``n`` columns are, where there is a vector; a column at the right of two that share
-    multipliers, which ``together`` has 1 for, is with the one at its left.
+    The first ``n`` columns are awake if there is a vector. A column with a 1 in ``together`` is at
+    the right of a pair that shares multipliers, and is awake whenever its left neighbour is.
     """
 
     def __init__(self, *, together: Sequence[bool]):
@@ -82,11 +82,11 @@ class SleepEdge(Component):
 
 
 class WeightEdge(Component):
-    """The array's left and upper edge for weights: lines turn into strobes and delayed data.
+    """The array's left and upper edge for weights: converts lines to strobes and delayed data.
 
-    Row ``index`` gets its strobe at the left a cycle behind the line, column c the data for it
-    c cycles later, since the strobe moves on by a column a cycle; with ``column`` the same with
-    rows and columns exchanged.
+    Row ``index`` gets its strobe at the left one cycle after the line. Strobes move one column per
+    cycle, so column c gets the data c cycles later. With ``column``, rows and columns are
+    exchanged.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class WeightEdge(Component):
         m.d.sync += self.o_row.eq(Mux(column, 0, here))
         if self.transpose:
             m.d.sync += self.o_column.eq(Mux(column, here, 0))
-        # Row writes and column writes take the same data from the same stairs.
+        # Row writes and column writes share the same delay registers.
         for out, element in zip(self.o_data, stairs(m, list(self.data)), strict=True):
             m.d.comb += out.eq(element)
         if self.gating:
@@ -140,11 +140,11 @@ class WeightEdge(Component):
 
 
 class SumEdge(Component):
-    """The array's lower edge: column c waits until the last column's sum is there.
+    """The array's lower edge: delays each column's sum until the last column's is available.
 
-    Columns whose sums come some cycles ``late`` wait so many less. ``o_valid`` is ``valid`` of
-    ``latency`` cycles before, the time that activations take from the left edge through the array
-    and this.
+    Columns whose sums are already delayed by some cycles in ``late`` wait that much less.
+    ``o_valid`` is ``valid`` of ``latency`` cycles before, the time of activations from the left
+    edge through the array and this edge.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):
@@ -166,7 +166,7 @@ class SumEdge(Component):
         ]
         first, *sums = [Cat(self.i[col] for col in cols) for cols in together]
         if self.sleep:
-            # A column's words move while one of them is of a vector.
+            # A column's registers shift while one of them belongs to a vector.
             found = [
                 ring(m, value, wait, en=Cat(entered[-1 - wait : -1]).any())
                 for wait, value in enumerate(sums, 1)

@@ -10,7 +10,7 @@ from celosia.hdl.matrix.parts import PartAdder, add_carry, part_layout, part_of,
 from celosia.hdl.memory.ram import Ram
 
 REGISTER_DEPTH = 4
-"""Weights up to which an element keeps them in registers rather than in a memory."""
+"""Largest number of weights that an element keeps in registers instead of a memory."""
 
 
 def weight_registers(
@@ -23,9 +23,9 @@ def weight_registers(
     data: Value,
     slot: ValueLike,
 ) -> Value:
-    """Return the weight of ``slot``, of ``depth`` weights in registers.
+    """Return the weight of ``slot`` from ``depth`` weights in registers.
 
-    ``write_en`` writes ``data`` to ``write_slot``, for later cycles.
+    ``write_en`` writes ``data`` to ``write_slot``; later cycles see it.
     """
     held = [Signal(len(data), name=f"{name}_{index}") for index in range(depth)]
     for index, weight in enumerate(held):
@@ -37,33 +37,30 @@ def weight_registers(
 
 
 class ProcessingElement(Component):
-    """Multiplies the activation that passes by one of its weights and adds the sum from above.
+    """Multiplies a passing activation by one of its weights and adds the sum from above.
 
-    The activation ``a_i`` and the ``slot_i`` of its weight leave to the right a cycle later. Its
-    product is added to the ``sum_i`` of three cycles later, and the sum leaves below as ``sum_o``
-    a cycle after that: four registers in a row, of which the two inner ones are those of a
+    The activation ``a_i`` and its weight's ``slot_i`` leave to the right one cycle later. The
+    product is added to the ``sum_i`` of three cycles later, and the result leaves below as
+    ``sum_o`` one cycle after that: four registers in a row, the two inner ones being those of a
     hardware multiplier. A ``sum_i_width`` of 0 stands for the top row, which has no ``sum_i``.
 
-    ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right a cycle later;
-    with ``transpose``, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i`` and leaves
-    below. The two never come in the same cycle. A weight that is written in a cycle is used by the
-    activations of later cycles, not by those of earlier ones; no activation may use it in that
-    cycle.
+    ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right one cycle
+    later. With ``transpose``, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i`` and
+    leaves below. The two never occur in the same cycle. Activations of later cycles use the new
+    weight, those of earlier cycles the old one; no activation may use the slot in the cycle of the
+    write.
 
-    With ``gating``, ``live`` bits are 0 where an operand is zero. The inputs of the multiplier then
-    stand still, and so does the activation's register where the activation is zero; the product's
-    register is cleared, so that no gate stands between it and the adder.
+    With ``gating``, ``live`` bits are 0 for zero operands. The multiplier's inputs then hold, and
+    so does the activation register for a zero activation. The product register is cleared, so that
+    no gate is between it and the adder. With ``sleep``, an activation with ``awake_i`` at 0 does
+    not enter: the registers of activation and slot hold, and the product is 0. The bit leaves below
+    one cycle later.
 
-    With ``sleep`` an activation whose ``awake_i`` is 0 does not enter: the element's registers of
-    activation and slot hold still, and the product is 0. The bit leaves below a cycle later.
-
-    Two elements next to each other can share a multiplier. The one whose ``side`` is ``left`` has
-    none: its weight leaves on ``beside`` a cycle later, when its activation is in the other, and
-    its ``product`` comes from there, so that its sums are a cycle later, too. The one whose
-    ``side`` is ``right`` makes both products.
-
-    With a ``pass_width`` below 8 an activation meets ``part_i`` of its weight, which goes along
-    with it. Parts of one bit need no multiplier.
+    Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has none: its
+    weight leaves on ``beside`` one cycle later, together with its activation, and its ``product``
+    returns from the other element, so its sums are one cycle later too. The element with ``side``
+    ``right`` computes both products. With a ``pass_width`` below 8 an activation is multiplied by
+    ``part_i`` of its weight; ``part_i`` travels with it. Parts of one bit need no multiplier.
     """
 
     def __init__(
@@ -170,7 +167,7 @@ class ProcessingElement(Component):
         return m
 
     def _multiply(self, m, weight, live):
-        """Return the product of the ``live`` activation in ``a_o``; at the right both."""
+        """Return the product of the ``live`` activation in ``a_o``, or both in a right element."""
         right = self.side == "right"
         gating = self.gating or self.sleep
         kind = PackedMultiplier if right else Multiplier
@@ -195,9 +192,9 @@ class ProcessingElement(Component):
         return multiplier.p[1]
 
     def _weight(self, m, enters):
-        """Return the weight of the activation in ``a_o``, its live bit uppermost.
+        """Return the weight of the activation in ``a_o``, with its live bit uppermost.
 
-        ``enters``: an activation that counts comes in.
+        ``enters``: a live activation enters in this cycle.
         """
         write, slot = self.row_strobe_i, self.row_slot_i
         what = Cat(self.column_data, self.column_live) if self.gating else self.column_data
@@ -217,7 +214,7 @@ class ProcessingElement(Component):
                 data=what,
                 slot=self.slot_o,
             )
-        # What a read gets of the slot that is written in its cycle, nothing uses.
+        # A read of the slot written in the same cycle is never used.
         m.submodules.weight = memory = Ram(len(what), self.weight_depth, ordered=False)
         m.d.comb += [
             memory.write_en.eq(write),

@@ -13,11 +13,11 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class ActivationEntry(Component):
-    """Subtracts the zero point, and lets elements past the sums' end count as zero.
+    """Subtracts the zero point, and replaces elements past the end of the sum by zero.
 
-    ``o`` brings the vector of the cycle before. ``macs`` counts its useful products, with all parts
-    of a weight and both bytes as one, two cycles after it, and ``gated``, three cycles after it,
-    the zeros among its elements that count, from the array's ``zeros``.
+    ``o`` is the vector of the previous cycle. ``macs`` counts the vector's useful products two
+    cycles later; all parts of a weight and both bytes count as one. ``gated`` counts the zeros
+    among its valid elements three cycles later, from the array's ``zeros``.
     """
 
     def __init__(self, config: Config):
@@ -59,19 +59,19 @@ class ActivationEntry(Component):
             m.d.sync += self.o.payload.shifted.eq(note.shifted)
         enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
         if config.low_rows:
-            # The lower bits of the first elements meet these once more.
+            # The first elements are repeated for the lower bits of their keys.
             with m.If(note.lower):
                 for row in range(config.low_rows):
                     again = self.elements[row].as_signed()
                     m.d.sync += self.o.payload.a[config.array.rows - 1 - row].eq(again)
 
-        # A product of two small numbers, for which no multiplier is spent.
+        # A product of two small numbers, without a multiplier.
         k = Signal.like(note.k)
         n = Signal.like(note.n)
         m.d.sync += [k.eq(Mux(first, note.k, 0)), n.eq(note.n)]
         m.d.sync += self.macs.eq(sum(Mux(bit, k << place, 0) for place, bit in enumerate(n)))
         if config.array.operand_gating:
-            # Elements past the end are among the zeros.
+            # Elements past the end count as zeros.
             late_k = delay(m, k, 2)
             m.d.comb += self.gated.eq(Mux(late_k == 0, 0, self.zeros + late_k - config.array.rows))
         return m

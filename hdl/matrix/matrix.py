@@ -19,34 +19,31 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 class MatrixEngine(Component):
-    """Runs MATMUL and PRELOAD on the array that the configuration's field ``array`` names.
+    """Runs MATMUL and PRELOAD on the array selected by the configuration's field ``array``.
 
-    Weights come in up to one tile ahead of the activations.
+    Weights are loaded up to one tile ahead of the activations. A tile takes ``m`` cycles if port
+    ``a`` answers without waits and its weights are in place. Loading them takes one cycle for each
+    row, or for each of ``cols`` columns if transposed, while the previous tile computes. So a tile
+    takes the larger of both numbers, across commands too. Resident weights need no loading. Port
+    ``b`` must deliver a tile's lines without a wait after the first. If weights have several parts
+    (``pass_width``), m counts once for each.
 
-    A tile takes ``m`` cycles if ``a`` answers at once and its weights are there by then: they take
-    as many cycles as it has rows, transposed ``cols``, while the tile before computes. So a tile
-    takes the larger of both, between commands too, and with ``m`` at least that number there is no
-    gap. Resident weights take none. ``b`` must take a tile's lines without a wait from its first.
+    PRELOAD takes one cycle for each line that it writes: all of a tile, or with ``append`` those
+    given. Its lines are read while products on other slots run, which it delays by one cycle for
+    each of its tiles. A tile waits for products on its slot, and line r of it r cycles more.
 
-    Where weights have several parts (``pass_width``), m counts as often.
+    From first request to last accumulated sum, a product of T tiles with L lines each takes ``(T -
+    1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles, and L - 1 more with
+    a tree. For resident weights L is 1, and it takes one cycle less. With ``registered`` it takes
+    one more. ``working`` is 1 in these cycles. The first request is one cycle after a command is
+    accepted, two with ``registered``.
 
-    PRELOAD takes a cycle for each line that it writes: all of a tile, with ``append`` those that it
-    has. Its lines are read while products of other slots run, which it delays by a cycle for each
-    of its tiles; a tile waits for those of its own slot, and line r of it r cycles more.
-
-    From its first request to its last sum in the accumulators, a product of T tiles whose lines
-    are L takes ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles,
-    with a tree L - 1 more. Of resident weights L is 1, and it is a cycle less. With ``registered``
-    it is one more. ``working`` is 1 in these. The first request comes a cycle after a command is
-    taken, with ``registered`` two.
-
-    ``status.done`` comes when a drain that is asked for ``dispatch_cycles`` later (a function of
-    ``celosia.hdl.matrix.retirement``), as one that waits for the token is, sees every sum of the
-    command. ``status.stall`` is 1 while a scratchpad port waits. Each by its amount of a cycle, a
-    few cycles late: ``macs`` counts useful products, ``gated`` the zero activations among those
-    that took part. ``sends`` is 1 in each cycle in which a vector sets out for the array,
-    ``refused`` where a scratchpad port keeps the next one waiting, and ``filling`` while there are
-    commands whose vectors are not all sent.
+    ``status.done`` is timed so that a drain which requests its first row ``dispatch_cycles`` later
+    (``celosia.hdl.matrix.retirement``) reads complete sums; a drain that waits for the token does.
+    ``status.stall`` is 1 while a scratchpad port waits. Counters, a few cycles late: ``macs``
+    counts useful products, ``gated`` the zero activations among their operands. ``sends`` is 1 in
+    each cycle in which a vector enters the array. ``refused`` is 1 if a scratchpad port keeps the
+    next one waiting, and ``filling`` while commands have vectors left to send.
     """
 
     def __init__(self, config: Config):
@@ -71,18 +68,18 @@ class MatrixEngine(Component):
         m = Module()
         config = self.config
         m.submodules.weights = weights = WeightFetcher(config)
-        # Its two places are JOBS_AHEAD.
+        # The slice's two places are JOBS_AHEAD.
         m.submodules.jobs = jobs = RegisterSlice(weights.o.p.shape())
         m.submodules.streamer = streamer = ActivationStreamer(config)
         m.submodules.entry = entry = ActivationEntry(config)
         kinds = {"systolic": SystolicArray, "tree": TreeArray}
         m.submodules.array = array = kinds[config.array.kind](config)
-        # The entry takes a cycle.
+        # The entry adds one cycle.
         m.submodules.retirement = retirement = Retirement(config, array.latency + 1)
         direct = Signal()
         handed, placed = weights.o, weights.placed
         if config.formats:
-            # As much later as the decoder makes weights.
+            # Delayed by the decoder's latency.
             m.submodules.later = later = RegisterSlice(weights.o.p.shape())
             connect(m, weights.o, later.i)
             handed, placed = later.o, ~later.o.p.tile.loads
@@ -124,7 +121,7 @@ class MatrixEngine(Component):
                 self.accumulate.scales.eq(array.scales),
             ]
         if config.array.weight_depth > RING_SLOTS:
-            # Where no tile waits and no lines are in flight, one is taken past the queue.
+            # If no tile waits and no lines are in flight, a tile passes the queue.
             m.d.comb += direct.eq(handed.valid & placed & ~jobs.o.valid)
         self._account(m, handed, jobs, streamer)
         if config.array.operand_gating:
@@ -132,16 +129,16 @@ class MatrixEngine(Component):
         return m
 
     def _account(self, m, tiles, jobs, streamer):
-        """Tell what keeps vectors from setting out."""
+        """Report the reason why no vector is sent."""
         walked = Signal(range(8))
         handed = tiles.valid & tiles.ready & tiles.p.tile.last
-        # What was taken counts a cycle later, as much stands before it.
+        # An accepted command counts one cycle later, because its path is long.
         taken = delay(m, self.i.valid & self.i.ready, 1, reset=True)
         m.d.sync += walked.eq(walked + taken - handed)
         a, b = self.a.request, self.b.request
         m.d.comb += [
             self.sends.eq(streamer.sends),
-            # Weights are waited for where no activations are.
+            # Weights are awaited if no activations are.
             self.refused.eq((a.valid & ~a.ready) | (b.valid & ~b.ready & ~jobs.o.valid)),
             self.filling.eq(taken | (walked != 0) | jobs.o.valid | ~streamer.idle),
         ]

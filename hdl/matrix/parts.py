@@ -1,4 +1,4 @@
-"""Parts of weights, which elements multiply one after the other: equation (14)."""
+"""Parts of weights, which elements multiply one after another: equation (14)."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike, signed
 from amaranth.lib import data
@@ -10,9 +10,10 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
-    """Return which part of its weights a vector meets, and whether that is the last, signed one.
+    """Return the layout of the part of weights used by a vector, and its mark as the last one.
 
-    Where slots hold weights in pairs, a part that is ``alone`` is one of the two.
+    The last part is signed. If slots hold pairs of weights, a part that is ``alone`` is one weight
+    of a pair.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = {"alone": 1} if paired else {}
@@ -20,12 +21,12 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 
 
 def part_width(width: int) -> int:
-    """Return the width of a part with its sign; what is not parted is as it is (bits)."""
+    """Return the width of a part with its sign (bits); a whole weight has the width unchanged."""
     return width + (width < OPERAND_BITS)
 
 
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return a part of a weight of 8 bits, or the weight where it has one part."""
+    """Return a part of an 8-bit weight, or the weight if it has only one part."""
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:
         one = weight.word_select(view.place, PAIRED_BITS).as_signed()
@@ -36,16 +37,16 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return what a sum of products with parts adds to that of products with weights."""
+    """Return a sum of products with parts, shifted to the position of its part."""
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place
     return total << Cat(Const(0, width.bit_length() - 1), place)
 
 
 class PartAdder(Component):
-    """The activation ``a`` times ``b`` of two cycles before, where ``b`` is -1, 0 or 1.
+    """Product of activation ``a`` and ``b`` (-1, 0 or 1), two cycles later, without multiplier.
 
-    The product is ``p`` + ``carry``; an adder that takes a carry has that for nothing.
+    The product is ``p + carry``; the adder that consumes it has a free carry input.
     """
 
     def __init__(self, width: int):
@@ -63,6 +64,6 @@ class PartAdder(Component):
 
 
 def add_carry(total: Value, product: Value, carry: Value) -> Value:
-    """Return a total, a product and its carry as the sum of two numbers."""
+    """Return the sum of a total, a product and its carry, as one addition."""
     both = Cat(Const(1, 1), total).as_signed() + Cat(carry, product).as_signed()
     return both[1:].as_signed()

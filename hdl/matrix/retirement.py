@@ -1,4 +1,4 @@
-"""Retirement of vectors and commands as their sums leave the systolic array."""
+"""Retirement of vectors and commands when their sums leave the array."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -14,24 +14,25 @@ from celosia.hdl.stream.pipeline import delay, history
 def dispatch_cycles(config: Config) -> int:
     """Return the cycles from a completion to the first request of a command that waited for it.
 
-    One until the token is there, one until the other engine has taken the command; with
-    ``registered`` it starts a cycle later.
+    One cycle passes until the token is counted, and one until the other engine has accepted the
+    command; with ``registered`` it starts one cycle later.
     """
     return 2 + config.control.registered
 
 
 IN_FLIGHT_WIDTH = 9
-"""Width of the number of commands taken and not yet done, above any array's latency (bits)."""
+"""Width of the number of commands in progress; it covers any array's latency (bits)."""
 
 
 class Retirement(Component):
-    """Keeps what belongs to each vector while the array works on it.
+    """Keeps the destination of each vector while the array computes it.
 
-    ``acc_addr`` leaves ``latency`` cycles after it entered. ``status.done`` comes with ``push`` so
-    long after ``last`` that a drain which is asked for ``dispatch_cycles`` later sees the sums of
-    ``latency`` cycles after it. ``offered`` and ``taken`` are 1 as a command is, ``named`` while
-    there is a tile to fetch, ``waiting`` while one waits for a memory. ``working`` is 1 from the
-    first tile until the last sum of all commands has been written.
+    ``acc_addr`` leaves ``latency`` cycles after it entered. ``status.done`` with ``push`` follows
+    ``last`` with a delay such that a drain whose first request is ``dispatch_cycles`` later reads
+    the sums of ``latency`` cycles after ``last``. ``offered`` and ``taken`` are 1 when a command is
+    offered and accepted, ``named`` while there is a tile to fetch, ``waiting`` while a tile waits
+    for a memory. ``working`` is 1 from the first tile until the last sum of all commands has been
+    written.
     """
 
     def __init__(self, config: Config, latency: int):
@@ -54,7 +55,7 @@ class Retirement(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        # A ring of memory words stands for all registers but the last.
+        # A ring of memory words replaces all registers but the last.
         note = Cat(self.i_addr, self.push)
         turns = self.latency - 1
         m.submodules.ring = ring = Ram(len(note), turns)
@@ -75,7 +76,7 @@ class Retirement(Component):
         in_flight = Signal(IN_FLIGHT_WIDTH)
         settle = self.config.acc_settle - dispatch_cycles(self.config)
         done = delay(m, self.last, self.latency + settle, reset=True)
-        # What was taken counts a cycle later, as much stands before it.
+        # An accepted command counts one cycle later, because its path is long.
         taken = delay(m, self.taken, 1, reset=True)
         busy = Signal()
         m.d.sync += in_flight.eq(in_flight + taken - done)
@@ -86,7 +87,7 @@ class Retirement(Component):
             self.status.busy.eq(self.offered | busy),
             self.status.stall.eq(self.waiting),
         ]
-        # A command that was taken is at work once it has named a tile.
+        # An accepted command is working once it has named a tile.
         begun = Signal()
         m.d.sync += begun.eq((begun | self.named) & busy)
         behind = history(m, done, dispatch_cycles(self.config) - 1)[1:]

@@ -1,4 +1,4 @@
-"""The weight slots that products in flight still need."""
+"""Guards weight slots that products in flight still need."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -7,29 +7,28 @@ from celosia.arch.config import Config
 from celosia.hdl.component import Component
 
 JOBS_AHEAD = 2
-"""Tiles that compute or whose weights are in place or in flight."""
+"""Tiles that compute, or whose weights are in place or in flight."""
 
 REGISTERED_AHEAD = 2
-"""Tiles beyond these, of one vector each, that can wait in the register of what is asked for."""
+"""Further tiles, of one vector each, that can wait in the request register."""
 
 
 class SlotGuard(Component):
-    """Tells whether the first line of a tile, ``line`` of ``slot``, may be asked for.
+    """Decides whether the first line of a tile, ``line`` of ``slot``, may be requested.
 
-    ``hold`` says that products will use ``slot``, in the order of the tiles; ``freed`` that the
-    oldest of these, or the only one as it is held, has asked for the last of its vectors. ``free``
-    where no product needs what is in ``slot``, from the cycle after ``freed`` on. With a systolic
-    array two things more:
+    ``hold`` reports that products will use ``slot``, in the order of the tiles. ``freed`` reports
+    that the oldest of them (also if it is held in this cycle) has requested its last vector.
+    ``free`` is 1 if no product needs the content of ``slot``, from the cycle after ``freed`` on. A
+    systolic array needs two more conditions.
 
-    As row r of the array sees vectors r cycles later than row 0, line r must come r cycles later.
+    Row r of the array sees vectors r cycles after row 0, so line r must arrive r cycles later.
+    ``written`` reports the request of line ``index`` of any slot. Rows of weights enter at the left
+    and columns at the top, so a row could meet an earlier column at an element. To prevent that,
+    the time of each line minus its index must be later than that of the line before. Lines in
+    ascending order from 0 always satisfy this.
 
-    ``written`` says that line ``index`` of any slot is asked for. Rows of weights enter at the left
-    and columns at the top: a row would meet an earlier column at an element if it entered as many
-    cycles later as its index is higher. Hence the time of each line, less its index, must be
-    later than that of the line before. Lines in ascending order from 0 always keep that.
-
-    With ``registered`` what ``free`` says is computed in the cycle before: ``moves`` tells that
-    ``slot`` and ``line`` will be ``next_slot`` and ``next_line`` then, else that they stay.
+    With ``registered``, ``free`` is computed in the previous cycle: ``moves`` says that ``slot``
+    and ``line`` will become ``next_slot`` and ``next_line``, else they stay.
     """
 
     def __init__(self, config: Config):
@@ -78,7 +77,7 @@ class SlotGuard(Component):
         if not self.config.control.registered:
             m.d.comb += self.free.eq(self._free(self.slot, self.line, needed, recent[1:], since))
             return m
-        # As it will be in the next cycle.
+        # The value for the next cycle.
         alone = level == 0
         needed[0] = (~alone & ~self.freed, held[0])
         needed.append((self.hold & ~(alone & self.freed), self.slot))
@@ -88,10 +87,10 @@ class SlotGuard(Component):
         return m
 
     def _free(self, slot, line, needed, recent, since, *, ahead=False):
-        """Return whether ``line`` of ``slot`` may be asked for, or may in the cycle after."""
+        """Return whether ``line`` of ``slot`` may be requested now or, ``ahead``, a cycle later."""
         busy = [valid & (kept == slot) for valid, kept in needed]
         if self.config.array.kind == "systolic":
-            # What was freed so many cycles ago is still being read by rows below.
+            # A slot freed ``age`` cycles ago is still being read by rows below.
             busy += [
                 valid & (left == slot) & (line > age) for age, (valid, left) in enumerate(recent)
             ]
@@ -100,9 +99,9 @@ class SlotGuard(Component):
         return ~Cat(busy).any()
 
     def _skew(self, m, oldest, since):
-        """Return what is freed and was, newest first; count the cycles since a line.
+        """Return the slots freed in recent cycles, newest first, and count cycles since a line.
 
-        ``since`` is the cycles since the line before, and its index.
+        ``since`` is the number of cycles since the last line, plus its index.
         """
         recent = [(self.freed, oldest)]
         for age in range(self.lines - 1):

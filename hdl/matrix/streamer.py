@@ -16,9 +16,9 @@ from celosia.hdl.stream.slice import slices
 
 
 def vector_layout(config: Config) -> data.StructLayout:
-    """Return what goes with a vector of activations, or, where it is not ``valid``, in its place.
+    """Return the layout of the notes of a vector of activations, or of a gap if not ``valid``.
 
-    ``last`` and ``push`` tell of a command that is complete once this has passed.
+    ``last`` and ``push`` describe the command that is complete once this vector has passed.
     """
     return data.StructLayout(
         {
@@ -38,15 +38,14 @@ def vector_layout(config: Config) -> data.StructLayout:
 
 
 class ActivationStreamer(Component):
-    """Reads the activations of each job's tile, row by row, and sends them on.
+    """Reads the activations of each job's tile row by row, and sends them to the array.
 
-    One vector a cycle, in the order of the jobs, which cannot be refused: ``elements`` as read from
-    ``a``, and what ``note`` says of them. ``freed`` gives a job's slot back as soon as
-    weights that are asked for from the next cycle on cannot come too early, once for each job of
-    a product. ``idle`` where no job is left. ``sends`` is 1 in as many cycles as there are vectors:
-    as one is asked for. With ``registered`` what is asked for waits in a register first. Where
-    weights have parts, or elements two bytes, a job's vectors come once for each; elements that may
-    be bytes of INT16 have a bit more.
+    It sends one vector per cycle in the order of the jobs, without back-pressure: ``elements`` as
+    read from ``a``, and their ``note``. ``freed`` releases a job's slot, once for each job of a
+    product, as soon as weights requested from the next cycle on cannot arrive too early. ``idle``
+    is 1 if no job is left. ``sends`` is 1 once for each vector, when it is requested. With
+    ``registered``, requests wait in a register first. If weights have parts, or elements two bytes,
+    a job's vectors are sent once for each; elements that may be bytes of INT16 have one bit more.
     """
 
     def __init__(self, config: Config):
@@ -110,7 +109,7 @@ class ActivationStreamer(Component):
         if config.passes > 1:
             m.d.comb += asked.p.note.part.place.eq(place)
         if config.array.wide:
-            # High bytes alone stand where they are.
+            # Products of high bytes alone are not shifted.
             m.d.comb += [
                 asked.p.note.wide.eq(job.wide),
                 asked.p.note.low.eq(~whole),
@@ -130,7 +129,7 @@ class ActivationStreamer(Component):
                 m.d.comb += asked.p.note.part.place.eq(job.tile.half)
         self._ask(m, job, asked, run, whole, passed)
         m.d.comb += self.idle.eq(~self.i.valid & ~line.valid)
-        # What has no vectors waits for those before it.
+        # A job without vectors waits for earlier vectors.
         with m.If(self.i.valid & ~job.tile.product & ~line.valid):
             m.d.comb += [
                 note.last.eq(job.tile.last),
@@ -140,10 +139,10 @@ class ActivationStreamer(Component):
         return m
 
     def _ask(self, m, job, asked, run, whole, passed):
-        """Ask for one row after the other.
+        """Request one row after another.
 
-        What the next row needs is computed with the one before: an address and a comparison must
-        not stand before what other engines wait for.
+        The next row's request is computed with the previous one, because an address and a
+        comparison must not delay a signal that other engines wait for.
         """
         row = Signal(COUNT_WIDTH)
         begun = Signal()
@@ -179,7 +178,7 @@ class ActivationStreamer(Component):
 
 
 def line_layout(config: Config) -> data.StructLayout:
-    """Return what is asked for: an address, and what goes with the line that is read there.
+    """Return the layout of a request: an address, and the notes of the line read there.
 
     ``frees`` marks a job's last vector.
     """

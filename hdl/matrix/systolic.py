@@ -1,4 +1,4 @@
-"""The systolic array: a grid of processing elements, weight-stationary."""
+"""The systolic array: a weight-stationary grid of processing elements."""
 
 import itertools
 
@@ -15,26 +15,26 @@ from celosia.hdl.stream.pipeline import delay
 
 
 class SystolicArray(Component):
-    """``rows`` x ``cols`` elements: sums over the rows, one vector of activations a cycle.
+    """``rows`` x ``cols`` elements that sum products over the rows, one vector per cycle.
 
-    For each vector of activations on ``i``, ``o`` brings ``latency`` cycles later, for each
-    column, the sum over the rows of activation times weight, modulo 2**acc_width. Operands are from
-    -L to L, with L the largest distance of an operand from its zero point (2**operand_width - 1;
-    2**(operand_width - 1) without zero points): sums are as wide as that demands.
+    For each vector of activations on ``i``, ``o`` holds ``latency`` cycles later, for each column,
+    the sum over the rows of activation times weight, modulo 2**acc_width. Operands are from -L to
+    L, with L the largest distance of an operand from its zero point (2**operand_width - 1;
+    2**(operand_width - 1) without zero points). Internal sums are as wide as that requires.
 
-    ``i_weights`` writes a line of weights a cycle: a row (an element per column) or, with
-    ``column``, a column (an element per row). The lines of a tile are all of one kind and come in
-    ascending order from 0, one a cycle at most. Writes travel through the array as activations
-    do: a tile's lines may come from the cycle after the last activations that use the slot's old
-    weights, and activations may use the slot once line r has come r - 1 cycles later than they or
-    sooner, for every r: from the cycle after its first line where lines come in consecutive cycles.
+    ``i_weights`` writes one line of weights per cycle: a row (an element per column) or, with
+    ``column``, a column (an element per row). The lines of a tile are all of one kind, in ascending
+    order from 0. Writes move through the array like activations. So a tile's lines may arrive from
+    the cycle after the last activations that use the slot's old weights. Activations may use the
+    slot if every line r arrives at most r - 1 cycles after them: from the cycle after the first
+    line if lines arrive in consecutive cycles.
 
-    With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
-    columns share multipliers in pairs. With a ``pass_width`` below 8 a vector meets ``part`` of its
-    weights, and its sums are shifted to the part's place; with ``wide_operands`` those of bytes
-    that are ``shifted`` are taken times 256. With ``sleep``, activations do not enter
-    columns from ``n`` on: their registers of activations and multipliers hold still, and their sums
-    are zero.
+    With ``operand_gating``, zero operands leave the multipliers' inputs unchanged. With ``packed``,
+    pairs of columns share multipliers. With a ``pass_width`` below 8 a vector uses ``part`` of its
+    weights, and its sums are shifted to the part's position. With ``wide_operands`` the sums of
+    bytes that are ``shifted`` are multiplied by 256. With ``sleep``, activations do not enter
+    columns from ``n`` on: their registers of activations and multipliers hold, and their sums are
+    zero.
     """
 
     def __init__(self, config: Config):
@@ -113,7 +113,7 @@ class SystolicArray(Component):
                 m.d.comb += first.part_i[row].eq(part)
 
     def _weights(self, m, columns):
-        """Place the edge that weights come in by."""
+        """Place the edge through which weights enter."""
         config = self.config
         m.submodules.weight_edge = edge = WeightEdge(
             rows=config.array.rows,
@@ -150,7 +150,7 @@ class SystolicArray(Component):
     def _sums(self, m, columns):
         """Place the lower edge."""
         config = self.config
-        # That products in pairs take, and a column without another does not.
+        # Additional cycles of paired products; a column without a partner has none.
         more = product_latency(config) - 2
         m.submodules.sum_edge = edge = SumEdge(
             late=[(column.side == "left") - more * (not column.side) for column in columns],
@@ -167,7 +167,7 @@ class SystolicArray(Component):
         self._leave(m, edge.o)
 
     def _leave(self, m, sums):
-        """Give the sums their part's or their byte's place."""
+        """Shift the sums to the position of their part or byte."""
         width = self.config.array.pass_width
         if self.config.passes > 1:
             part = delay(m, self.i.payload.part, self.latency)

@@ -13,7 +13,7 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 def times(value, factor: int):
-    """Return a value times a constant as a sum of shifts, which needs no multiplier."""
+    """Return a value times a constant as a sum of shifts, without a multiplier."""
     total = 0
     for bit in range(factor.bit_length()):
         if factor >> bit & 1:
@@ -22,16 +22,15 @@ def times(value, factor: int):
 
 
 def tile_layout(config: Config) -> data.StructLayout:
-    """Return one tile: where its operands and sums are, and how much of it is used.
+    """Return the layout of one tile: the addresses of its operands and sums, and its used size.
 
-    Its lines of weights are ``line`` to ``end`` - 1. With ``onward`` the next tile's lie in B
-    behind them, else at ``b_addr`` and what was passed by ``onward`` before; in a weight format
-    each column's tiles lie behind each other, from ``b_addr`` on. ``last`` marks the end
-    of a command. ``parity`` alternates from command to command. ``product`` marks tiles of a
-    MATMUL, ``loads`` those whose lines are to be read, ``column`` those whose lines are columns;
-    ``single`` says that there is one line, ``vector`` that A has one row. The slot of a product
-    that loads is the ring's next. ``half`` tells which of the two in a slot's bytes a tile is, in a
-    format that has them in pairs.
+    Its lines of weights are ``line`` to ``end - 1``. With ``onward`` the next tile's lines follow
+    them in B, else they are at ``b_addr`` plus the lines passed by ``onward`` before. In a weight
+    format each column's tiles are consecutive, from ``b_addr`` on. ``last`` marks the end of a
+    command; ``parity`` alternates between commands. ``product`` marks tiles of a MATMUL, ``loads``
+    those whose lines are read, ``column`` those whose lines are columns. ``single`` means that
+    there is one line, ``vector`` that A has one row. A product that loads uses the next slot of the
+    ring. In a format with pairs, ``half`` selects the tile within a slot's bytes.
     """
     lines = (
         max(config.array.rows, config.array.cols) if config.array.b_transpose else config.array.rows
@@ -60,13 +59,13 @@ def tile_layout(config: Config) -> data.StructLayout:
 
 
 class TileWalker(Component):
-    """Names the tiles of MATMUL and PRELOAD commands.
+    """Generates the tiles of MATMUL and PRELOAD commands.
 
-    Tile column by tile column, in each from the first K tile on, one tile a cycle from the cycle
-    after a command was taken on. The next command is taken while the last tiles of this one wait,
-    so that there is no pause between them. ``command`` is that of the tile on ``o``. Sizes must be
-    at least 1. With ``registered`` tiles come a cycle later, from a register: ``moves`` says that
-    ``o`` brings ``following`` next, or nothing.
+    Tiles are generated tile column by tile column, K tiles in ascending order, one per cycle from
+    the cycle after a command is accepted. The next command is accepted while the last tiles of the
+    current one wait, so there is no pause between them. ``command`` is that of the tile on ``o``.
+    Sizes must be at least 1. With ``registered``, tiles come from a register one cycle later:
+    ``moves`` says that ``o`` changes to ``following`` next, or to no tile.
     """
 
     def __init__(self, config: Config):
@@ -83,7 +82,7 @@ class TileWalker(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        # The command that is walked, the newest, and the one before, whose tiles may still wait.
+        # The newest command, and the one before, whose tiles may still wait.
         newest = Signal(self.i.p.shape(), reset_less=True)
         older = Signal(self.i.p.shape(), reset_less=True)
         parity = Signal()
@@ -120,7 +119,7 @@ class TileWalker(Component):
             out.valid.eq(walking),
             advance.eq(walking & out.ready),
         ]
-        # What is loaded for a product goes into the slots of the ring in turn.
+        # Weights loaded for products use the slots of the ring in turn.
         turn = Signal()
         with m.If(place.product & place.loads):
             m.d.comb += out.p.slot.eq(turn)
@@ -128,7 +127,7 @@ class TileWalker(Component):
         return m
 
     def _walk(self, m, cmd, place, take, advance):
-        """Go from place to place."""
+        """Step from tile to tile."""
         config = self.config
         a_addr = Signal(config.sp_addr_width, reset_less=True)
         b_addr = Signal(config.sp_addr_width, reset_less=True)
@@ -152,7 +151,7 @@ class TileWalker(Component):
         k = Signal.like(place.k)
         n = Signal.like(place.n)
         n_last = Signal()
-        # Fields are made of no fields: some simulators take a vector that is read for a loop.
+        # No field is computed from other fields: some simulators see a loop in such a vector.
         lines_end = Signal.like(place.end)
         product = Signal()
         m.d.comb += [
@@ -165,7 +164,7 @@ class TileWalker(Component):
             place.k.eq(k),
             place.n.eq(n),
             place.line.eq(line),
-            # Where lines go on from tile to tile, the sizes left count those before the first.
+            # If lines continue from tile to tile, sizes left include those before the first.
             lines_end.eq(Mux(column, Mux(append, n, config.array.cols), k)),
             place.end.eq(lines_end),
             place.onward.eq(Mux(packed, ~k_last, append & (~column | k_last))),
@@ -180,7 +179,7 @@ class TileWalker(Component):
         on = 1
         half = Signal()
         if config.packed_slots:
-            # A tile column begins in a slot of its own.
+            # Each tile column begins in a new slot.
             pairs = Signal()
             on = half | ~pairs
             m.d.comb += pairs.eq(paired(cmd))
@@ -243,7 +242,7 @@ class TileWalker(Component):
             m.d.sync += line.eq(0)
 
     def _steps(self, cmd):
-        """Return what a K tile moves A and B by, and a tile column moves B by (bytes)."""
+        """Return the address steps of A and B per K tile, and of B per tile column (bytes)."""
         config = self.config
         a_step, b_k_step, b_n_step = (
             config.array.rows,
@@ -262,7 +261,7 @@ class TileWalker(Component):
         if config.array.b_transpose:
             b_k_step = Mux(column, rows, b_k_step)
             b_n_step = Mux(column, times(cmd.b_stride, config.array.cols), b_n_step)
-        # Lines that go on from tile to tile are counted as they are read.
+        # Lines that continue from tile to tile are counted as they are read.
         on = appends(cmd)
         along = on & ~column
         if config.formats:
@@ -271,7 +270,7 @@ class TileWalker(Component):
 
 
 def _fits(count, before, size: int):
-    """Return whether a count and the few before it are no more than a size.
+    """Return whether ``count`` plus a small ``before`` is at most ``size``.
 
     No carry runs through all bits of the count.
     """
@@ -280,54 +279,54 @@ def _fits(count, before, size: int):
 
 
 def appends(command):
-    """Return 1 for a PRELOAD that writes lines into tiles and leaves the others."""
+    """Return 1 for a PRELOAD that writes some lines of tiles and keeps the others."""
     bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
     return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
 
 
 def format_of(command):
-    """Return which of the machine's weight formats B of a command has, from 1 on; 0 for none."""
+    """Return the number of B's weight format in the machine, from 1 on; 0 for INT8."""
     return _flags_of(command, "format_1", "format_2", "format_4")
 
 
 def paired(command):
-    """Return 1 for a product of resident weights in a format, of which slots hold pairs."""
+    """Return 1 for a product of resident weights in a format, which slots hold in pairs."""
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
 
 def one_of_pair(config: Config, command):
-    """Return 1 for a product of one of two tiles in each byte, or for a PRELOAD of both."""
+    """Return 1 for a product with one of two tiles in each byte, or for a PRELOAD of both."""
     return _flags_of(command, "pair") if config.packed_cache else Const(0, 1)
 
 
 def lower_bits(config: Config, command):
-    """Return 1 where the last rows of slots hold lower bits of the first ones."""
+    """Return 1 if the last rows of slots hold lower bits of the first rows."""
     return _flags_of(command, "lower") if config.low_rows else Const(0, 1)
 
 
 def in_blocks(config: Config, command):
-    """Return 1 where rows of slots have an exponent."""
+    """Return 1 if rows of slots have an exponent."""
     return _flags_of(command, "block") if config.block_exponents else Const(0, 1)
 
 
 def stacked(command):
-    """Return 1 where the tiles of a column of B are rows behind each other, scales among them."""
+    """Return 1 if the tiles of a column of B are consecutive rows, with scales among them."""
     return (format_of(command) != 0) | grouped(command)
 
 
 def grouped(command):
-    """Return 1 where B of a command has scales for groups."""
+    """Return 1 if B of a command has scales for groups."""
     return _flags_of(command, "grouped")
 
 
 def _flags_of(command, *names: str):
-    definition = DEFINITIONS[Opcode.MATMUL]  # the bits are those of PRELOAD, too
+    definition = DEFINITIONS[Opcode.MATMUL]  # PRELOAD has the same bits
     return Cat(command.flags[definition.flag_bit(name)] for name in names)
 
 
 def b_transposed(config: Config, command):
-    """Return 1 for a MATMUL or PRELOAD that takes B transposed."""
+    """Return 1 for a MATMUL or PRELOAD that reads B transposed."""
     if not config.array.b_transpose:
         return Const(0, 1)
     return _flags_of(command, "b_transpose")

@@ -1,4 +1,4 @@
-"""The array for single vectors: a tree of adders below each column of multipliers."""
+"""The array for single vectors: an adder tree for each column of multipliers."""
 
 import itertools
 
@@ -32,27 +32,23 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class TreeColumn(Component):
-    """A column of elements, each with weights and a multiplier, and the tree that adds them.
+    """A column of elements with weights and multipliers, and the tree that adds their products.
 
-    ``slot`` is that of the activations ``a`` of ``weights_latency`` cycles later; their sum is on
+    ``slot`` belongs to the activations ``a`` of ``weights_latency`` cycles later. Their sum is on
     ``o`` ``product_latency + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to
-    ``write_slot`` of its rows, for activations whose ``slot`` comes later; none of this cycle may
-    have that one.
+    ``write_slot`` of its rows, for activations whose ``slot`` arrives later; no ``slot`` of this
+    cycle may be the one written. More than ``REGISTER_DEPTH`` slots are one memory for the column;
+    a word holds a slot's weights of all rows, which uses block RAM at its full width.
 
-    More than ``REGISTER_DEPTH`` slots are one memory of the column, whose words hold a slot's
-    weights of all rows, so that block RAM is taken in its full width.
+    With ``gating``, ``live`` (with the slot) marks nonzero activations, and the uppermost bit of a
+    weight marks a nonzero weight; the multiplier's inputs hold for a zero. With ``low_rows``,
+    ``lower`` (one cycle before the sum) makes the sum 16 times that over the first ``high_rows``
+    rows, plus that over the others. With ``block_exponents``, ``exponents`` outputs
+    ``exponent_width`` bits of the exponents of the slot's rows; with ``block`` each half of a byte
+    counts as twice its value plus one.
 
-    With ``gating``, ``live`` tells with its slot that an activation is not zero, and the
-    uppermost bit of a weight that that is not: at a zero the multiplier's inputs stand still.
-
-    With ``low_rows``, ``lower`` tells, a cycle before the sum, that it is 16 times that over
-    the first ``high_rows`` rows, plus that over the others.
-
-    With ``block_exponents``, ``exponents`` brings ``exponent_width`` bits of those of the slot's
-    rows, and with ``block`` each half of a byte counts twice and one.
-
-    A column whose ``side`` is ``left`` has no multipliers: the one at its right, whose ``side`` is
-    ``right``, gets its weights by ``beside`` and makes its ``product``.
+    A column with ``side`` ``left`` has no multipliers: its right neighbour, with ``side``
+    ``right``, gets its weights through ``beside`` and computes its ``product``.
     """
 
     def __init__(self, config: Config, side: str = "", exponent_width: int = 0):
@@ -134,7 +130,7 @@ class TreeColumn(Component):
         return m
 
     def _halves(self, m, terms):
-        """Return the sum of the first rows, 16 times that with ``lower``, and of the others."""
+        """Return the sum of the first rows, 16-fold with ``lower``, plus that of the others."""
         high, low = terms[: self.config.high_rows], terms[self.config.high_rows :]
         for _ in range((self.config.array.rows - 1).bit_length() - 1):
             high, low = self._level(m, high), self._level(m, low)
@@ -144,7 +140,7 @@ class TreeColumn(Component):
         return total
 
     def _multiply(self, m, row, weight, live):
-        """Return the product of a row; at the right both."""
+        """Return the product of a row; in a right column both products."""
         if self.config.array.pass_width == 1:
             m.submodules[f"adder_{row}"] = adder = PartAdder(self.config.element_width)
             m.d.comb += [adder.a.eq(self.a[row]), adder.b.eq(weight)]
@@ -169,11 +165,11 @@ class TreeColumn(Component):
                 self.product[row].eq(multiplier.p[0]),
             ]
             product = multiplier.p[1]
-        # Those of mantissas have no more bits than those of INT8.
+        # Products of mantissas have no more bits than those of INT8.
         return product[: self.config.element_width + width].as_signed()
 
     def _memory(self, m):
-        """Return each row's weight of the slot of ``weights_latency`` before, from one memory."""
+        """Return each row's weight of the slot ``weights_latency`` cycles before, from a memory."""
         config, width = self.config, self.weight_width
         m.submodules.weights = memory = SplitRam(
             width * config.array.rows,
@@ -191,7 +187,7 @@ class TreeColumn(Component):
         return [memory.read_data.word_select(row, width) for row in range(config.array.rows)]
 
     def _registers(self, m):
-        """Return each row's weight of the slot of a cycle before, from registers."""
+        """Return each row's weight of the previous cycle's slot, from registers."""
         late_slot = Signal.like(self.slot)
         m.d.sync += late_slot.eq(self.slot)
         return [
@@ -208,7 +204,7 @@ class TreeColumn(Component):
         ]
 
     def _level(self, m, terms):
-        """Add terms in pairs; each comes with how many products it is the sum of."""
+        """Add terms in pairs; each term has the number of products in it."""
         sums = []
         for place in range(0, len(terms), 2):
             pair = terms[place : place + 2]
@@ -220,19 +216,20 @@ class TreeColumn(Component):
 
 
 class TreeArray(Component):
-    """``rows`` x ``cols`` elements: sums over the rows, one vector of activations a cycle.
+    """``rows`` x ``cols`` elements that sum products over the rows, one vector per cycle.
 
-    For each vector of activations on ``i``, ``o`` brings ``latency`` = ``weights_latency +
-    product_latency + ceil(log2(rows))`` cycles later, for each column, the sum over the rows of
-    activation times weight, modulo 2**acc_width: what :class:`SystolicArray` gives, bit for bit. An
-    activation goes to all columns at once, and each column adds its products in a tree.
+    For each vector of activations on ``i``, ``o`` holds ``latency`` cycles later, for each column,
+    the sum over the rows of activation times weight, modulo 2**acc_width. Results equal those of
+    :class:`SystolicArray` bit for bit. ``latency`` is
+    ``weights_latency + product_latency + ceil(log2(rows))``. An activation goes to all columns at
+    once, and each column adds its products in a tree.
 
-    ``i_weights`` writes a line of weights a cycle: a row (an element per column) or, with
-    ``column``, a column (an element per row), in any order. A vector sees the lines of
-    earlier cycles and no later ones; none may use a slot in the cycle in which a line of it comes.
-
-    With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
-    columns share multipliers in pairs; parts of weights and bytes as in a systolic array.
+    ``i_weights`` writes one line of weights per cycle: a row (an element per column) or, with
+    ``column``, a column (an element per row), in any order. A vector uses lines written in earlier
+    cycles; it must not use a slot in the cycle in which a line of it is written. With
+    ``operand_gating``, zero operands leave the multipliers' inputs unchanged. With ``packed``,
+    pairs of columns share multipliers. Parts of weights and bytes are handled as in a systolic
+    array.
     """
 
     def __init__(self, config: Config):
@@ -261,7 +258,7 @@ class TreeArray(Component):
             m.d.sync += a.eq(i.a)
         late = [a]
         if is_far(config):
-            # For the columns of each side of a device.
+            # One copy for the columns of each side of a device.
             late = [
                 Signal.like(a, name=f"late_{part}") for part in range(min(config.array.cols, 2))
             ]
@@ -313,7 +310,7 @@ class TreeArray(Component):
         return m
 
     def _shifted(self, columns, late, block):
-        """Return activations times two to the power of their rows' exponents in a ``block``."""
+        """Return activations shifted left by the exponents of their rows in a ``block``."""
         shifted = []
         for row, element in enumerate(late):
             kept = Cat(column.exponents[row] for column in columns if column.exponent_width)
@@ -321,7 +318,7 @@ class TreeArray(Component):
         return Cat(shifted)
 
     def _write(self, m, columns):
-        """Give a row's elements to the columns, one each, or a column's to its rows."""
+        """Distribute a row's elements to the columns, or a column's elements to its rows."""
         config, line = self.config, self.i_weights.payload
         copies = [line, *(line.far if "far" in line.shape().members else [])]
         found = line.strobe if is_far(config) else strobes(config, self.i_weights.valid, line)

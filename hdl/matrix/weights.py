@@ -1,4 +1,4 @@
-"""Brings the weights of each tile into the array, up to one tile ahead of the products."""
+"""Loads the weights of each tile into the array, up to one tile ahead of the products."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
@@ -30,10 +30,10 @@ from celosia.hdl.stream.pipeline import KEPT, delay, spread
 
 
 def job_layout(config: Config) -> data.StructLayout:
-    """Return one tile for the streamer, with what it needs of its command.
+    """Return the layout of one tile for the streamer, with the fields of its command that it needs.
 
-    ``parts`` is how many passes its vectors take behind the first, which are INT16 where ``wide``;
-    ``paired`` weights are in a slot with another tile's.
+    ``parts`` is the number of further passes that its vectors take; ``wide`` vectors are INT16;
+    ``paired`` weights share a slot with another tile's.
     """
     return data.StructLayout(
         {
@@ -53,30 +53,30 @@ def job_layout(config: Config) -> data.StructLayout:
 
 
 class WeightFetcher(Component):
-    """Takes MATMUL and PRELOAD commands and hands their tiles on as their weights come.
+    """Fetches the weights of MATMUL and PRELOAD commands, and passes on their tiles.
 
-    A tile's weights are read from ``b`` line by line, rows of B or, transposed, its columns, and
-    leave on ``o_weights`` without their zero point: into the slots of the ring in turn, or for
-    PRELOAD into the slot named. A tile takes as many cycles as it has rows; transposed, ``cols``
-    cycles; the next one follows without a pause. Its columns past the end of B become zero. With
-    ``append`` it takes as many as there are lines to write in it, of pairs twice, of blocks three
-    times as many. A resident MATMUL reads nothing.
-    A tile's lines wait until no product needs its slot, which ``freed`` tells
-    (:class:`SlotGuard`). A command is taken when its last tile is being read, so the next
-    one's weights load under its products.
+    A tile's weights are read from ``b`` line by line: rows of B or, transposed, its columns. They
+    leave on ``o_weights`` with their zero point subtracted, into the slots of the ring in turn, or
+    for PRELOAD into its slot. A tile takes one cycle for each of its rows, or ``cols`` cycles if
+    transposed; the next tile follows without a pause. Columns past the end of B become zero. With
+    ``append`` a tile takes one cycle for each line that is written in it, two for pairs and three
+    for blocks. A resident MATMUL reads no weights.
 
-    ``o`` brings a tile when the first of its lines has been asked for. Activations that are asked
-    for from the next cycle on (by ``weight_latency - sram_latency`` cycles later) find every weight
-    in place, as row r of the array sees them r cycles later than row 0, and line r comes r cycles
-    after line 0. This rests on ``b``: **once it has
-    taken the first line of a tile it must take the others without a wait.** Before a tile it may
-    make the engine wait as long as it likes. A tree has no such skew: with it, ``o`` brings a tile
-    when the last of its lines has been asked for. ``placed`` says that a tile has no lines to wait
-    for, so that its activations may be asked for at once.
+    A tile's lines wait until no product needs its slot (:class:`SlotGuard`), as reported by
+    ``freed``. A command is accepted when its predecessor's last tile is being read, so its weights
+    load during those products.
 
-    A line in a weight format needs new bytes from ``b`` only now and then; a group's scales are
-    read in a cycle of their own, before the tile's first line. With formats all weights come a
-    cycle later than said above.
+    ``o`` outputs a tile when its first line has been requested. Activations requested from the next
+    cycle on (up to ``weight_latency - sram_latency`` cycles later) find every weight in place: row
+    r of the array sees them r cycles after row 0, and line r arrives r cycles after line 0. This
+    relies on ``b``: **once it has accepted the first line of a tile it must accept the others
+    without a wait.** Before a tile it may wait for any time. A tree has no such skew: there ``o``
+    outputs a tile when its last line has been requested. ``placed`` says that a tile has no lines
+    to wait for, so that its activations may be requested at once.
+
+    A line in a weight format needs new bytes from ``b`` only in some cycles. A group's scales are
+    read in a separate cycle before the tile's first line. With formats all weights arrive one cycle
+    later than stated above.
     """
 
     def __init__(self, config: Config):
@@ -133,7 +133,7 @@ class WeightFetcher(Component):
         return m
 
     def _load(self, m, cmd, tiles, job):
-        """Ask for a tile's lines, and hand the tile on with the first."""
+        """Request a tile's lines, and pass the tile on with the first of them."""
         config, tile = self.config, tiles.o.p
         column, loads = tile.column, tile.loads
         begun = Signal()
@@ -150,8 +150,8 @@ class WeightFetcher(Component):
         taken = Signal()
         request = self.b.request
         scales, reads, packed = Const(0, 1), Const(1, 1), Const(0, 1)
-        # Of a pair the first element's line is read in a cycle of its own, and blocks are
-        # written in one of their own.
+        # A pair's first line is read in a separate cycle, and a block is written in a separate
+        # cycle.
         pair, second, beyond = one_of_pair(config, cmd), Signal(), 0
         early = pair & ~second
         step = None
@@ -192,10 +192,10 @@ class WeightFetcher(Component):
             guard.index.eq(index),
             index.eq(Mux(begun, following, tile.line)),
             behind.eq(Mux(reads, offset + cmd.b_stride, offset)),
-            # Columns that B lacks are written as zeros; rows that it lacks meet zeros in A.
+            # Columns that B lacks are written as zeros; rows that it lacks are multiplied by zeros.
             fill.eq(column & (index >= tile.n)),
             final.eq(Mux(begun, following_final, tile.single)),
-            # The first line waits until the tile can be handed on with it, the others for nothing.
+            # The first line waits until the tile can be passed on with it; the others never wait.
             may.eq(tiles.o.valid & loads & (begun | (guard.free & self.o.ready))),
             request.p.eq(tile.b_addr + offset + beyond),
             request.valid.eq(may & ~fill & asks),
@@ -251,13 +251,13 @@ class WeightFetcher(Component):
 
 
 class WeightWriter(Component):
-    """Turns a scratchpad line into a line of weights.
+    """Converts a scratchpad line to a line of weights.
 
-    ``i`` tells, in the cycle in which a line is asked for, where it goes, which of ``k`` rows or
-    ``n`` columns it is (elements beyond them become zero) and what to subtract; ``data`` brings the
-    line ``weight_latency`` cycles later, ``o`` the weights a cycle after that, with formats two. An
-    ``early`` line of a ``pair`` is held for the line behind it, whose upper bits it is below.
-    Of a ``block`` the ``second`` line is ``early``, too, and nothing is asked for with the third.
+    ``i`` describes a line in the cycle of its request: its destination, its index among ``k`` rows
+    or ``n`` columns (elements beyond become zero), and its zero point. ``data`` is the line,
+    ``weight_latency`` cycles later, and ``o`` the weights one cycle after that, two with formats.
+    An ``early`` line of a ``pair`` is held for the next line, whose upper bits go above it. In a
+    ``block`` the ``second`` line is ``early`` too, and no line is requested with the third.
     """
 
     def __init__(self, config: Config):
@@ -324,7 +324,7 @@ class WeightWriter(Component):
         if is_far(config):
             found = strobes(config, valid, note)
             if not (config.formats or config.packed_cache):
-                # Known a cycle ahead, so that nothing but wires is on the way to the columns.
+                # Known one cycle ahead, so that only wires are between here and the columns.
                 ahead = config.weight_latency - 1
                 line = data.View(self.i.payload.shape(), delay(m, self.i.payload, ahead))
                 begins = delay(m, self.i.valid, ahead, reset=True)
@@ -350,13 +350,13 @@ class WeightWriter(Component):
         return m
 
     def _count(self, note):
-        """Return how many elements of a line count; a column behind the last one has none."""
+        """Return the number of valid elements of a line; a column past the last one has none."""
         if not self.config.array.b_transpose:
             return note.n
         return Mux(note.column, Mux(note.index < note.n, note.k, 0), note.n)
 
     def _copies(self, m):
-        """Return what drives the data of the line for columns beside each other: registers."""
+        """Return the registers that drive the line's data for groups of adjacent columns."""
         weights = self.o.payload
         if "far" not in weights.shape().members:
             return [weights]
@@ -368,7 +368,7 @@ class WeightWriter(Component):
         return [weights, *copies]
 
     def _pairs(self, m, valid, note, count, elements):
-        """Return elements, or those of pairs, and the lower bits of the first ones of pairs."""
+        """Return the elements, or those of pairs, and the lower bits of the first ones of pairs."""
         config, made = self.config, []
         held = Signal(data.ArrayLayout(8, max(config.array.rows, config.array.cols)))
         first = note.early & ~note.second if config.block_exponents else note.early
@@ -391,7 +391,7 @@ class WeightWriter(Component):
                 ]
                 made[index] = Mux(note.block, out, made[index])
             m.d.sync += self.o.payload.exponent.eq(Mux(note.block, encoder.exponent, 0))
-        # Less half of their range they are signed.
+        # Minus half of their range they are signed.
         half = 1 << PAIRED_BITS - 1
         lower = [
             Cat(held[row][:PAIRED_BITS] ^ half, elements[row][:PAIRED_BITS] ^ half)

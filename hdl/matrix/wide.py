@@ -1,4 +1,4 @@
-"""Bytes of INT16 operands, which the array multiplies one after the other: equation (19)."""
+"""Bytes of INT16 operands, which the array multiplies one after another: equation (19)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,21 +12,21 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: Config) -> dict[str, Any]:
-    """Return which byte of elements is meant: that of INT8, or of ``wide`` ones high or ``low``."""
+    """Return the fields that select a byte of elements: INT8, or ``wide`` ones high or ``low``."""
     return {"wide": 1, "low": 1} if config.array.wide else {}
 
 
 def shift_members(config: Config) -> dict[str, Any]:
-    """Return what goes with high bytes whose sums are ``shifted`` to their place."""
+    """Return the field ``shifted``, for high bytes whose sums are shifted to their position."""
     return {"shifted": 1} if config.array.wide else {}
 
 
 def bytes_of(
     line: Any, count: int, wide: ValueLike, low: ValueLike
 ) -> tuple[list[Value], list[Value]]:
-    """Return a byte of each of the first elements of a line, and 1 where it is one too small.
+    """Return a byte of each of the first elements of a line, and a carry that belongs to it.
 
-    Low bytes are signed, so high ones in front of negative ones are rounded up.
+    Low bytes are signed, so a high byte has a carry if its low byte is negative.
     """
     places = range(count)
     found = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]
@@ -34,7 +34,7 @@ def bytes_of(
 
 
 def rounded(found: Iterable[Any], more: Iterable[Value]) -> list[Value]:
-    """Return bytes and what they are too small by as signed operands of a bit more."""
+    """Return bytes plus their carries as signed operands with one more bit."""
     return [byte.as_signed() + one for byte, one in zip(found, more, strict=True)]
 
 
@@ -45,6 +45,6 @@ def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> li
 
 
 def flag_of(command: Any, name: str) -> Value:
-    """Return a flag of MATMUL, which other commands do not have."""
+    """Return a flag of MATMUL that other commands do not have."""
     found: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
     return found

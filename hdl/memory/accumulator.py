@@ -1,4 +1,4 @@
-"""The accumulator memory: where the systolic array's sums grow, and from where they drain."""
+"""The accumulator memory, which adds up the array's sums and drains them."""
 
 from functools import reduce
 from operator import or_
@@ -22,19 +22,19 @@ from celosia.hdl.ports import AccumulatePort, DrainPort
 from celosia.hdl.stream.pipeline import KEPT, delay
 
 ACC_SETTLE = 3
-"""Cycles from a taken drain request to the first accumulated row, or the first drain request,
-that finds the row cleared."""
+"""Cycles from an accepted drain request to the first accumulated row, or first drain request, that
+finds the row cleared."""
 
 
 class AccumulatorBank(Component):
-    """Rows of sums, each with a bit that tells whether it holds a sum; one read, one write a cycle.
+    """Rows of sums, each with a bit for whether it holds a sum; one read and one write per cycle.
 
-    ``row`` and ``filled`` are what ``read_addr`` of the last cycle with ``read_en`` held then. Both
-    are undefined at first; a clear writes ``filled`` only, so that no gate stands between an adder
-    and the memory. Both are undefined for a row that was written in the cycle of its read.
-    ``write_row`` comes ``later`` cycles behind ``write_stb`` and ``write_addr``, for which
-    ``filled`` does not wait. ``errors`` tells of what is read, with a ``level`` of protection, a
-    cycle later.
+    ``row`` and ``filled`` are the content of ``read_addr`` in the last cycle with ``read_en``. Both
+    are undefined at first; a clear writes ``filled`` only, so that no gate is between an adder and
+    the memory. Both are undefined for a row that is written in the cycle of its read. ``write_row``
+    arrives ``later`` cycles after ``write_stb`` and ``write_addr``; ``filled`` changes without this
+    delay. With a ``level`` of protection, ``errors`` reports wrong words one cycle after they are
+    read.
     """
 
     read_en: Signal
@@ -74,7 +74,7 @@ class AccumulatorBank(Component):
         m.submodules.rows = rows = protected_ram(size, self._depth, self._level, part=part)
         m.submodules.marks = marks = protected_ram(1, self._depth, self._level)
         if self._level != "none":
-            # Rows that hold no sum may be anything.
+            # Rows without a sum are undefined.
             filled = delay(m, self.filled, 1)
             m.d.comb += self.errors.eq(Mux(filled, rows.errors, 0) | marks.errors)
         m.d.comb += [
@@ -97,26 +97,23 @@ class AccumulatorBank(Component):
 class AccumulatorMemory(Component):
     """``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits.
 
-    In a cycle with ``scrub``, in which there are no requests, the row at ``scrub_addr`` becomes
-    zero; a row is undefined until then or until it is drained.
+    In a cycle with ``scrub``, which must have no requests, the row at ``scrub_addr`` becomes zero;
+    a row is undefined until it is scrubbed or drained. ``accumulate`` adds a row to the row at
+    ``addr``, modulo 2**acc_width, one row per cycle, even to the same row in consecutive cycles.
+    ``drain`` reads a row and clears it: the row appears ``acc_latency`` cycles after the request
+    was accepted, one row per cycle.
 
-    ``accumulate`` adds a row to the row at ``addr``, modulo 2**acc_width, one row a cycle without
-    end, the same row in consecutive cycles included. ``drain`` reads a row and clears it: the row
-    appears ``acc_latency`` cycles after the request was taken, one row a cycle.
+    Rows are in two banks by the parity of their address. A drain request waits in every cycle in
+    which an accumulated row has the same parity. Consecutive rows alternate, so half of the cycles
+    of a running array remain for each parity. With the field ``throttle`` no drain request is
+    accepted in a cycle with ``hold``. With ``registered`` a register is between the adder and the
+    block RAM: a row is written one cycle later. If rows are corrected from registers
+    (``acc_corrected``), registers are also between the block RAM and its decoder, and between
+    decoder and adder: two cycles later.
 
-    Rows lie in two banks by the parity of their address. A drain request waits in every cycle in
-    which an accumulated row has the same parity; consecutive rows alternate, so that half of the
-    cycles of a running array are left for each parity.
-
-    With the field ``throttle`` no drain request is taken in a cycle with ``hold``.
-
-    With ``registered`` a register stands between the adder and the block RAM: a row is written a
-    cycle later. Where rows are corrected from registers (``acc_corrected``), these stand between
-    the block RAM and its decoder, and between that and the adder, too: two cycles later.
-
-    A drain request that is presented ``acc_settle`` cycles after a row was accumulated, or later,
-    sees it; what comes ``ACC_SETTLE`` cycles after a row's drain request was taken, or later, finds
-    the row zero. What comes sooner is undefined: the engine's ``done`` and the program's tokens
+    A drain request ``acc_settle`` cycles after the accumulation of a row, or later, reads the new
+    sum. An access ``ACC_SETTLE`` cycles after an accepted drain request of a row, or later, finds
+    the row zero. Earlier accesses are undefined: the engine's ``done`` and the program's tokens
     keep the order. Addresses must be below ``acc_depth``.
     """
 
@@ -161,7 +158,7 @@ class AccumulatorMemory(Component):
         filled = Array(bank.filled for bank in banks)
         adding, draining = self.accumulate, self.drain.request
 
-        # The row that accumulates goes first; the other bank is free for the drain.
+        # An accumulated row has priority; the other bank is free for the drain.
         taken = adding.valid & (adding.addr[0] == draining.payload[0])
         m.d.comb += draining.ready.eq(~(taken | self.hold if self._throttle else taken))
         for parity, bank in enumerate(banks):
@@ -191,15 +188,15 @@ class AccumulatorMemory(Component):
             clear_addr_1.eq(Mux(self.scrub, self.scrub_addr, draining.payload)),
         ]
 
-        # With sleep, what is not to be added does not move.
+        # With sleep, rows that are not added do not shift.
         with m.If(adding.valid if self._sleep else 1):
             m.d.sync += addend_1.eq(adding.data)
         with m.If(add_1 if self._sleep else 1):
             m.d.sync += addend_2.eq(addend_1)
 
-        # What the two rows before leave is not in the memory yet when this row is read: one is
-        # being added, the other is written in that cycle. Whether the row held a sum is known no
-        # sooner than the row, and is looked at a cycle later.
+        # The results of the two previous rows are not in the memory yet when this row is read: one
+        # is being added, the other is written in that cycle. The bit that the row held a sum
+        # arrives with the row, and is used one cycle later.
         after_1 = Signal()
         after_2 = Signal()
         base = Signal(self._layout)
@@ -209,7 +206,7 @@ class AccumulatorMemory(Component):
             after_1.eq(add_1 & (add_addr_1 == adding.addr)),
             after_2.eq(add_2 & (add_addr_2 == adding.addr)),
         ]
-        # Rows that are written later have more before them.
+        # Rows written later have more predecessors in flight.
         before = [after_2]
         add, add_addr = add_2, add_addr_2
         for _ in range(self._written_later):
@@ -233,7 +230,7 @@ class AccumulatorMemory(Component):
         for column, value in enumerate(base):
             again, kept = repeats, holds | follows
             if self._registered and not self._corrected:
-                # Each column has registers of its own for what its sum begins with.
+                # Each column has separate registers for the start value of its sum.
                 again = self._near(m, after_1)
                 kept = self._near(m, filled[add_addr_1[0]] | reduce(or_, before))
             with m.If(again):
@@ -246,7 +243,7 @@ class AccumulatorMemory(Component):
         for column, value in enumerate(total):
             m.d.comb += value.eq(base[column] + added[column])
 
-        # Each bank has registers of its own for where it is written: it is large.
+        # Each bank has separate registers for its write address, because it is large.
         for parity, bank in enumerate(banks):
             adds = add_1 & (add_addr_1[0] == parity)
             clears = clear_1 & (clear_addr_1[0] == parity)
@@ -260,7 +257,7 @@ class AccumulatorMemory(Component):
 
         held = delay(m, filled[clear_addr_1[0]], 1, reset=True)
         if self._level != "none":
-            # A row that is neither added to nor drained is brought all the same.
+            # A row that is neither added to nor drained is read all the same.
             added_to = add_1 & ~after_1 & ~reduce(or_, before)
             used = [
                 (added_to & (add_addr_1[0] == parity)) | (drained_1 & (clear_addr_1[0] == parity))
@@ -282,7 +279,7 @@ class AccumulatorMemory(Component):
         return m
 
     def _scaled(self, m, plain):
-        """Return the row to be added, of two cycles before, times its scales where it has any."""
+        """Return the row to add, of two cycles before, times its scales if it has any."""
         adding, scaled = self.accumulate, delay(m, self.accumulate.scaled, 2)
         added = []
         for column, total in enumerate(adding.data):
@@ -292,13 +289,13 @@ class AccumulatorMemory(Component):
         return added
 
     def _read(self, m, banks, adds, drains, add_1, drained_1, before, total):
-        """Return the row to add to and the one to drain, a cycle after the banks brought them.
+        """Return the row to add to and the row to drain, one cycle after the banks output them.
 
-        ``adds`` and ``drains`` are their banks, and ``add_1`` and ``drained_1`` tell whether there
-        are such. ``before`` tells which of the sums two requests before, with ``registered`` or
-        three, are of the same row, of which ``total`` was the last a cycle ago: the nearest is
-        added to. With ``registered`` rows are chosen behind a register for each bank, which block
-        RAM has itself.
+        ``adds`` and ``drains`` are their banks; ``add_1`` and ``drained_1`` say that there is such
+        a row. ``before`` says which of the sums of two (with ``registered`` or three) requests
+        before belong to the same row; ``total`` was the last of them one cycle ago. The nearest is
+        added to. With ``registered`` rows are selected after a register for each bank, which block
+        RAM includes.
         """
         layout = self._layout
         if not self._registered:
@@ -321,17 +318,18 @@ class AccumulatorMemory(Component):
         return row, rows[delay(m, drains, 1)]
 
     def _near(self, m, value):
-        """Return a bit of the cycle before, from a register that synthesis shares with nothing."""
+        """Return a bit of the previous cycle, from a register that synthesis does not share."""
         near = Signal(attrs=dict(KEPT))
         m.d.sync += near.eq(value)
         return near
 
     def _correct(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total_before):
-        """Return the row to add to, a cycle later than :meth:`_read` does, and the one to drain.
+        """Return the row to add to, one cycle later than :meth:`_read`, and the row to drain.
 
-        Both are corrected from registers. ``before`` tells which of the sums two, three or four
-        requests before are of the same row, of which ``total_before`` was the last a cycle ago: the
-        nearest is added to. Returns the errors of both rows, too, a cycle after they are corrected.
+        Both are corrected from registers. ``before`` says which of the sums of two, three or four
+        requests before belong to the same row; ``total_before`` was the last of them one cycle ago.
+        The nearest is added to. Returns the errors of both rows too, one cycle after they are
+        corrected.
         """
         stored = [bank.row.as_value() for bank in banks]
         words, errors = [], []

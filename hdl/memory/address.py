@@ -25,11 +25,11 @@ def word_addr_width(config: Config) -> int:
 
 
 def span_layout(config: Config) -> data.StructLayout:
-    """Return the scratchpad's side of one row of a LOAD or STORE.
+    """Return the layout of the scratchpad side of one row of a LOAD or STORE.
 
-    It starts at byte ``sp_addr`` and has ``words + 1`` memory words, the last of ``tail + 1``
-    bytes. ``last`` marks the end of the command and brings its ``push``; ``empty``, which comes
-    only with ``last``, stands for no row at all.
+    It starts at byte ``sp_addr`` and has ``words + 1`` memory words; the last has ``tail + 1``
+    bytes. ``last`` marks the end of the command and carries its ``push``. ``empty``, which occurs
+    only with ``last``, stands for no row.
     """
     return data.StructLayout(
         {
@@ -44,16 +44,16 @@ def span_layout(config: Config) -> data.StructLayout:
 
 
 def row_layout(config: Config) -> data.StructLayout:
-    """Return one row of a LOAD or STORE; outside it starts at word ``word_addr``."""
+    """Return the layout of one row of a LOAD or STORE; it starts at external word ``word_addr``."""
     return data.StructLayout(
         {"word_addr": unsigned(word_addr_width(config)), "span": span_layout(config)}
     )
 
 
 def piece_layout(config: Config) -> data.StructLayout:
-    """Return one burst of ``last + 1`` words from word ``word_addr`` on.
+    """Return the layout of one burst of ``last + 1`` words from word ``word_addr`` on.
 
-    ``end`` marks the last burst of a command and brings its ``push``; an ``empty`` one has no
+    ``end`` marks the last burst of a command and carries its ``push``; an ``empty`` one has no
     words.
     """
     return data.StructLayout(
@@ -68,11 +68,11 @@ def piece_layout(config: Config) -> data.StructLayout:
 
 
 class Rows(Component):
-    """Names the rows of LOAD and STORE commands, one a cycle.
+    """Generates the rows of LOAD and STORE commands, one per cycle.
 
-    ``i`` takes commands, ``o`` names the rows to move; a command of no rows or of no bytes
-    gives one that is ``empty``. ``busy`` is 1 while a command is not finished. One idle cycle
-    between commands. With ``registered`` what makes a row wait comes from a register.
+    ``i`` receives commands, ``o`` outputs the rows to move; a command without rows or bytes makes
+    one that is ``empty``. ``busy`` is 1 while a command is unfinished. There is one idle cycle
+    between commands. With ``registered`` the signals that make a row wait come from a register.
     """
 
     def __init__(self, config: Config):
@@ -91,8 +91,8 @@ class Rows(Component):
         span = row.span
         word_stride = Signal.like(row.word_addr, reset_less=True)
         sp_stride = Signal.like(span.sp_addr, reset_less=True)
-        rows = Signal(COUNT_WIDTH, reset_less=True)  # left, with this one
-        final = Signal()  # whether it is the last, or there is none
+        rows = Signal(COUNT_WIDTH, reset_less=True)  # rows left, including this one
+        final = Signal()  # 1 for the last row, or if there is none
         advance = Signal()
         shift = (self.config.mem_bytes - 1).bit_length()
 
@@ -145,11 +145,11 @@ class Rows(Component):
 
 
 class Bursts(Component):
-    """Cuts rows into bursts of external memory, one burst a cycle.
+    """Cuts rows into bursts of external memory, one burst per cycle.
 
-    A burst ends where the row ends, or before an address that is a multiple of ``burst_words``
-    words, which makes every burst but a row's first start at one. An empty row gives one burst to
-    be ignored. The first burst of a row is named in the cycle after the row was taken.
+    A burst ends at the row's end, or before an address that is a multiple of ``burst_words`` words.
+    So every burst of a row but the first starts at such a multiple. An empty row makes one burst to
+    be ignored. The first burst of a row is output in the cycle after the row was accepted.
     """
 
     def __init__(self, config: Config):
@@ -166,9 +166,9 @@ class Bursts(Component):
         row = Signal(row_layout(self.config), reset_less=True)
         final = Signal()
         bits = min((burst_words(self.config) - 1).bit_length(), len(row.word_addr))
-        # The words after this one up to the boundary are the complement of the low address.
+        # The words from the next one up to the boundary are the complement of the low address.
         room = Signal(bits)
-        rest = Signal.like(row.span.words)  # after the next burst, if there is one
+        rest = Signal.like(row.span.words)  # words after the next burst, if there is one
         m.d.comb += [
             room.eq(~row.word_addr[:bits]),
             rest.eq(row.span.words - room - 1),

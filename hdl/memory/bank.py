@@ -13,20 +13,21 @@ from celosia.hdl.stream.pipeline import delay
 
 
 class Bank(Component):
-    """A memory of ``size`` bytes that reads and writes up to ``line_bytes`` bytes from an address.
+    """A byte-addressed memory of ``size`` bytes that accesses up to ``line_bytes`` bytes at a time.
 
-    The address is a multiple of ``align``; its bits below are ignored. Each ``align`` bytes of a
-    row of ``line_bytes`` lie in a memory of their own, so an access that crosses a row needs only
-    that the memories before the offset take the next row.
+    Addresses are multiples of ``align``; lower bits are ignored. A row has ``line_bytes`` bytes,
+    and each ``align`` bytes of it are in a separate memory. An access that crosses a row uses the
+    next row in the memories before its offset.
 
-    ``read_data`` brings the bytes from ``read_addr`` on, two cycles after ``read_en``. Byte ``i``
-    of ``write_data`` goes to place ``i`` of a row where ``write_mask`` says so, of the row of the
-    address or, in memories before its offset, of the next. A read of the cycle after a write sees
-    it, a read of the same cycle may see anything in its place. One read and one write a cycle. Past
-    the last byte an access goes on at the first. With a ``level`` of protection, ``errors`` tells
-    of the words that were read (:class:`celosia.hdl.memory.protected.ProtectedRam`).
+    ``read_data`` holds the bytes from ``read_addr`` on, two cycles after ``read_en``. Byte ``i`` of
+    ``write_data`` is written to byte ``i`` of a row if ``write_mask`` has bit ``i``: of the
+    address's row or, in memories before its offset, of the next. A read in the cycle after a write
+    sees it; a read in the same cycle is undefined there. Throughput is one read and one write per
+    cycle. An access past the last byte continues at the first. With a ``level`` of protection,
+    ``errors`` reports the words that were read
+    (:class:`celosia.hdl.memory.protected.ProtectedRam`).
 
-    Raises :class:`InputError` where a size cannot work.
+    Raises :class:`InputError` if a size is not a power of two or too small.
     """
 
     def __init__(self, line_bytes: int, size: int, level: str = "none", align: int = 1):
@@ -92,16 +93,16 @@ class Bank(Component):
 
 
 def together(values: Sequence[Value], count: int) -> Sequence[Value]:
-    """Return so many values at a time as one, the first in the lowest bits."""
+    """Return the values in groups of ``count``, concatenated with the first in the low bits."""
     if count == 1:
         return values
     return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]
 
 
 def rotate(m: Module, name: str, lanes: Sequence[Value], amount: Value) -> list[Value]:
-    """Return lanes of one width rotated down: result i is lane (i + amount) modulo their number.
+    """Return equally wide lanes rotated down: result i is lane (i + amount) modulo their number.
 
-    ``name`` begins the names of the signals between; ``amount`` is below the number of lanes.
+    ``name`` is the prefix of intermediate signals; ``amount`` is below the number of lanes.
     """
     width = len(lanes[0])
     value = Cat(lanes)

@@ -1,4 +1,4 @@
-"""A memory with one port, of which single bytes can be written."""
+"""A single-port memory with byte writes."""
 
 from amaranth.hdl import Module, unsigned
 from amaranth.lib import wiring
@@ -24,11 +24,11 @@ class BytePort(wiring.Signature):
 
 
 class ByteRam(Component):
-    """``depth`` words of ``width`` bits (a multiple of 8) behind one port.
+    """``depth`` words of ``width`` bits (a multiple of 8) with one port.
 
-    In a cycle with ``en`` the word at ``addr`` is accessed: where ``mask`` is 0 it is read, and is
-    ``read_data`` from the next cycle until the next read; else the bytes of ``mask`` are written.
-    There is never a read and a write in one cycle, so that any block of memory will do.
+    In a cycle with ``en`` the word at ``addr`` is accessed. If ``mask`` is 0 it is read, and is on
+    ``read_data`` from the next cycle until the next read; else the bytes in ``mask`` are written. A
+    cycle never has both, so any kind of block RAM can be used.
     """
 
     def __init__(self, width: int, depth: int):

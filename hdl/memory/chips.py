@@ -1,4 +1,4 @@
-"""Chips of external memory, whatever their kind."""
+"""Checks of external memory chips of any kind."""
 
 from amaranth.utils import exact_log2
 
@@ -10,7 +10,7 @@ from celosia.arch.sdram import SdramChip
 
 
 def check_holds(chip: Ddr3Chip | PsramChip | SdramChip, config: Config) -> None:
-    """Raise :class:`InputError` where a configuration addresses more bytes than a chip has."""
+    """Raise :class:`InputError` if a configuration addresses more bytes than a chip has."""
     if 1 << config.memory.addr_width > chip.size:
         raise InputError(
             f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "

@@ -1,4 +1,4 @@
-"""Between the core and external memory: keeps account of what is owed, and lets the core go."""
+"""The guard between core and external memory: counts open transfers, and isolates the core."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -10,26 +10,25 @@ from celosia.hdl.memory.store import BURSTS_AHEAD
 from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 WRITE_WORDS_WIDTH = 11
-"""Width of the number of words of bursts that were asked for, twice the longest burst and more."""
+"""Width of the number of requested write words: more than twice the longest burst (bits)."""
 
 
 class MemoryGuard(Component):
     """Passes ``core_read`` and ``core_write`` on to ``read`` and ``write``, within the cycle.
 
-    It counts what is owed: words that memory has been asked for, words of bursts that memory has
-    been promised, and bursts that memory has not reported as written. With ``close`` each of the
-    core's three streams is cut off as soon as nothing is offered on it that has not been taken,
-    which ``closed`` tells of all three: the core may then be reset at any time. From there on words
-    that were asked for are taken and dropped, words that were promised are given with an empty
-    mask, and reports are counted, until nothing is ``owed``; without ``close`` the core is
-    connected again in the next cycle.
+    It counts three kinds of outstanding transfers: words requested from memory, words of bursts
+    promised to memory, and bursts that memory has not reported as written. With ``close`` each of
+    the core's three streams is cut off as soon as it offers no unaccepted transfer. ``closed`` says
+    that all three are: the core may then be reset at any time. From then on requested words are
+    received and dropped, promised words are sent with an empty mask, and reports are counted, until
+    ``owed`` is 0. Without ``close`` the core is connected again in the next cycle.
 
-    ``rst`` cuts the core off, but nothing that is owed is forgotten: these registers have no reset.
-    ``forget`` sets them to nothing, and cuts off at once: external memory is reset then, or has no
-    power yet, and answers nothing that was asked for before.
+    ``rst`` cuts the core off but keeps the counts: these registers have no reset. ``forget`` clears
+    them and cuts the core off at once, for when external memory is being reset or has no power yet,
+    and will not answer earlier requests.
 
-    ``waits`` has a bit for reading and one for writing: in this cycle memory owes the next step,
-    and takes none. A request that waits behind bursts whose words move is no wait.
+    ``waits`` has a bit for reading and one for writing: in this cycle the next step is memory's,
+    and it makes none. A request that waits for bursts whose words move does not count as a wait.
     """
 
     def __init__(self, config: Config):
@@ -79,7 +78,7 @@ class MemoryGuard(Component):
         return shut, valid & outer.ready
 
     def _count(self, m, name, width, asked, more, less):
-        """Return a count that a reset leaves as it is; what no one asked for does not count."""
+        """Return a count that a reset keeps; answers that no request expects do not count."""
         count = Signal(width, name=name, reset_less=True)
         expected = asked | (count != 0)
         m.d.sync += count.eq(count + Mux(asked, more, 0) - (less & expected))
@@ -88,7 +87,7 @@ class MemoryGuard(Component):
         return count
 
     def _read(self, m):
-        """Pass reading on; return whether it is cut off, and whether words are owed."""
+        """Pass reading on; return whether it is cut off, and whether words are outstanding."""
         core, memory = self.core_read, self.read
         room, taken = Signal(), Signal()
         shut, asked = self._stream(m, "read_request", core.request, memory.request, room)
@@ -100,9 +99,9 @@ class MemoryGuard(Component):
         more = core.request.p.last + 1
         words = self._count(m, "words_owed", self._read_width, asked, more, taken)
         m.d.comb += [
-            # What no one has asked for is left where it is.
+            # Words without a request are not accepted.
             memory.data.ready.eq(Mux(shut, words != 0, core.data.ready)),
-            # So many are never asked for by a program that runs within the scratchpad.
+            # A program within the scratchpad never requests more words than this.
             room.eq(~words[-1]),
             self.waits[0].eq(
                 ~memory.data.valid & ((memory.request.valid & ~memory.request.ready) | (words != 0))

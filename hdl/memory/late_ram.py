@@ -1,4 +1,4 @@
-"""A memory whose words are used as they are stored, and corrected a cycle later."""
+"""A memory whose words are used uncorrected, and corrected one cycle later if needed."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -10,13 +10,12 @@ from celosia.hdl.memory.ram import Ram
 
 
 class LateRam(Component):
-    """A :class:`Ram` with the check bits of ``correct`` that costs its reader's path no gates.
+    """A :class:`Ram` with the check bits of ``correct`` that adds no gates to its read path.
 
-    ``read_data`` is the word as it is stored. Where it is not as it was written and the reader
-    takes it (``take``), ``repair`` is 1 in the next cycle, from registers: it then does nothing
-    but make the word ``corrected``, of the one that it took and gives in ``taken``. ``errors``
-    tells of it in that cycle. A word is checked in the cycle in which it is taken, however long it
-    waited.
+    ``read_data`` is the stored word. If it is wrong and the reader consumes it (``take``),
+    ``repair`` is 1 in the next cycle, from registers. In that cycle it only makes the word
+    ``corrected`` from the consumed word, which the reader returns in ``taken``; ``errors`` reports
+    the error. A word is checked in the cycle in which it is consumed, even if it waited before.
     """
 
     def __init__(self, width: int, depth: int):
@@ -57,7 +56,7 @@ class LateRam(Component):
             ram.read_addr.eq(self.read_addr),
             self.read_data.eq(ram.read_data),
             found.eq(syndrome(self.read_data, stored, self.columns)),
-            # Of the check bits one by one: to find any is a long way behind a block RAM.
+            # Register each check bit: combining them takes too long after a block RAM.
             self.repair.eq(took & behind.any()),
             self.corrected.eq(self.taken ^ flipped),
             self.errors.eq(errors & self.repair.replicate(ERRORS)),

@@ -1,4 +1,4 @@
-"""The load engine: rows of external memory to the scratchpad."""
+"""The load engine, which copies rows of external memory to the scratchpad."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -24,15 +24,14 @@ ROWS_AHEAD = 32
 
 
 class LoadEngine(Component):
-    """Runs LOAD commands: copies ``m`` rows of ``row_bytes`` bytes.
+    """Runs LOAD commands; each copies ``m`` rows of ``row_bytes`` bytes.
 
-    ``dram_addr`` and ``dram_stride`` are multiples of the memory word's bytes, ``sp_addr`` and
-    ``sp_stride`` anything; a row's last word is written in part. ``i`` takes commands and
-    ``memory`` is asked for their rows while the data of those before is still in flight, over up
-    to 32 rows of any number of commands; bursts are those of ``Bursts``. One memory
-    word a cycle goes through: a row costs its words, if ``memory`` takes a request for each
-    within that time. ``status.done`` is 1 in the cycle in which the last write of a command was
-    taken.
+    ``dram_addr`` and ``dram_stride`` must be multiples of the memory word's bytes; ``sp_addr`` and
+    ``sp_stride`` may have any value. A row's last word may be partial. Up to 32 rows, of any number
+    of commands, may be in flight; bursts are those of ``Bursts``. Throughput is one memory word per
+    cycle: a row takes one cycle for each of its words, if ``memory`` accepts a request for each row
+    in that time. ``status.done`` is 1 in the cycle in which the last write of a command is
+    accepted.
     """
 
     def __init__(self, config: Config):
@@ -56,7 +55,7 @@ class LoadEngine(Component):
         gather(m, self, errors_of([ahead]))
         connect(m, flipped(self.i), rows.i)
 
-        # Each row is asked for, and remembered until its data comes; an empty one only remembered.
+        # Each row is requested, and queued until its data arrive; an empty row is only queued.
         request = self.memory.request
         m.d.comb += [
             bursts.i.p.eq(rows.o.p),
@@ -73,11 +72,11 @@ class LoadEngine(Component):
         return m
 
     def _write(self, m: Module, ahead: SyncFIFOBuffered | ProtectedFifo, asking: Signal) -> None:
-        """Write each row's words as they come."""
+        """Write each row's words as they arrive."""
         write, words = self.write.request, self.memory.data
         row = Signal(span_layout(self.config), reset_less=True)
         active, final = Signal(), Signal()
-        # Two places for what is written, or for the end of a command without rows behind it.
+        # Two places for writes, or for the end of a command that no row follows.
         layout = {"write": write.p.shape(), "some": 1, "end": 1, "push": row.push.shape()}
         m.submodules.stage = stage = RegisterSlice(data.StructLayout(layout))
         step, done = stage.i, stage.o

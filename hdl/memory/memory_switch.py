@@ -1,4 +1,4 @@
-"""The external memory port, of which one of two users has the use."""
+"""A switch that connects the external memory port to one of two users."""
 
 from amaranth.hdl import Module
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -11,10 +11,10 @@ _HALVES = ("read", "write")
 
 
 class MemorySwitch(Component):
-    """Connects ``a_read`` and ``a_write`` to ``read`` and ``write``, or ``b`` with ``to_b``.
+    """Connects ``a_read`` and ``a_write`` to ``read`` and ``write``, or ``b``'s with ``to_b``.
 
-    Combinational. ``to_b`` may change only while nothing is in flight; the other user's requests
-    wait.
+    It is combinational. ``to_b`` may change only while no transfer is outstanding; the other user's
+    requests wait.
     """
 
     def __init__(self, config: Config):

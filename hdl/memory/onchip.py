@@ -1,4 +1,4 @@
-"""External memory on the chip, for boards that have no other."""
+"""External memory made of block RAM, for boards that have no memory chip."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib.fifo import SyncFIFO
@@ -13,20 +13,19 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from celosia.hdl.stream.skid import Skid
 
 READ_AHEAD = 4
-"""Words that are read before the first one is taken, so that one can be taken in every cycle (a
-power of two)."""
+"""Words read before the first one is consumed, so that one can be consumed per cycle (a power of
+two)."""
 
 
 class OnchipMemory(Component):
-    """A memory of ``size`` bytes behind the external memory port, seen from the memory.
+    """A memory of ``size`` bytes on the external memory port, seen from the memory.
 
-    One word moves per cycle, a write before a read; the first word of a read is there four cycles
-    after its request, and ``written`` two cycles after a burst's last word. A request to read may
-    wait for the end of the burst before, and follows it without a gap; a written burst keeps its
-    half of the port until its last word, and one cycle. ``failed`` is 1 for one cycle for each word
-    past the end, which is not written, or reads as some other word.
-
-    Raises :class:`InputError` where the size is not one of whole words within the address.
+    One word moves per cycle, writes before reads. A read's first word is available four cycles
+    after its request; ``written`` follows a burst's last word by two cycles. A read request may
+    wait for the end of the previous burst, and follows it without a gap; a write burst occupies its
+    half of the port until its last word, and one cycle more. ``failed`` is 1 for one cycle for each
+    word past the end, which is not written, or reads as some other word. Raises :class:`InputError`
+    if the size is not a number of whole words within the address width.
     """
 
     def __init__(self, config: Config, size: int):
@@ -63,7 +62,7 @@ class OnchipMemory(Component):
             waiting.o.ready.eq(~asked | (reads & read_last)),
         ]
 
-        # One access a cycle; a read only where there will be room for its word.
+        # One access per cycle; a read only if there will be room for its word.
         promised = Signal(range(READ_AHEAD + 1))
         m.d.comb += [
             self.write.data.ready.eq(writing),
@@ -72,7 +71,7 @@ class OnchipMemory(Component):
         ]
         m.d.sync += promised.eq(promised + reads - (words.r_rdy & words.r_en))
 
-        # The access, a register later, as memories are far from everything.
+        # The access passes a register, because memories are far from all other units.
         accessed, reading, inside, last, coming = (Signal() for _ in range(5))
         word = self.write.data.payload
         with m.If(writes):
@@ -100,7 +99,7 @@ class OnchipMemory(Component):
         return m
 
     def _burst(self, m, request, moves):
-        """Take requests; return whether there is a burst, its word, and whether that is the last.
+        """Accept requests; return whether there is a burst, its word, and whether it is the last.
 
         All three are registers. ``moves`` says that the word is accessed in this cycle.
         """
@@ -109,7 +108,7 @@ class OnchipMemory(Component):
         active = Signal()
         last = Signal()
         with m.If(~active | moves):
-            # What comes is looked at where there is nothing left, whether it is a request or not.
+            # The input is loaded whenever no burst is left, even without a request.
             with m.If(~active | last):
                 m.d.sync += [
                     word.eq(request.p.addr >> exact_log2(self.config.mem_bytes)),

@@ -13,16 +13,16 @@ from celosia.hdl.memory.ram import Ram
 from celosia.hdl.stream.pipeline import delay
 
 ERRORS = 2
-"""Bits of what a memory tells of its words: one was corrected; one was wrong and is not right."""
+"""Error bits of a protected memory: a word was corrected; a word was wrong and not correctable."""
 
 
 def error_port(level: str) -> dict:
-    """Return the member ``errors`` of a component with memories of some protection, if any."""
+    """Return the port ``errors`` of a component with protected memories; none for ``none``."""
     return {} if level == "none" else {"errors": Out(ERRORS)}
 
 
 def gather(m: Module, component, sources: Iterable[Value]) -> None:
-    """Let a component with ``errors`` tell those of its memories, a cycle later."""
+    """Drive a component's ``errors`` with those of its memories, one cycle later."""
     if "errors" in component.signature.members:
         m.d.sync += component.errors.eq(_any(sources))
 
@@ -32,18 +32,18 @@ def _any(sources: Iterable[Value]) -> Value:
 
 
 def check(word: Value, columns: Sequence[int]) -> Value:
-    """Return the check bits of a word, each a tree of gates."""
+    """Return the check bits of a word, each a tree of XOR gates."""
     return Cat(bits.xor() for bits in _checked(word, columns))
 
 
 def syndrome(word: Value, stored: Value, columns: Sequence[int]) -> Value:
-    """Return in which of its check bits, ``stored``, a word is not as it was."""
+    """Return the syndrome: the check bits in which a word differs from its ``stored`` ones."""
     pairs = zip(_checked(word, columns), stored, strict=True)
     return Cat(Cat(bits, bit).xor() for bits, bit in pairs)
 
 
 def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
-    """Return for each check bit the bits of a word that are part of it."""
+    """Return for each check bit the bits of a word that it covers."""
     return [
         Cat(word[place] for place, column in enumerate(columns) if column >> bit & 1)
         for bit in range(check_bits(columns))
@@ -51,9 +51,9 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return the bits of a word that ``correct`` finds wrong by its syndrome, and its errors.
+    """Return the bits of a word to flip according to its syndrome, and its errors.
 
-    Where two bits are wrong, which is an error, those that it finds are any.
+    If two bits are wrong, which is an uncorrectable error, the bits to flip are arbitrary.
     """
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()
@@ -63,7 +63,7 @@ def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
 
 
 def errors_found(found: Value, level: str) -> Value:
-    """Return the errors of a word by its syndrome."""
+    """Return the errors of a word according to its syndrome."""
     if level == "detect":
         return Cat(Const(0, 1), found.any())
     odd = found.xor()
@@ -71,21 +71,21 @@ def errors_found(found: Value, level: str) -> Value:
 
 
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
-    """Return a word with check bits behind each ``part`` bits."""
+    """Return a word with check bits after each ``part`` bits."""
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 
 
 def _picked(found: Value, mask: int) -> Value:
-    """Return the bits of a syndrome that a mask has."""
+    """Return the bits of a syndrome selected by a mask."""
     return Cat(found[bit] for bit in range(len(found)) if mask >> bit & 1)
 
 
 class WordDecoder(Component):
-    """Makes ``word`` of ``width`` bits of ``stored``, the word and behind it its check bits.
+    """Decodes ``stored``, a word of ``width`` bits followed by its check bits, into ``word``.
 
-    Combinational. ``errors`` is as ``celosia.sim.protection.decode`` finds it, in ``ERRORS`` bits,
-    and follows from ``found``, the syndrome.
+    It is combinational. ``errors`` is the result of ``celosia.sim.protection.decode``, in
+    ``ERRORS`` bits, and ``found`` the syndrome.
     """
 
     def __init__(self, width: int, level: str):
@@ -117,14 +117,13 @@ class WordDecoder(Component):
 class ProtectedRam(Component):
     """A :class:`Ram` whose words have check bits for each ``part`` bits.
 
-    ``level`` is ``detect`` or ``correct``, and the codes are those of
-    :mod:`celosia.arch.protection`. With ``correct`` one wrong bit of each part is right in
-    ``read_data``; the stored word stays as it is. ``errors`` tells of the word that ``read_data``
-    brings, a cycle after the first in which it does, from a register of each part's syndrome; not
-    where the word was written in the cycle of its read, as it may then be anything. With ``held``
-    it tells of a word in the cycle in which it comes, and where it becomes wrong in a later one
-    before the next read; of each word once. ``write_en`` has a bit for each part with ``parts``,
-    else one. Words are right at first, all 0.
+    ``level`` is ``detect`` or ``correct``; the codes are those of :mod:`celosia.arch.protection`.
+    With ``correct`` one wrong bit of each part is corrected in ``read_data``; the stored word is
+    unchanged. ``errors`` reports the word in ``read_data`` one cycle after it first appears, from a
+    register of each part's syndrome. It does not report a word that was written in the cycle of its
+    read, which is undefined. With ``held`` it reports a word in the cycle in which it appears, or
+    in which it becomes wrong before the next read, once for each word. ``write_en`` has a bit for
+    each part with ``parts``, else one bit. Words are 0 at first, with right check bits.
     """
 
     def __init__(
@@ -192,9 +191,9 @@ class ProtectedRam(Component):
 
 
 class ProtectedFifo(Component):
-    """A queue of ``depth`` words with check bits; its ports are those of ``SyncFIFOBuffered``.
+    """A queue of ``depth`` words with check bits, with the ports of ``SyncFIFOBuffered``.
 
-    ``errors`` tells of the word that was taken in the cycle before.
+    ``errors`` reports the word that was read in the previous cycle.
     """
 
     def __init__(self, width: int, depth: int, level: str):
@@ -243,19 +242,19 @@ def protected_ram(
     parts: bool = False,
     held: bool = False,
 ):
-    """Return a memory of some level of protection, without order; of ``none``, a :class:`Ram`."""
+    """Return a memory of a protection level, unordered; for ``none`` a :class:`Ram`."""
     if level == "none":
         return Ram(width, depth, part=part if parts else None, ordered=False)
     return ProtectedRam(width, depth, level=level, part=part, parts=parts, held=held)
 
 
 def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | ProtectedFifo:
-    """Return a queue of some level of protection; of ``none``, Amaranth's own."""
+    """Return a queue of a protection level; for ``none`` Amaranth's ``SyncFIFOBuffered``."""
     if level == "none":
         return SyncFIFOBuffered(width=width, depth=depth)
     return ProtectedFifo(width, depth, level)
 
 
 def errors_of(memories: Iterable) -> list[Value]:
-    """Return the errors of those memories or components that tell any."""
+    """Return the errors of those memories or components that report any."""
     return [one.errors for one in memories if isinstance(getattr(one, "errors", None), Value)]

@@ -1,4 +1,4 @@
-"""The memory block that all larger memories are made of."""
+"""The memory block from which all larger memories are made."""
 
 from amaranth.hdl import Module, unsigned
 from amaranth.lib.memory import Memory
@@ -10,12 +10,12 @@ from celosia.hdl.component import Component
 class Ram(Component):
     """``depth`` words of ``width`` bits with one write port and one read port, all 0 at first.
 
-    ``write_data`` is written to ``write_addr``: ``write_en`` has a bit for each ``part`` bits of a
-    word, without ``part`` one for all of them.
-    ``read_data`` is the word at ``read_addr`` of the last cycle with ``read_en``. A read in the
-    cycle of a write to the same word sees the old word, or with ``transparent`` the new one.
-    Without ``ordered`` nobody depends on which, which saves the comparators and registers that
-    a block RAM without that order needs around it: the attribute ``no_rw_check`` tells Yosys so.
+    ``write_data`` is written to ``write_addr``. ``write_en`` has a bit for each ``part`` bits of a
+    word; without ``part`` it has one bit. ``read_data`` is the word at ``read_addr`` of the last
+    cycle with ``read_en``. A read in the cycle of a write to the same word sees the old word, or
+    the new one with ``transparent``. Without ``ordered`` the result of such a read is undefined.
+    This saves the comparators and registers that a block RAM without that order needs; the
+    attribute ``no_rw_check`` passes this on to Yosys.
     """
 
     def __init__(

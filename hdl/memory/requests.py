@@ -1,4 +1,4 @@
-"""Requests of a reader of the scratchpad, each with data that go with its answer."""
+"""Scratchpad read requests, each with a note that accompanies its answer."""
 
 from amaranth.hdl import Module, ShapeLike, unsigned
 from amaranth.lib import data, stream
@@ -11,15 +11,15 @@ from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.slice import RegisterSlice
 
 TURNED_AT_ONCE = 8
-"""Bytes of the longest line that is turned and queued in one cycle (bytes)."""
+"""Longest line that is rotated and queued in one cycle (bytes)."""
 
 
 class Requests(Component):
-    """Asks ``port`` for the address of each of ``i``, and tells its note as the answer comes.
+    """Requests the address of each item of ``i`` from ``port``; outputs its note with the answer.
 
-    ``note`` belongs to what ``port`` answers in the same cycle, ``sram_latency`` cycles after it
-    was taken. With ``registered`` requests stand between registers, as what grants them
-    is far away: an answer comes a cycle later. One request a cycle.
+    ``note`` belongs to the data of ``port`` in the same cycle, ``sram_latency`` cycles after the
+    request was accepted. With ``registered`` requests pass registers, because the arbiter is far
+    away: an answer arrives one cycle later. Throughput is one request per cycle.
     """
 
     def __init__(self, config: Config, note: ShapeLike):
@@ -52,14 +52,14 @@ class Requests(Component):
 
 
 def requests_latency(config: Config) -> int:
-    """Return the cycles from a request to its answer, where nothing makes it wait."""
+    """Return the cycles from a request to its answer if it is granted at once."""
     return config.sram_latency + config.control.registered
 
 
 def lines_wait(config: Config) -> bool:
-    """Return whether a line that was read is queued out of a register, a cycle later.
+    """Return whether a line is queued from a register, one cycle after it was read.
 
-    It is on a ``registered`` machine whose lines are long: their way from block RAM, turned to
-    begin with the request's byte, ends in a queue that may be far away.
+    It is for a ``registered`` machine with long lines: their path from block RAM through a rotation
+    to the requested byte ends in a queue that may be far away.
     """
     return config.control.registered and config.line_bytes > TURNED_AT_ONCE

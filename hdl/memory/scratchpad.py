@@ -1,4 +1,4 @@
-"""The scratchpad: banks of byte-addressed memory between all engines."""
+"""The scratchpad: banks of byte-addressed memory shared by all engines."""
 
 from collections.abc import Sequence
 
@@ -14,24 +14,24 @@ from celosia.hdl.ports import ReadPort, WritePort, write_layout
 from celosia.hdl.stream.pipeline import data_register, delay
 
 READERS = ("b", "a", "v", "r", "store")
-"""Readers of the whole machine: the array's weights and activations, the vector engine's input and
-second input, the store engine."""
+"""Readers in a machine: the array's weights and activations, the vector engine's input and second
+input, and the store engine."""
 
 WRITERS = ("o", "s", "load")
-"""Writers of the whole machine: the vector engine's output and written-back sum, the load
+"""Writers in a machine: the vector engine's output and its written-back sum, and the load
 engine."""
 
 
 def written_bytes(config: Config, writer: str) -> int:
-    """Return how many bytes a writer writes at once at most."""
+    """Return the most bytes that a writer writes at once."""
     return config.mem_bytes if writer == "load" else max(2 * config.vector.lanes, config.beat_lanes)
 
 
 class WriteLine(Component):
-    """Leads a write of up to ``width`` bytes to the places of a bank's row.
+    """Moves a write of up to ``width`` bytes to its position in a bank's row.
 
-    ``mask`` says to which places it goes, ``data`` what would go to each; both in the same cycle.
-    Bits of the address below ``scratchpad_align`` are ignored.
+    ``mask`` marks the bytes that are written, ``data`` holds their values, both in the same cycle.
+    Address bits below ``scratchpad_align`` are ignored.
     """
 
     def __init__(self, config: Config, width: int):
@@ -53,7 +53,7 @@ class WriteLine(Component):
         m.d.comb += back.eq(-write.addr[(align - 1).bit_length() :])
         taken = [write.count > place for place in range(width)]
         taken = together([*taken, *[C(0, 1)] * (self.line_bytes - width)], align)
-        # As no more are written, every so many places see the same bytes.
+        # At most ``width`` bytes are written, so the data repeat with this period.
         parts = together(list(write.data)[:width], align)
         data = rotate(m, "data", parts, back[: (len(parts) - 1).bit_length()])
         m.d.comb += [
@@ -66,24 +66,25 @@ class WriteLine(Component):
 class Scratchpad(Component):
     """``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by readers and writers.
 
-    Ports ``read_NAME`` and ``write_NAME`` for each name given, as ``celosia.hdl.ports`` defines
-    them. The high address bits choose the bank, and each bank takes one read and one write a cycle.
-    Among ports that want the same bank the first named wins, in the same cycle (``ready`` depends
-    on ``valid``). The order is fixed: ``b`` comes first because a tile's weights must come without
-    a gap, and ``a`` next because an array whose activations stop loses ``rows * cols`` products a
-    cycle; an engine behind them waits at most for the end of a command, as every command ends.
-    Weights that share a bank with the activations cost a cycle a line in whatever order. No write
-    has more bytes than ``written_bytes`` says. With ``registered`` a bank does what was granted a
-    cycle later, and what the first reader asks for is granted in the next cycle, as it never waits:
-    it is answered after ``weight_latency`` cycles, the others after ``sram_latency``.
+    It has ports ``read_NAME`` and ``write_NAME`` for each name, as ``celosia.hdl.ports`` defines
+    them. The high address bits select the bank; each bank takes one read and one write per cycle.
+    If several ports request the same bank, the first named wins, in the same cycle (``ready``
+    depends on ``valid``). The order is fixed: ``b`` is first because a tile's weights must arrive
+    without a gap, and ``a`` next because an array without activations loses ``rows * cols``
+    products per cycle. No port starves: a later engine waits at most until a command ends. Weights
+    in the same bank as the activations cost one cycle per line in any order. No write is longer
+    than ``written_bytes``.
 
-    With the field ``throttle`` neither the last writer nor a reader but the first is granted
-    anything in a cycle with ``hold``: weights of a tile come without a gap.
+    With ``registered`` a bank performs a granted access one cycle later. The first reader's
+    requests are then granted in the next cycle, since it never waits: its data arrive after
+    ``weight_latency`` cycles, those of the others after ``sram_latency``. With the field
+    ``throttle``, in a cycle with ``hold`` neither the last writer nor any reader but the first is
+    granted: weights of a tile arrive without a gap.
 
-    Addresses are multiples of ``scratchpad_align``, and bits below are ignored.
-    A read sees every write of an earlier cycle; what is written in the same cycle may look like
-    anything, as engines are ordered by tokens. An access must not cross from one bank to the next:
-    bytes past a bank's end are undefined when read, and when written go to the bank's start.
+    Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read sees every write
+    of an earlier cycle; a read of bytes written in the same cycle is undefined, because tokens
+    order the engines. An access must not cross from one bank to the next: bytes past a bank's end
+    are undefined when read, and written to the bank's start.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Scratchpad(Component):
         ]
         for index, bank in enumerate(banks):
             m.submodules[f"bank_{index}"] = bank
-        # What a bank is asked for, in the cycle in which it is granted or the one after.
+        # A bank's access, in the cycle in which it is granted or the one after.
         domain = m.d.sync if self.config.control.registered else m.d.comb
         self._write(m, banks, domain)
         self._read(m, banks, domain)
@@ -160,7 +161,7 @@ class Scratchpad(Component):
                 with m.If(wants):
                     domain += read_addr.eq(addr)
 
-        # Each answer is found where its request went, as many cycles later.
+        # Each answer comes from the bank of its request, ``latency`` cycles later.
         for port, cycles in zip(ports, latency, strict=True):
             valid = port.request.valid & port.request.ready
             m.d.comb += port.valid.eq(delay(m, valid, cycles, reset=True))
@@ -170,14 +171,14 @@ class Scratchpad(Component):
                         m.d.comb += port.data.eq(bank.read_data)
 
     def _asked(self, m: Module, port):
-        """Return what sets a bank's address or data: with ``registered`` a register."""
+        """Return the signal that sets a bank's port: with ``registered`` a register."""
         return data_register(m, port) if self.config.control.registered else port
 
     def _bank(self, addr):
         return addr[(self.config.bank_bytes - 1).bit_length() :]
 
     def _free(self, asked):
-        """Return for each valid and address whether no earlier one keeps it from its bank."""
+        """Return for each valid and address whether no earlier request wants the same bank."""
         return [
             ~Cat(
                 valid & (self._bank(before) == self._bank(addr)) for valid, before in asked[:place]
@@ -186,7 +187,7 @@ class Scratchpad(Component):
         ]
 
     def _chosen(self, banks: list[Bank], asked):
-        """Return for each bank which requests want it; the first of them is the one it takes."""
+        """Return for each bank the requests that want it; the bank takes the first of them."""
         return [
             [valid & (self._bank(addr) == index) for valid, addr in asked]
             for index in range(len(banks))

@@ -1,4 +1,4 @@
-"""A deep memory in two parts, so that no word is chosen among many block RAMs."""
+"""A deep memory in two parts, which avoids a wide multiplexer after many block RAMs."""
 
 from amaranth.hdl import Module, Mux, Signal
 
@@ -6,20 +6,21 @@ from celosia.hdl.memory.ram import Ram
 from celosia.hdl.stream.pipeline import delay, spread
 
 WHOLE = 512
-"""Words up to which a memory stays one: as many as a block RAM has at its full width."""
+"""Largest depth of a memory that is not split: that of a block RAM at full width (words)."""
 
 
 class SplitRam(Ram):
-    """A :class:`Ram` without order whose words beyond a power of two are a memory of their own.
+    """An unordered :class:`Ram` whose words beyond a power of two are in a separate memory.
 
-    Block RAM is as deep as it is narrow, by powers of two: 4,096 words of 64 bits are sixteen of
-    4 bits side by side, but 4,608 words would be nine rows of two of 36 bits, with a choice of
-    nine behind each bit. Here they are the sixteen and two, with a choice of two. Memories of up to
-    ``WHOLE`` words are one, as block RAM is not less deep.
+    The depth of a block RAM times its width is constant, in powers of two. So 4,096 words of 64
+    bits are 16 RAMs of 4 bits side by side. But 4,608 words would be nine rows of two RAMs of 36
+    bits, with a 9-to-1 multiplexer for each bit. This memory uses the 16 RAMs plus two, with a
+    2-to-1 multiplexer. Memories of up to ``WHOLE`` words are not split, because a block RAM is at
+    least that deep.
 
-    With ``registered`` words are read a cycle later, out of a register for each of the two, which
-    block RAM has of its own. Which of these is shown has a register for each part of a word, as the
-    block RAMs of a word are far from each other.
+    With ``registered`` words are read one cycle later, from a register for each of the two parts,
+    which block RAM includes. The select bit of the multiplexer has a register for each part of a
+    word, because the block RAMs of a word are far apart.
     """
 
     def __init__(self, width: int, depth: int, *, part: int, registered: bool = False):

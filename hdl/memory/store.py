@@ -1,4 +1,4 @@
-"""The store engine: rows of the scratchpad to external memory."""
+"""The store engine, which copies rows of the scratchpad to external memory."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -15,19 +15,19 @@ from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.skid import Skid
 
 BURSTS_AHEAD = 16
-"""Bursts that may wait for being written."""
+"""Most bursts that wait for the memory's report of a completed write."""
 
 _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
 
 
 class StoreEngine(Component):
-    """Runs STORE commands: copies ``m`` rows of ``row_bytes`` bytes.
+    """Runs STORE commands; each copies ``m`` rows of ``row_bytes`` bytes.
 
-    Alignment is as in :class:`LoadEngine`; the mask of a row's last word leaves out the
-    bytes behind the row. ``i`` takes commands and reads their rows while bursts before are still
-    being written. One memory word a cycle goes through. The words of a burst are offered after
-    its request was taken, a cycle later where :func:`lines_wait`. ``status.done`` is 1 in or after
-    the cycle of ``memory.written`` for the last burst of a command, in order, one command a cycle.
+    Alignment is as in :class:`LoadEngine`; the mask of a row's last word excludes the bytes after
+    the row. Rows are read while earlier bursts are still being written. Throughput is one memory
+    word per cycle. The words of a burst are offered after its request was accepted, one cycle later
+    if :func:`lines_wait`. ``status.done`` is 1 in or after the cycle of ``memory.written`` for the
+    last burst of a command, in order, at most one command per cycle.
     """
 
     def __init__(self, config: Config):
@@ -49,7 +49,7 @@ class StoreEngine(Component):
         m.submodules.events = events = SyncFIFOBuffered(width=_EVENT.size, depth=BURSTS_AHEAD + 1)
         connect(m, flipped(self.i), rows.i)
 
-        # Every row goes to the bursts, every row with words also to the reading side.
+        # Every row goes to the burst generator, and rows with words also to the reader.
         m.d.comb += [
             bursts.i.p.eq(rows.o.p),
             bursts.i.valid.eq(rows.o.valid & ahead.w_rdy),
@@ -69,9 +69,9 @@ class StoreEngine(Component):
         return m
 
     def _request(self, m: Module, pieces, events: SyncFIFOBuffered, taken: Signal) -> Signal:
-        """Ask for bursts, and return whether they have words that were not asked for yet.
+        """Request bursts, and return whether they have words that were not requested yet.
 
-        It is a register. ``taken`` says that one is asked for.
+        The result is a register. ``taken`` says that a word is requested.
         """
         request, piece = self.memory.request, pieces.p
         asked = Signal(10)
@@ -103,9 +103,9 @@ class StoreEngine(Component):
     def _words(
         self, m: Module, ahead: SyncFIFOBuffered, room: Signal, asked: Signal, taken: Signal
     ) -> Signal:
-        """Read words that were asked for and offer them; return whether any can be moved.
+        """Read requested words and offer them; return whether any can be moved.
 
-        ``room`` says that another burst can be asked for.
+        ``room`` says that another burst can be requested.
         """
         config, out = self.config, self.memory.data
         row = Signal(span_layout(config), reset_less=True)
@@ -114,7 +114,7 @@ class StoreEngine(Component):
         # Words in flight: enough for one a cycle.
         most = requests_latency(config) + 3 + lines_wait(config)
         pending = Signal(range(most + 1))
-        # The place of the word's last byte waits for the word.
+        # The position of the word's last byte waits for the word.
         m.submodules.requests = requests = Requests(config, range(config.mem_bytes))
         connect(m, requests.port, flipped(self.read))
         request, last_byte = requests.i, requests.note
@@ -160,7 +160,7 @@ class StoreEngine(Component):
         """Complete a command when the last of its bursts has been written."""
         event = Signal(_EVENT)
         read, out = self.read.request, self.memory.data
-        written = Signal(range(BURSTS_AHEAD + 2))  # bursts that no event was taken for yet
+        written = Signal(range(BURSTS_AHEAD + 2))  # bursts without an event so far
         waits = Signal()
         m.d.comb += [
             event.eq(events.r_data),

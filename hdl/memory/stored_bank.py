@@ -1,4 +1,4 @@
-"""Rows of accumulators that are read as they are stored, and corrected behind a register."""
+"""A bank of accumulator rows that are read as stored, and corrected after a register."""
 
 from amaranth.hdl import Module
 from amaranth.lib import data
@@ -11,15 +11,15 @@ from celosia.hdl.memory.ram import Ram
 from celosia.hdl.stream.pipeline import delay
 
 WRITTEN_LATER = 2
-"""Cycles by which a row of a :class:`StoredBank` is written later than one of other banks."""
+"""Cycles by which a :class:`StoredBank` writes a row later than other banks."""
 
 
 class StoredBank(Component):
     """An :class:`~celosia.hdl.memory.accumulator.AccumulatorBank` whose reader corrects the rows.
 
-    ``row`` has each sum as it is stored, with the check bits of ``correct`` behind it, of which
-    ``errors`` tells nothing: it is of ``filled``. ``write_row`` comes WRITTEN_LATER cycles behind
-    ``write_stb`` and ``write_addr``, for which ``filled`` does not wait.
+    ``row`` has each sum as stored, followed by its check bits of ``correct``. ``errors`` covers
+    ``filled`` only. ``write_row`` arrives WRITTEN_LATER cycles after ``write_stb`` and
+    ``write_addr``; ``filled`` changes without this delay.
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):

@@ -1,4 +1,4 @@
-"""Words of the memory port to columns of a chip, and back."""
+"""Conversion between words of the memory port and columns of a memory chip."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream
@@ -12,10 +12,10 @@ from celosia.hdl.stream.slice import RegisterSlice
 
 
 class WordSplitter(Component):
-    """Offers written words column by column, the lowest first.
+    """Outputs written words column by column, lowest column first.
 
-    ``data`` and ``mask`` (a bit for each byte to be written) are a column's where ``valid`` is 1;
-    ``take`` goes to the next one. One column a cycle.
+    ``data`` and ``mask`` (a bit for each byte to write) are those of a column if ``valid`` is 1;
+    ``take`` advances to the next. Throughput is one column per cycle.
     """
 
     def __init__(self, config: Config, width: int):
@@ -53,11 +53,11 @@ class WordSplitter(Component):
 
 
 class WordCollector(Component):
-    """Joins columns that come from the chip to words, the lowest first.
+    """Joins columns from the chip to words, lowest column first.
 
-    A word's first column is asked for in a cycle with ``take``, which needs ``room``, a register:
-    at most ``depth`` words are asked for, in flight or waiting on ``o``, and there is room while
-    ``more`` others may be asked for. ``i`` is a column where ``i_valid`` is 1.
+    A word's first column is requested in a cycle with ``take``, which requires the register
+    ``room``. At most ``depth`` words are requested, in flight or waiting on ``o``; ``room`` is 1
+    while ``more`` further words may be requested. ``i`` is a column if ``i_valid`` is 1.
     """
 
     def __init__(self, config: Config, width: int, depth: int, more: int = 1):

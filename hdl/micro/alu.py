@@ -27,19 +27,20 @@ ALU_CONTROL = data.StructLayout(
 
 
 class MicroAlu(Component):
-    """Combines ``a`` and ``b`` as ``control`` says, within the cycle.
+    """Combines ``a`` and ``b`` as ``control`` says; combinational.
 
-    ``sum`` is ``a + b + carry``, with ``subtract`` ``a - b - 1 + carry``; ``zero`` says whether it
-    is 0, and ``less``, with ``subtract`` and ``carry``, whether ``a`` is less than ``b``.
-    ``result`` is by ``result_1`` and ``result_0``:
+    ``sum`` is ``a + b + carry``, or with ``subtract`` ``a - b - 1 + carry``. ``zero`` is 1 if it is
+    0. ``less``, with ``subtract`` and ``carry``, is 1 if ``a`` is less than ``b``. ``result``
+    depends on ``result_1`` and ``result_0``:
 
-    == =========================================================================================
-    0  ``sum``
-    1  by ``logic_1`` and ``logic_0``: ``a & b``, ``a | b``, ``a``, ``b``, the last one with
-       ``subtract``; with ``extreme`` the smaller one of both, or with ``logic_0`` the larger one
-    2  ``a`` shifted by the low 5 bits of ``b``, to the ``left`` or with the sign (``arithmetic``)
-    3  ``less``
-    == =========================================================================================
+    === =======================================================================================
+    0   ``sum``
+    1   by ``logic_1`` and ``logic_0``: ``a & b``, ``a | b``, ``a``, ``b``, the last one with
+        ``subtract``; with ``extreme`` the smaller of both, or with ``logic_0`` the larger
+    2   ``a`` shifted by the low 5 bits of ``b``, to the ``left`` or with the sign
+        (``arithmetic``)
+    3   ``less``
+    === =======================================================================================
     """
 
     a: In(32)
@@ -59,9 +60,9 @@ class MicroAlu(Component):
             other.eq(self.b ^ control.subtract.replicate(32)),
             total.eq(a + other + control.carry),
             self.sum.eq(total),
-            # A sum of 0 has a carry out of each place where one of both is 1, whatever comes in.
+            # A sum of 0 has a carry out of each bit where either operand is 1, for any carry in.
             self.zero.eq((a ^ other) == Cat(control.carry, (a | other)[:-1])),
-            # Unsigned, a carry means that a is not less; signed, signs that differ decide.
+            # Unsigned: a carry means that a is not less. Signed: differing signs decide.
             self.less.eq(Mux((a[31] == other[31]) & ~control.unsigned, a[31], ~total[32])),
         ]
         kind, choice = Signal(2), Signal(2)
@@ -79,7 +80,7 @@ class MicroAlu(Component):
         return m
 
     def _shift(self, m):
-        """Return ``a`` shifted: to the right, and to the left with its bits in reverse."""
+        """Return ``a`` shifted right, or left by shifting its reversed bits."""
         left = self.control.left
         value = Signal(32)
         m.d.comb += value.eq(Mux(left, self.a[::-1], self.a))

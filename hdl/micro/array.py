@@ -1,4 +1,4 @@
-"""The array of the microcoded machine: products of held weights with held activations."""
+"""The array of the microcoded machine: products of stored weights and stored activations."""
 
 from amaranth.hdl import Array, Cat, Module, Signal, signed
 from amaranth.lib.wiring import In, Out
@@ -12,15 +12,16 @@ from celosia.hdl.memory.ram import Ram
 class MicroArray(Component):
     """``rows`` by ``cols`` multipliers, in pairs, and the accumulators.
 
-    ``word`` is two scratchpad bytes, and ``byte`` one of them. In cycles with ``weight`` the byte
-    is the next weight, with ``blank`` 0 is, with ``weights`` both bytes are; with ``enter`` the
-    byte is the next activation, and with ``enters``, where there are two rows, both bytes are.
-    Weights come row by row, in each column by column; behind an odd number of columns comes a 0.
+    ``word`` is two scratchpad bytes, and ``byte`` one of them. The byte is the next weight in
+    cycles with ``weight``, and the next activation in cycles with ``enter``. With ``weights`` both
+    bytes are weights; with ``enters``, if there are two rows, both are activations; with ``blank``
+    the next weight is 0. Weights arrive row by row, in each column by column, followed by a 0 if
+    the number of columns is odd.
 
-    With the last row's activation all columns' sums are added to the accumulators of a row: that of
-    ``row`` in a cycle with ``begin``, then one further each time. In a cycle with ``take`` row
-    ``row`` is taken, which becomes 0; from the next cycle on ``sum`` is its first column, and
-    ``step`` moves it to the next one. A row may be taken four cycles behind an activation.
+    The last row's activation adds all columns' sums to the accumulators of a row: ``row`` of the
+    cycle with ``begin``, and the next row each further time. In a cycle with ``take`` row ``row``
+    is read and becomes 0. From the next cycle on ``sum`` is its first column; ``step`` advances to
+    the next column. A row may be read four cycles after an activation.
     """
 
     def __init__(self, config: Config):
@@ -57,7 +58,7 @@ class MicroArray(Component):
         return m
 
     def _products(self, m):
-        """Return the place of the next activation, and each row's products of two cycles before."""
+        """Return the index of the next activation, and each row's products of two cycles before."""
         config, pairs = self.config, -(-self.config.array.cols // 2)
         width = config.array.operand_width
         operand, held = Signal(signed(8)), Signal(signed(8))
@@ -78,7 +79,7 @@ class MicroArray(Component):
                 low.eq(self.word[:width].as_signed()),
                 high.eq(self.word[8 : 8 + width].as_signed()),
             ]
-        # A byte of a pair is kept until the other one comes.
+        # The first byte of a pair is kept until the second arrives.
         second = Signal()
         with m.If(single):
             m.d.sync += second.eq(~second)
@@ -110,7 +111,7 @@ class MicroArray(Component):
         return enter_at, products
 
     def _accumulate(self, m, complete, columns):
-        """Add sums to a row when they are there, or give a row away."""
+        """Add sums to a row when they are available, or read a row."""
         config = self.config
         width = config.accumulators.width
         m.submodules.acc = acc = Ram(
@@ -145,7 +146,7 @@ class MicroArray(Component):
         m.d.comb += self.sum.eq(Array(held)[column])
 
     def _counter(self, m, moves, count):
-        """Return a register that counts to ``count - 1`` and begins again."""
+        """Return a register that counts to ``count - 1`` and restarts at 0."""
         value = Signal(range(max(2, count)))
         with m.If(moves):
             m.d.sync += value.eq(value + 1)

@@ -1,4 +1,4 @@
-"""The core of the microcoded machine: it runs the instructions of ``celosia.arch.micro.isa``."""
+"""The core of the microcoded machine, which runs ``celosia.arch.micro.isa``."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib.memory import Memory
@@ -16,22 +16,22 @@ from celosia.hdl.micro.requantizer import MicroRequantizer
 from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 _REPEAT_WIDTH = 12
-"""Width of the number of times that a micro-instruction runs (bits)."""
+"""Width of a repetition count (bits)."""
 
 ARRAY_STROBES = ("weight", "weights", "blank", "enter", "enters", "begin", "take", "step")
-"""Ports that tell the array what to do in a cycle."""
+"""Ports that control the array in a cycle."""
 
 
 class MicroCore(Component):
-    """Runs ``microcode`` (words) from address 0 on, one micro-instruction a cycle.
+    """Runs ``microcode`` (words) from address 0 on, one micro-instruction per cycle.
 
-    While one runs, the next one's registers are read and the one behind it is fetched, so that a
-    taken branch costs one cycle. ``sp`` and ``data`` are the ports of scratchpad (16 bits a word)
-    and data memory (32 bits a word, ``data_depth`` of them). With ``hold`` the data memory is
-    another's, and the core stands still. ``weight``, ``weights``, ``blank``, ``enter`` and
-    ``enters`` tell the array that ``operand``, or what the scratchpad has read, is for it;
-    ``begin`` and ``take`` that ``row`` is; ``step`` takes ``sum``. ``waiting`` is 1 in START, which
-    goes on with ``go`` and takes ``pc``; ``signal`` tells ``signal_value``.
+    While one micro-instruction runs, the next one's registers are read and the one after it is
+    fetched, so a taken branch costs one cycle. ``sp`` and ``data`` are the ports of scratchpad
+    (16-bit words) and data memory (``data_depth`` 32-bit words). With ``hold`` another unit uses
+    the data memory, and the core stops. ``weight``, ``weights``, ``blank``, ``enter`` and
+    ``enters`` tell the array to use ``operand`` or the scratchpad's output, ``begin`` and ``take``
+    to use ``row``, and ``step`` to advance ``sum``. ``waiting`` is 1 in START, which ends with
+    ``go`` and reads ``pc``. ``signal`` reports ``signal_value``.
     """
 
     def __init__(self, config: Config, microcode: list[int], data_depth: int):
@@ -55,7 +55,7 @@ class MicroCore(Component):
                 "signal_value": Out(2),
             }
         )
-        # The micro-instruction that runs: what it does, its registers' values and numbers.
+        # The current micro-instruction: its control bits, register values and register numbers.
         self._control = Signal(CONTROL)
         self._a, self._b = Signal(32), Signal(32)
         self._ra, self._rd = Signal(6), Signal(6)
@@ -67,7 +67,7 @@ class MicroCore(Component):
         self._again = Signal()  # it runs once more
         self._word = Signal(32)  # of microcode
         width = (len(microcode) - 1).bit_length()
-        self._next = Signal(width, init=(1 << width) - 1)  # address of the word; 0 comes first
+        self._next = Signal(width, init=(1 << width) - 1)  # address of the next word; 0 is first
 
     def elaborate(self, _platform):
         m = Module()
@@ -106,7 +106,7 @@ class MicroCore(Component):
         )
         self._progress(m, waits | self._again, full)
         self._fetch(m, alu)
-        # The sum comes last of all, so that one table is behind it.
+        # The sum is last, so that only one lookup table follows it.
         value, other, computed = Signal(32), Signal(32), Signal()
         m.d.comb += [
             computed.eq((control.source == Source.ALU) | (self._first & control.steps)),
@@ -130,7 +130,7 @@ class MicroCore(Component):
         return m
 
     def _repeat(self, m):
-        """Let a micro-instruction run as often as REPEAT said."""
+        """Repeat a micro-instruction by the count of REPEAT."""
         control, left = self._control, Signal(_REPEAT_WIDTH)
         m.d.comb += self._again.eq(control.repeated & left.any())
         with m.If(control.repeat & self._first):
@@ -139,10 +139,10 @@ class MicroCore(Component):
             m.d.sync += left.eq(left - 1)
 
     def _multiply(self, m, multiplier):
-        """Give the multiplier and the requantizer, if there is one, their operands.
+        """Connect the operands of the multiplier and, if there is one, the requantizer.
 
-        Return whether a requantized value waits, the value, whether the next one and products must
-        wait, and whether SCALE goes on to the next parameters.
+        Return whether a requantized value waits, the value, whether the next value and products
+        must wait, and whether SCALE advances to the next parameters.
         """
         control = self._control
         mine = Signal()
@@ -179,7 +179,7 @@ class MicroCore(Component):
         return scaled.ready, scaled.result, scaled.blocked, moves_on
 
     def _progress(self, m, waits, full):
-        """Count the cycles of a micro-instruction, up to its last one; none while ``full``."""
+        """Count the cycles of a micro-instruction, up to its last one; stop while ``full``."""
         control = self._control
         last = Signal(2)
         # Two bytes from an odd address on take one more.
@@ -193,7 +193,7 @@ class MicroCore(Component):
             m.d.sync += self._phase.eq(self._phase + 1)
 
     def _fetch(self, m, alu):
-        """Fetch the micro-instruction behind the next one, and let the next one begin."""
+        """Fetch the micro-instruction after the next one, and let the next one begin."""
         control = self._control
         m.submodules.microcode = rom = Memory(
             shape=unsigned(32), depth=len(self._microcode), init=self._microcode
@@ -220,7 +220,7 @@ class MicroCore(Component):
             m.d.comb += place.eq(alu.sum)
         with m.Elif(read_constant):
             m.d.comb += place.eq(self._next)  # the constant has taken its place
-        # Whether it branches is known last.
+        # The branch decision is known last.
         with m.If(branches):
             m.d.comb += place.eq(self._immediate)
 
@@ -267,7 +267,7 @@ class MicroCore(Component):
             ]
             if name == "a":
                 m.d.comb += operand.eq(registers.read_data)
-                # What runs again finds what it has just written.
+                # A repeated micro-instruction reads the value it has just written.
                 with m.If(self._again):
                     m.d.comb += [
                         registers.read_en.eq(self._first & self._moved),
@@ -276,7 +276,7 @@ class MicroCore(Component):
         self._second(m, registers, alu)
 
     def _second(self, m, registers, alu):
-        """Choose the second operand: one table stands between what is read and the sum."""
+        """Select the second operand: one lookup table is between the registers and the sum."""
         immediate = self._control.immediate
         written, passed = Signal(32, reset_less=True), Signal()
         with m.If(registers.read_en):
@@ -291,7 +291,7 @@ class MicroCore(Component):
         ]
 
     def _scratchpad(self, m, taken, scaled):
-        """Access the scratchpad, and return what has been read, extended; tell the array.
+        """Access the scratchpad, and return the extended read data; control the array.
 
         ``taken`` is a word of external memory, ``scaled`` a requantized value.
         """
@@ -349,14 +349,14 @@ class MicroCore(Component):
             data.mask.eq(control.data_write.replicate(4)),
             data.write_data.eq(self._b),
         ]
-        # The bias, the multiplier and the shift, one after the other.
+        # The bias, the multiplier and the shift, one after another.
         with m.If(control.scale):
             m.d.comb += data.addr.eq(self._a + self._phase)
 
     def _memory(self, m, other):
-        """Access external memory, and tell whether its waits and an ``other`` one are over.
+        """Access external memory; determine whether its waits and the ``other`` wait are over.
 
-        Return the word taken.
+        Return the word read.
         """
         control = self._control
         read, write = self.mem_read, self.mem_write

@@ -1,4 +1,4 @@
-"""Decoding of micro-instructions into control bits."""
+"""Decoder of micro-instructions into control bits."""
 
 from amaranth.hdl import Module
 from amaranth.lib import data, enum
@@ -25,12 +25,12 @@ class Source(enum.Enum, shape=4):
 
 
 def _twins(*names: str) -> tuple[str, ...]:
-    """Return loads or stores with those that step."""
+    """Return loads or stores together with their post-increment variants."""
     return tuple(one for name in names for one in (name, f"{name}P") if one in OPERATIONS)
 
 
 def _both(*names: str) -> tuple[str, ...]:
-    """Return operations on two values with those of an immediate."""
+    """Return operations on two registers together with their immediate variants."""
     return tuple(one for name in names for one in (name, f"{name}I") if one in OPERATIONS)
 
 
@@ -127,13 +127,13 @@ _SOURCES = {
 }
 
 CONTROL = data.StructLayout({"alu": ALU_CONTROL, **dict.fromkeys(_BITS, 1), "source": Source})
-"""The control bits of a micro-instruction; 0 does nothing."""
+"""The control bits of a micro-instruction; all 0 has no effect."""
 
 
 class MicroDecode(Component):
-    """Turns an operation's number into the core's control bits, within the cycle.
+    """Decodes an operation's number into the core's control bits; combinational.
 
-    ``store`` says that the immediate, or target, has its low bits where rd is.
+    ``store`` says that the low bits of the immediate or target are in the field of rd.
     """
 
     operation: In(6)

@@ -13,11 +13,11 @@ from celosia.hdl.ports import HostPort
 
 
 class MicroHost(Component):
-    """Registers of ``celosia.arch.registers`` on ``host``; of the counters CYCLES alone.
+    """Registers of ``celosia.arch.registers`` on ``host``, with CYCLES as the only counter.
 
-    ``run`` is 1 from when a run begins until ``over`` or ``abort``. Program words and registers are
-    written to the data memory, where their places are (``celosia.arch.micro.memory``), in cycles
-    with ``write_en``, each a cycle after the host's. ``faults``, ``abort``, ``forget``,
+    ``run`` is 1 from the begin of a run until ``over`` or ``abort``. Program words and registers
+    are written to their addresses in the data memory (``celosia.arch.micro.memory``), in cycles
+    with ``write_en``, one cycle after the host's write. ``faults``, ``abort``, ``forget``,
     ``recovered`` and ``irq`` are those of :class:`celosia.hdl.control.outcome.Outcome`.
     """
 

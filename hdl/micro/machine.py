@@ -19,9 +19,9 @@ from celosia.hdl.ports import MachinePorts
 
 
 class MicroMachine(Component):
-    """An accelerator of which a core and its microcode do the work.
+    """An accelerator in which a core with microcode does the work of the engines.
 
-    Its ports are ``celosia.hdl.ports.MachinePorts``; nothing is reported on ``events``.
+    Its ports are ``celosia.hdl.ports.MachinePorts``; ``events`` reports no events.
     """
 
     def __init__(self, config: Config):
@@ -61,7 +61,7 @@ class MicroMachine(Component):
                 data.write_data.eq(host.write_data),
             ]
 
-        # A run is over when the core waits again after it has begun.
+        # A run is over when the core waits again after the run has begun.
         begun, events = (
             Signal(),
             {each: core.signal & (core.signal_value == each) for each in Event},
@@ -78,8 +78,8 @@ class MicroMachine(Component):
             array.row.eq(core.row),
             core.sum.eq(array.sum),
         ]
-        # A register, as the address is the end of a long sum; in the next cycle the word that was
-        # read is no instruction yet.
+        # Registered, because the address comes late from a sum; the word read is executed no sooner
+        # than the cycle after next.
         outside = Signal()
         reads = core.data.en & ~core.data.mask.any()
         m.d.sync += outside.eq(reads & (core.data.addr == config.control.program_depth))
@@ -89,7 +89,7 @@ class MicroMachine(Component):
         return m
 
     def _recover(self, m, host, guard, failed, outside):
-        """Stop runs that go wrong; the microcode's beginning clears what an abort leaves."""
+        """Stop runs that fail; the beginning of the microcode clears state left by an abort."""
         m.domains.core = core = ClockDomain("core", local=True)
         m.submodules.recovery = recovery = Recovery(0)
         m.submodules.watchdog = watchdog = Watchdog(2, self.config.control.watchdog)
@@ -112,7 +112,7 @@ class MicroMachine(Component):
         ]
 
     def _trace(self, m, core, events, abort):
-        """Report what an instruction of the vector engine writes."""
+        """Report the writes of a vector engine instruction."""
         vector = Signal()
         with m.If(events[Event.VECTOR] | events[Event.RETIRE]):
             m.d.sync += vector.eq(events[Event.VECTOR])

@@ -1,4 +1,4 @@
-"""The requantizer of the microcoded machine: it works beside the core."""
+"""The requantizer of the microcoded machine, which works in parallel with the core."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
@@ -6,21 +6,23 @@ from amaranth.lib.wiring import In, Out
 from celosia.hdl.component import Component
 
 _SUM_WIDTH = 18
-"""Width of a rounded value: one without room in it is beyond INT16 bounds with any zero point."""
+"""Width of a rounded value (bits); a value that needs more exceeds INT16 with any zero point."""
 
 
 class MicroRequantizer(Component):
-    """Equations (1) and (2) of one value after the other, but for tables and residuals.
+    """Computes equations (1) and (2), without tables and residuals, for one value after another.
 
-    ``begin`` says that in the next cycle ``value`` is there, and ``word`` its bias, in the one
-    behind ``word`` is the multiplier, which the wide multiplier takes as its ``b`` (``b_en``), and
-    then the shift. In the first cycle with ``multiply`` the wide multiplier takes ``product_a``,
-    and two cycles later ``p`` is the product, with ``2**30``. Before it, a left shift takes a cycle
-    a bit, and one; until the product begins ``blocked`` is 1 once the shift is there, and neither a
-    value nor another's product may begin. ``ready`` is 1 from two cycles
-    behind the product until ``take``, and ``result`` the rounded value with the zero point, between
-    the bounds. In cycles with ``limit`` ``bounds`` is the upper one above the lower one, and
-    ``zero`` the zero point. Nothing moves in cycles with ``hold``.
+    ``begin`` announces an input. In the next cycle ``value`` is valid and ``word`` is its bias. In
+    the cycle after, ``word`` is the multiplier, which the wide multiplier loads as its ``b``
+    (``b_en``), and then the shift. A left shift takes one cycle per bit and one more. In the first
+    cycle with ``multiply`` the wide multiplier loads ``product_a``; two cycles later ``p`` is the
+    product plus ``2**30``. ``blocked`` is 1 from the arrival of the shift until the product begins;
+    no other value or product may begin then.
+
+    ``ready`` is 1 from two cycles after the product until ``take``, and ``result`` is the rounded
+    value plus the zero point, clamped to the bounds. In cycles with ``limit``, ``bounds`` holds the
+    upper bound above the lower one, and ``zero`` the zero point. All registers hold in cycles with
+    ``hold``.
     """
 
     value: In(32)
@@ -83,11 +85,11 @@ class MicroRequantizer(Component):
         upper = self.p[31:].as_signed()
         below = Signal(signed(34))
         shifted = Signal(signed(35))
-        # One less of what is negative, so that halves go away from 0; then half of twice as much.
+        # Minus one if negative, so that ties round away from 0; then shift one bit less and halve.
         m.d.comb += below.eq(upper - (upper[-1] & right.any()))
         with m.If(rounds):
             m.d.sync += shifted.eq(Cat(Const(0, 1), below).as_signed() >> right)
-        # Beyond the width that counts a value is beyond its bounds, whatever rounding does.
+        # A value that exceeds the width exceeds its bounds, for any rounding.
         high = shifted[_SUM_WIDTH:]
         beyond = high.any() & ~high.all()
         rounded = Signal(signed(_SUM_WIDTH + 1))
@@ -95,7 +97,7 @@ class MicroRequantizer(Component):
         low, top, zero = (Signal(signed(16), name=name) for name in ("low", "top", "zero_point"))
         with m.If(self.limit):
             m.d.sync += [Cat(low, top).eq(self.bounds), zero.eq(self.zero)]
-        # Bounds without the zero point, so that it is added while a value is compared.
+        # Bounds minus the zero point, so that it is added while a value is compared.
         low_bound, top_bound = (
             Signal(signed(17), name=name) for name in ("low_bound", "top_bound")
         )

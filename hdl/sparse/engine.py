@@ -1,4 +1,4 @@
-"""The matrix engine with the zero-skip unit beside the array."""
+"""The matrix engine with the zero-skip unit in parallel with the array."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import Out
@@ -11,12 +11,12 @@ from celosia.hdl.sparse.sparse import SparseUnit
 
 
 class SparseMatrixEngine(Component):
-    """A :class:`MatrixEngine` that runs SPARSE as well, on a :class:`SparseUnit`.
+    """A :class:`MatrixEngine` that also runs SPARSE, on a :class:`SparseUnit`.
 
-    The two take their commands in program order and are never at work together: each waits until
-    the other is done, so that both have the same ports to scratchpad and accumulators. The ports
-    are those of :class:`MatrixEngine`. ``skipped`` counts the zero weights that SPARSE
-    passes over; ``sends`` is 1 in each cycle in which either unit multiplies.
+    The two units receive their commands in program order and never work at the same time: each
+    waits until the other is done, so they share the ports to scratchpad and accumulators. The ports
+    are those of :class:`MatrixEngine`. ``skipped`` counts the zero weights that SPARSE skips;
+    ``sends`` is 1 in each cycle in which either unit multiplies.
     """
 
     def __init__(self, config: Config):
@@ -52,7 +52,7 @@ class SparseMatrixEngine(Component):
             ]
             for port in (ours, other):
                 m.d.comb += port.data.eq(outer.data)
-            # Each unit takes answers to its own requests.
+            # Each unit receives the answers to its own requests.
             m.d.comb += [
                 ours.valid.eq(outer.valid & sparse.busy),
                 other.valid.eq(outer.valid & ~sparse.busy),
@@ -66,7 +66,7 @@ class SparseMatrixEngine(Component):
             self.status.push.eq(Mux(sparse.done, sparse.push, dense.status.push)),
             self.status.busy.eq(self.i.valid | sparse.busy | sparse.done | dense.status.busy),
             self.status.stall.eq(sparse.stall | dense.status.stall),
-            # The dense ones come late, the sparse ones late enough.
+            # The dense unit's sums arrive late, the sparse unit's late enough.
             self.macs.eq(sparse.macs | dense.macs),
             self.skipped.eq(sparse.skipped),
             self.sends.eq(sparse.sends | dense.sends),

@@ -10,18 +10,18 @@ from celosia.arch.sparse import ENTRY_WIDTH, MOST_LOADED, NOTHING, RUN_WIDTH, VA
 from celosia.hdl.component import Component
 
 LATENCY = 4
-"""Cycles from an entry that is taken to the cycle in whose sum its product is."""
+"""Cycles from an accepted entry to the cycle in which its product is in the sum."""
 BANKS = 2
-"""Rows of activations that a lane holds: one is used while the other comes."""
+"""Rows of activations in a lane: one is used while the other is loaded."""
 
 
 def load_bytes(config: Config) -> int:
-    """Return how many activations come in a cycle, a power of two."""
+    """Return the number of activations loaded per cycle, a power of two."""
     return min(MOST_LOADED, config.line_bytes)
 
 
 def sum_layout(config: Config) -> data.StructLayout:
-    """Return a sum of one column's products: ``column`` of a tile of the result."""
+    """Return the layout of a sum of one column's products: ``column`` of a tile of the result."""
     return data.StructLayout(
         {
             "tile": unsigned(ENTRY_WIDTH),
@@ -32,17 +32,18 @@ def sum_layout(config: Config) -> data.StructLayout:
 
 
 class SparseLane(Component):
-    """Takes a lane's entries, gives the sums of its columns (code: ``celosia.arch.sparse``).
+    """Multiplies a lane's entries (``celosia.arch.sparse``) and outputs the sums of its columns.
 
     With bit i of ``begin``, ``field`` is the lane's field of header beat i. With ``take`` it is its
-    next entry, at most one a cycle, which must not come in a cycle with ``stall``: the column that
-    this entry leaves would be complete before the one before it has been given on ``o``.
-    ``product`` and ``zeros`` say in that cycle what the entry stands for: a product, and so many
-    zeros before it. ``finish`` gives the last column's sum as well; at least ``LATENCY`` cycles lie
-    between the last entry and it. ``idle`` where no sum is in flight.
+    next entry, at most one per cycle. An entry must not arrive in a cycle with ``stall``: it would
+    complete a column before the previous column's sum has left on ``o``. In that cycle ``product``
+    says that the entry is a product, and ``zeros`` how many zeros it skips. ``finish`` outputs the
+    last column's sum too, at least ``LATENCY`` cycles after the last entry. ``idle`` is 1 if no sum
+    is in flight.
 
-    ``x_en`` writes ``load_bytes`` activations to word ``x_addr`` of bank ``x_bank``; those of
-    ``bank`` are multiplied, less ``zero``. ``k`` is the number of rows and stays.
+    ``x_en`` writes ``load_bytes`` activations to word ``x_addr`` of bank ``x_bank``. The lane
+    multiplies the activations of ``bank``, minus ``zero``. ``k`` is the number of rows and must
+    hold.
     """
 
     def __init__(self, config: Config):
@@ -94,7 +95,7 @@ class SparseLane(Component):
         with m.Elif(self.take & ~nothing):
             m.d.sync += place.eq(entry + self.product)
 
-        # One stage per operation; names end in the stage that writes them.
+        # One stage per operation; a name's suffix is the stage that writes it.
         word_bits = (load - 1).bit_length()
         m.submodules.x = memory = Memory(
             shape=unsigned(8 * load), depth=BANKS * config.sparse_depth // load, init=[]
@@ -134,7 +135,7 @@ class SparseLane(Component):
             product_4.eq(x_3 * weight_3),
         ]
 
-        # The sum of the column that is left waits beside the one that grows.
+        # The sum of the completed column waits in a separate register.
         total = Signal(signed(config.accumulators.width))
         tile, column = Signal(ENTRY_WIDTH), Signal(range(config.array.cols))
         final = column == config.array.cols - 1

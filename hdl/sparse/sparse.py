@@ -15,18 +15,18 @@ from celosia.hdl.sparse.lane import BANKS, LATENCY, SparseLane, load_bytes, sum_
 from celosia.hdl.stream.pipeline import delay
 
 BEATS_AHEAD = 8
-"""Beats that are asked for before they are taken."""
+"""Most beats that are requested before they are consumed."""
 
 
 COLUMN_CYCLES = 6
-"""Cycles from a lane's sum of one column to that of its next at least."""
+"""Fewest cycles between a lane's sums of two consecutive columns."""
 
 
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
-    """Return the cycles of a SPARSE of m rows, exact where no lane waits with a sum.
+    """Return the cycles of a SPARSE of m rows, exact if no lane waits with a sum.
 
-    The first row is loaded in front; others while the one before is multiplied. After each row the
-    lanes' last sums are added one behind the other.
+    The first row is loaded before the products, further rows during the products of the previous
+    row. After each row the lanes' last sums are added one after another.
     """
     load = -(-k // load_bytes(config))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LATENCY + 7
@@ -36,19 +36,17 @@ def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int
 class SparseUnit(Component):
     """Runs SPARSE: one entry per lane and cycle, so that a zero weight costs no cycle.
 
-    The rows of A come over ``a``, ``load_bytes`` activations a cycle, each while the row before is
-    multiplied; the code of B comes over ``b``, a beat a cycle, once for each row. A lane sums the
-    products of one column after the other, and each column's sum is added to the accumulators, one
-    a cycle, that of the lowest lane first. Where a lane would complete a column before its last
-    one's sum has been added, all lanes wait.
+    The rows of A are read through ``a``, ``load_bytes`` activations per cycle, each during the
+    products of the previous row. The code of B is read through ``b``, one beat per cycle, once for
+    each row. A lane sums the products of one column after another; sums are added to the
+    accumulators one per cycle, lowest lane first. All lanes wait if a lane would complete a column
+    before its last column's sum has been added. From first request to last accumulated sum, a
+    command takes the cycles of :func:`sparse_cycles` if its ports do not wait.
 
-    From its first request until its last sum is in the accumulators a command takes, where its
-    ports do not wait, the cycles that :func:`sparse_cycles` gives.
-
-    A command is taken while ``busy`` is 0. ``done`` comes with ``push`` when a drain that is asked
-    for ``dispatch_cycles`` later sees every sum. ``stall`` is 1 while a port waits, ``sends`` in
-    every cycle in which a beat of entries is taken; ``macs`` and ``skipped`` count its products and
-    the zero weights passed over.
+    A command is accepted while ``busy`` is 0. ``done`` with ``push`` is timed so that a drain whose
+    first request is ``dispatch_cycles`` later reads every sum. ``stall`` is 1 while a port waits,
+    ``sends`` in every cycle in which a beat of entries is consumed. ``macs`` and ``skipped`` count
+    products and skipped zero weights.
     """
 
     def __init__(self, config: Config, lanes: int | None = None):
@@ -117,7 +115,7 @@ class SparseUnit(Component):
         return m
 
     def _load(self, m, cmd, begin, freed, units):
-        """Read rows of A into the lanes' banks in turn; return how many are there and not used."""
+        """Read rows of A into the lanes' banks in turn; return the number of unused rows there."""
         config = self.config
         load = load_bytes(config)
         addr, row = Signal(config.sp_addr_width), Signal(config.sp_addr_width)
@@ -210,7 +208,7 @@ class SparseUnit(Component):
         return beats
 
     def _take(self, m, cmd, begin, beats, loaded, units, ends):
-        """Take a row's beats: the header, and entries once the row is there, until it ends."""
+        """Consume a row's beats: the header, then entries once the row is loaded, to its end."""
         header = Signal(HEADER_BEATS, init=1)
         left = Signal(COUNT_WIDTH)
         over, bank = Signal(), Signal()
@@ -239,11 +237,11 @@ class SparseUnit(Component):
             self.macs.eq(Mux(self.sends, sum(lane.product for lane in units), 0)),
             self.skipped.eq(Mux(self.sends, sum(lane.zeros for lane in units), 0)),
         ]
-        # By then the last products are in their sums.
+        # By then the last products have been added to their sums.
         return delay(m, over, LATENCY, reset=True) & over
 
     def _add(self, m, cmd, begin, over, units, ends):
-        """Add the sums, one a cycle, when a row is over the last ones too; tell as it ends."""
+        """Add the sums, one per cycle, including the last ones of a row; report the row's end."""
         config = self.config
         waiting = Signal(self.lanes)
         chosen = Signal(self.lanes)
@@ -278,7 +276,7 @@ class SparseUnit(Component):
         m.d.comb += [
             self.accumulate.valid.eq(valid_2),
             self.accumulate.addr.eq(addr_2),
-            # The lane's last sum is in flight as nobody waits any more.
+            # The lane's last sum is in flight when no lane waits any more.
             ends.eq(finished & ~waiting.any() & ~valid_1 & valid_2),
         ]
         with m.If(begin):

@@ -1,4 +1,4 @@
-"""A queue behind a pipeline that never stands still."""
+"""A queue after a pipeline that never stalls."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
@@ -10,13 +10,13 @@ from celosia.hdl.stream.flow import Flow
 
 
 class CreditQueue(Component):
-    """Takes all that a pipeline of ``latency`` cycles brings, so that its registers need no enable.
+    """Queues the output of a pipeline of ``latency`` cycles, so that its registers need no enable.
 
-    A payload may enter the pipeline, which ``taken`` tells, only while ``room``, a credit, is 1:
-    then there is a place for it behind the pipeline, whenever it comes to ``i``. ``room`` depends
-    on no input. ``o`` brings payloads in order, each in the cycle in which it comes to ``i`` at the
-    earliest; throughput is one a cycle, behind a wait as well. A payload is written whether it
-    waits or not, so that ``o.ready`` is not in the way of the memory.
+    A payload may enter the pipeline, as reported by ``taken``, only while ``room``, a credit, is 1.
+    Then there is a place for it when it arrives on ``i``. ``room`` depends on no input. ``o``
+    outputs payloads in order, each no earlier than the cycle of its arrival. Throughput is one per
+    cycle, also after a wait. A payload is written to the memory even if it does not wait, so that
+    ``o.ready`` is not in the memory's timing path.
     """
 
     def __init__(self, payload: ShapeLike, latency: int):
@@ -33,7 +33,7 @@ class CreditQueue(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        # One place more than the pipeline has: a credit comes back a cycle late.
+        # One place more than the pipeline's: a credit returns one cycle late.
         places = self.latency + 1
         incoming, used = Value.cast(self.i.payload), Signal(range(places + 1))
         m.submodules.storage = storage = Memory(shape=len(incoming), depth=places, init=[])

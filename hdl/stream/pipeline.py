@@ -1,4 +1,4 @@
-"""Registers that carry a value along a pipeline."""
+"""Registers that delay values along a pipeline."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,21 +6,21 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike
 
 KEPT = {"keep": 1}
-"""Attributes of a copy of a register: synthesis would make one register of equal ones."""
+"""Attributes of a duplicated register, so that synthesis does not merge it with its copies."""
 
 
 def delay(
     m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1, reset: bool = False
 ) -> Value:
-    """Return a value as it was ``cycles`` cycles with ``en`` at 1 ago.
+    """Return a value delayed by ``cycles`` cycles with ``en`` at 1.
 
-    The registers are added to ``m`` in the domain ``sync``. With ``reset``, for bits that say
-    whether others mean something, they are 0 after a reset; else what comes out within the first
-    ``cycles`` cycles is stale. Identical delays of one value are merged by synthesis. The registers
-    are named after the variable that the result is assigned to, if any.
+    The registers are added to ``m`` in the domain ``sync``. With ``reset`` they are 0 after a
+    reset, as valid bits need; else the outputs of the first ``cycles`` cycles are stale. Synthesis
+    merges identical delays of one value. The registers are named after the variable to which the
+    result is assigned, if any.
     """
     value = Value.cast(value)
-    # The variable that the caller assigns to, where it does.
+    # The name of the variable that the caller assigns to, if any.
     name = Signal(src_loc_at=1).name
     named = not name.startswith("$")
     for cycle in range(1, cycles + 1):
@@ -33,10 +33,9 @@ def delay(
 
 
 def data_register(m: Module, port: Any) -> Any:
-    """Return a register without a reset that drives ``port``, whose data a bit beside it tells of.
+    """Return a register without reset that drives ``port``, for data with a valid bit.
 
-    A reset that reaches data as well as these bits is a net to everywhere, and keeps a register
-    out of a block RAM.
+    A reset of data would need a net to all registers, and would keep a register out of a block RAM.
     """
     register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
     m.d.comb += port.eq(register)
@@ -44,9 +43,9 @@ def data_register(m: Module, port: Any) -> Any:
 
 
 def spread(m: Module, value: ValueLike, ends: Sequence[Value]) -> None:
-    """Drive each end by the value of the cycle before, from a register of its own.
+    """Drive each end with the previous cycle's value, from a separate register.
 
-    Several stay apart in synthesis, so that each can be near what is behind its end.
+    Synthesis keeps the registers apart, so that each can be placed near the logic it drives.
     """
     if len(ends) == 1:
         m.d.sync += ends[0].eq(value)
@@ -58,7 +57,7 @@ def spread(m: Module, value: ValueLike, ends: Sequence[Value]) -> None:
 
 
 def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
-    """Return a bit as it is, and as it was in each of so many cycles before; 0 before a reset."""
+    """Return a bit and its values in each of ``cycles`` cycles before; 0 before a reset."""
     found = [Value.cast(valid)]
     for _ in range(cycles):
         found.append(delay(m, found[-1], 1, reset=True))
@@ -66,10 +65,10 @@ def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
 
 
 def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Value:
-    """Return a value as it was ``cycles`` cycles with ``en`` at 1 ago, from words that stay.
+    """Return a value delayed by ``cycles`` enabled cycles, from words that do not shift.
 
-    One of them is written in a cycle, and the one that is to be written next is read: less
-    registers move than in :func:`delay`, and a multiplexer is behind them.
+    One word is written per cycle, and the word to be written next is read: fewer registers toggle
+    than in :func:`delay`, at the cost of a multiplexer.
     """
     value = Value.cast(value)
     if cycles < 2:
@@ -89,10 +88,9 @@ def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Valu
 
 
 def stairs(m: Module, values: Sequence[ValueLike], *, reset: bool = False) -> list[Value]:
-    """Return value i of a sequence as it was i + 1 cycles ago.
+    """Return value i of a sequence delayed by i + 1 cycles.
 
-    One register a step holds all values that are still in flight. ``reset`` as in
-    :func:`delay`.
+    Each step has one register for all values still in flight. ``reset`` is as in :func:`delay`.
     """
     rest = [Value.cast(value) for value in values]
     found = []

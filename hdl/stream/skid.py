@@ -1,4 +1,4 @@
-"""A skid buffer: ``ready`` of a stream from a register."""
+"""A skid buffer, which drives a stream's ``ready`` from a register."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
@@ -8,10 +8,10 @@ from celosia.hdl.component import Component
 
 
 class Skid(Component):
-    """Passes a stream of ``payload`` on in the same cycle, with ``i.ready`` from a register.
+    """Passes a stream of ``payload`` in the same cycle, with ``i.ready`` from a register.
 
-    ``i.ready`` depends on no input: a payload that ``o`` does not take in the cycle in which it
-    comes is kept. Latency is 0 cycles, throughput one payload per cycle.
+    ``i.ready`` depends on no input: a payload that ``o`` does not accept in the cycle of its
+    arrival is kept. Latency is 0 cycles, throughput one payload per cycle.
     """
 
     i: stream.Interface

@@ -1,4 +1,4 @@
-"""A register stage in a stream that breaks every combinational path, in both directions."""
+"""A register stage in a stream that breaks all combinational paths in both directions."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
@@ -11,7 +11,7 @@ from celosia.hdl.stream.pipeline import data_register
 def slices(
     m: Module, source: wiring.PureInterface, *names: str, forward: bool = False
 ) -> wiring.PureInterface:
-    """Return the stream ``source`` behind a register slice of each of ``names``, in ``m``."""
+    """Return the stream ``source`` after a register slice for each of ``names``, in ``m``."""
     for name in names:
         m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)
         wiring.connect(m, source, stage.i)
@@ -20,12 +20,12 @@ def slices(
 
 
 class RegisterSlice(Component):
-    """Two places for payloads between ``i`` and ``o``: one a cycle, a cycle of latency.
+    """A register stage with two places: throughput one payload per cycle, latency one cycle.
 
-    ``i.ready``, ``o.valid`` and ``o.payload`` are registers, so that nothing at one side depends on
-    the other side in the same cycle, as AXI demands of every port. ``following`` is the payload
-    that ``o`` brings next. With ``forward`` there is one place, without tables for its payload, and
-    ``i.ready`` is 1 in a cycle in which ``o.ready`` is, or nothing is kept.
+    ``i.ready``, ``o.valid`` and ``o.payload`` are registers, so that neither side depends on the
+    other in the same cycle, as AXI requires of every port. ``following`` is the next payload of
+    ``o``. With ``forward`` there is one place and no multiplexer, and ``i.ready`` is 1 in a cycle
+    in which ``o.ready`` is 1 or the place is empty.
     """
 
     def __init__(self, shape, *, forward: bool = False):

@@ -1,1 +1,1 @@
-"""The vector engine: from accumulators or scratchpad back to the scratchpad."""
+"""The vector engine, from accumulators or scratchpad back to the scratchpad."""

@@ -12,7 +12,7 @@ from celosia.hdl.stream.slice import slices
 
 
 def beat_layout(config: Config) -> data.StructLayout:
-    """Return one beat of bytes: ``count`` elements from byte 0 on, and where the walk stands."""
+    """Return the layout of a beat of bytes: ``count`` elements from byte 0 on, and end marks."""
     return data.StructLayout(
         {
             "data": data.ArrayLayout(unsigned(8), config.line_bytes),
@@ -25,7 +25,7 @@ def beat_layout(config: Config) -> data.StructLayout:
 
 
 def value_layout(lanes: int) -> data.StructLayout:
-    """Return one beat of values: ``keep`` 0 asks for the output's zero point instead."""
+    """Return the layout of a beat of values; ``keep`` bits of 0 select the zero point."""
     return data.StructLayout(
         {"value": data.ArrayLayout(signed(32), lanes), "keep": unsigned(lanes)}
     )
@@ -40,12 +40,12 @@ def elements(beat, lanes: int, width: int) -> list[Value]:
 
 
 def present(beat, lanes: int) -> Value:
-    """Return one bit per lane: whether the beat has an element there."""
+    """Return one bit per lane: 1 if the beat has an element there."""
     return Cat(beat.count > lane for lane in range(lanes))
 
 
 def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None:
-    """Lead a stream to the one of several whose strobe is 1; to none where all are 0."""
+    """Connect a stream to the sink whose strobe is 1; to none if all strobes are 0."""
     for strobe, sink in sinks:
         m.d.comb += [sink.p.eq(source.p), sink.valid.eq(source.valid & strobe)]
         with m.If(strobe):
@@ -53,10 +53,10 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
 
 
 def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], sink) -> None:
-    """Lead the one of several streams of values whose strobe is 1 to another; none where all are 0.
+    """Connect the source whose strobe is 1 to ``sink``; none if all strobes are 0.
 
-    With ``registered`` and ``fused``, on devices that are filled, each lane has strobes of its own,
-    from registers: those of a cycle before.
+    With ``registered`` and ``fused``, on full devices, each lane has separate registers for the
+    strobes, which are those of the previous cycle.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:
@@ -75,7 +75,7 @@ def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], 
 def staged(
     m: Module, config: Config, source: wiring.PureInterface, *names: str
 ) -> wiring.PureInterface:
-    """Return a stream as it is, or with ``registered`` behind a slice of each of ``names``.
+    """Return a stream unchanged or, with ``registered``, after a slice for each of ``names``.
 
     Without ``fused``, on small devices, a slice has one place.
     """

@@ -1,4 +1,4 @@
-"""The zero point and the bounds of what the vector engine writes."""
+"""The zero point and the bounds of the vector engine's output."""
 
 from amaranth.hdl import C, Module, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
@@ -9,10 +9,10 @@ from celosia.hdl.component import Component
 
 
 class OutputBounds(Component):
-    """The bounds of a command's elements, one register of them for the requantizers of all lanes.
+    """The bounds of a command's elements, in one register for the requantizers of all lanes.
 
-    With ``wide`` elements are of 16 bits, else of ``operand_width``; with ``relu`` none is below
-    the zero point. ``o`` is of two cycles before.
+    With ``wide`` elements have 16 bits, else ``operand_width``; with ``relu`` the lower bound is
+    the zero point. ``o`` follows its inputs by two cycles.
     """
 
     def __init__(self, config: Config):

@@ -1,4 +1,4 @@
-"""The decoded command of the vector engine, a bit for each property."""
+"""The decoded command of the vector engine, one bit for each property."""
 
 from amaranth.hdl import Module
 from amaranth.lib import data
@@ -19,21 +19,21 @@ def _name(definition: Definition) -> str:
 
 
 def opcode_layout() -> data.StructLayout:
-    """Return one bit per opcode of the vector engine, by its name in lower case."""
+    """Return the layout of one bit per opcode of the vector engine, by name in lower case."""
     return data.StructLayout({_name(definition): 1 for definition in _DEFINITIONS})
 
 
 def flag_layout() -> data.StructLayout:
-    """Return one bit per flag of the vector engine's instructions, by its name."""
+    """Return the layout of one bit per flag of the vector engine's instructions, by name."""
     return data.StructLayout({flag: 1 for definition in _DEFINITIONS for flag in definition.flags})
 
 
 class VectorDecoder(Component):
-    """Tells a command's opcode and flags as a bit each.
+    """Decodes a command's opcode and flags into one bit each.
 
-    A flag is the same bit in every instruction, and 0 in those that do not have it, as the
-    sequencer sends no others. The bits of an instruction that the configuration leaves out are
-    always 0, and so are flags that only such have.
+    A flag is the same bit in every instruction. It is 0 in instructions without it, because the
+    sequencer refuses them otherwise. The bits of instructions that the configuration leaves out are
+    always 0, and so are flags that only such instructions have.
     """
 
     def __init__(self, config: Config):

@@ -1,4 +1,4 @@
-"""Reads accumulator rows as a stream of beats, and clears them."""
+"""Reads and clears accumulator rows, as a stream of beats."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -15,15 +15,15 @@ from celosia.hdl.vector.walker import Walker
 
 
 class DrainReader(Component):
-    """Streams m rows of n accumulators, tile column by tile column, ``lanes`` a beat.
+    """Streams m rows of n accumulators, tile column by tile column, ``lanes`` per beat.
 
-    Tile column nt is in accumulator rows ``acc_addr + nt * acc_stride`` and on. A row of a tile
-    column becomes ``ceil(columns / lanes)`` beats, one a cycle, lowest column first; columns past
-    the row's end are undefined. The first comes ``drain_latency`` cycles after ``start`` if no row
-    that accumulates conflicts. ``asked`` tells that the last row is asked for: the next walk may
-    start, and its beats come behind those of this one. With ``by_row``, which a configuration has
-    with ``fused``, all tile columns of a row come before the next row, and with ``softmax`` as well
-    ``softmax_lanes`` a beat.
+    Tile column nt is in the accumulator rows from ``acc_addr + nt * acc_stride`` on. A row of a
+    tile column makes ``ceil(columns / lanes)`` beats, one per cycle, lowest column first; columns
+    past the row's end are undefined. The first beat follows ``start`` by ``drain_latency`` cycles
+    if no accumulated row conflicts. ``asked`` says that the last row has been requested: the next
+    walk may start, and its beats follow those of this one. With ``by_row``, available with
+    ``fused``, all tile columns of a row precede the next row; with ``softmax`` as well, beats have
+    ``softmax_lanes``.
     """
 
     def __init__(self, config: Config):
@@ -60,12 +60,12 @@ class DrainReader(Component):
             walker.walk.tile.eq(config.array.cols),
         ]
         if config.fused:
-            # Then a row is a tile as wide as it is long.
+            # Then each row is one tile of full width.
             m.d.comb += walker.walk.beat_step.eq(self.acc_stride)
             with m.If(self.by_row):
                 m.d.comb += walker.walk.tile.eq(self.n)
 
-        # A request goes out only if the queue will have room for its answer.
+        # A request is sent only if the queue will have room for its answer.
         groups = Signal(range(config.lane_groups))
         rows = data.StructLayout({"row": self.port.data.shape(), "groups": len(groups)})
         m.submodules.answers = answers = CreditQueue(rows, config.acc_latency)
@@ -86,7 +86,7 @@ class DrainReader(Component):
             with m.If(self.softmax):
                 m.d.comb += groups.eq((walker.o.p.count - 1) // config.beat_lanes)
 
-        # The row at the head leaves group by group.
+        # The first row in the queue leaves group by group.
         group = Signal.like(groups)
         step, head = Signal(), answers.o.p
         m.d.comb += [
@@ -103,7 +103,7 @@ class DrainReader(Component):
         return m
 
     def _choose(self, m, group, row, lanes):
-        """Bring so many columns of a row, those of a group."""
+        """Output ``lanes`` columns of a row: those of a group."""
         for index in range(-(-self.config.array.cols // lanes)):
             with m.If(group == index):
                 for lane in range(min(lanes, self.config.array.cols - index * lanes)):

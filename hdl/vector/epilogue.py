@@ -1,4 +1,4 @@
-"""The vector engine's back end: requantize, look up, add or turn, write."""
+"""The vector engine's back end: requantize, look up, add or rotate, write."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -30,27 +30,28 @@ def saturate16(total: Value) -> Value:
 
 
 class Epilogue(Component):
-    """Turns values into output elements, ``lanes`` a cycle or ``softmax_lanes``: equation (2).
+    """Turns values into output elements, ``lanes`` or ``softmax_lanes`` per cycle: equation (2).
 
-    ``i`` brings a value and ``keep`` for each lane; a lane whose ``keep`` is 0 gets the zero
-    point. Those of a softmax behind the first ``lanes`` take the parameters of these once more, and
-    have 8 bits. The k-th beat takes the k-th of ``words``, the k-th beat of
-    ``residual`` (with ``add``, 16-bit elements) and is written to the k-th place of ``o_walk``.
-    With ``rotate`` or ``times`` the residual is not added but rotates or multiplies, equations (9)
-    and (10). With ``argmax`` the largest element that is written and its column, counted from
-    ``column`` on, become ``largest``, ``ArgmaxUnit.latency`` cycles after it was written; where
-    ``column`` is not 0, only if it is larger than what was there.
-    All of ``zero`` to ``column`` hold still during a command. The next one, for which they are the
-    same, may ``start`` before ``done``: then its walk begins behind the one before, and holds still
-    while ``owes`` is 1. ``done`` is 1 for one cycle when the
-    last write of ``o_walk`` was taken. One beat a cycle; it is written ``latency`` cycles after it
-    was taken at the earliest, ``RotaryUnit.latency`` more with ``rotate`` or ``times``,
-    ``polynomial_latency`` more with ``polynomial``, which looks no 8-bit element up but evaluates
-    a function of a 16-bit one: equation (17).
+    ``i`` has a value and ``keep`` for each lane; a lane with ``keep`` at 0 gets the zero point.
+    Lanes of a softmax past the first ``lanes`` repeat the parameters of the first, and have 8 bits.
+    The k-th beat uses the k-th of ``words`` and, with ``add``, the k-th beat of ``residual``
+    (16-bit elements); it is written to the k-th address of ``o_walk``. With ``rotate`` or ``times``
+    the residual rotates or multiplies instead, equations (9) and (10). With ``argmax`` the largest
+    written element and its column, counted from ``column`` on, become ``largest``
+    ``ArgmaxUnit.latency`` cycles after the write; unless ``column`` is 0, only if the element is
+    larger than the last ``largest``.
+
+    ``zero`` to ``column`` must hold during a command. The next command, if they are the same for
+    it, may ``start`` before ``done``: its walk begins after the previous one, and must hold while
+    ``owes`` is 1. ``done`` is 1 for one cycle when the last write of ``o_walk`` is accepted.
+    Throughput is one beat per cycle; a beat is written at least ``latency`` cycles after it was
+    accepted. ``RotaryUnit.latency`` is added with ``rotate`` or ``times``, and
+    ``polynomial_latency`` with ``polynomial``, which evaluates a function of 16-bit elements
+    instead of looking up 8-bit ones: equation (17).
     """
 
     polynomial_latency = FunctionTable.latency - TABLE_LATENCY
-    """Cycles by which a polynomial's result comes behind an entry of a table."""
+    """Cycles from a table lookup's result to that of a polynomial."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -93,12 +94,12 @@ class Epilogue(Component):
 
     @property
     def _depth(self) -> int:
-        """Cycles from a beat behind the door to its elements."""
+        """Cycles from a beat after the input register to its elements."""
         return self._requantized + TABLE_LATENCY * bool(self.config.activation)
 
     @property
     def _requantized(self) -> int:
-        """Cycles from a beat behind the door to its sums requantized."""
+        """Cycles from a beat after the input register to its requantized sums."""
         return requantizer_latency(registered=self.config.control.registered)
 
     def elaborate(self, _platform):
@@ -124,7 +125,7 @@ class Epilogue(Component):
             valid, y = self._evaluate(m, valid, y)
         elif self.config.activation:
             y = self._look_up(m, y)
-        # What the second input is joined with; it may wait for that, and the pipeline does not.
+        # The queue that joins the second input: it may wait, so that the pipeline never does.
         shape = data.ArrayLayout(signed(16), self.config.beat_lanes)
         m.submodules.requantized = requantized = CreditQueue(shape, latency)
         m.d.comb += [
@@ -137,12 +138,12 @@ class Epilogue(Component):
         return m
 
     def _requantize(self, m, taken, beats):
-        """Return the output elements of the beat taken ``_requantized`` cycles ago."""
+        """Return the output elements of the beat accepted ``_requantized`` cycles ago."""
         config = self.config
         wide = self.wide | self._pairs()
         if config.wide_functions:
             wide |= self.polynomial
-        # They hold still from a command's first beat to its last write.
+        # They hold from a command's first beat to its last write.
         m.submodules.bounds = bounds = OutputBounds(config)
         m.d.comb += [
             bounds.zero.eq(self.zero),
@@ -170,7 +171,7 @@ class Epilogue(Component):
         return y
 
     def _look_up(self, m, y):
-        """Return elements looked up, or as they were, ``TABLE_LATENCY`` cycles later."""
+        """Return elements after the table lookup, or unchanged, ``TABLE_LATENCY`` cycles later."""
         level = self.config.protected("parameters")
         table = LookupTable(
             lanes=self.config.vector.lanes, slots=self.config.table_slots, level=level
@@ -178,7 +179,7 @@ class Epilogue(Component):
         return self._looked_up(m, y, table)
 
     def _evaluate(self, m, valid, y):
-        """Return whether there is a beat, and its elements as polynomials or a table have them."""
+        """Return whether there is a beat, and its elements after polynomial or table lookup."""
         config = self.config
         table = FunctionTable(
             config.vector.lanes,
@@ -195,7 +196,7 @@ class Epilogue(Component):
         ] + found[config.vector.lanes :]
 
     def _looked_up(self, m, y, table):
-        """Place a table and return what it has for elements, or these, as ``look_up`` says."""
+        """Place a table and return its entries for elements or, by ``look_up``, the elements."""
         if "errors" in table.signature.members:
             m.d.comb += self.errors.eq(table.errors)
         m.submodules.table = table
@@ -212,7 +213,7 @@ class Epilogue(Component):
         ] + plain[self.config.vector.lanes :]
 
     def _write(self, m, requantized, places):
-        """Join the residual and hold the beat until it is written."""
+        """Join the residual, and keep the beat until it is written."""
         request = self.write.request
         written = data.StructLayout({"write": request.p.shape(), "last": 1})
         latency = RotaryUnit.latency if self.config.vector.rotary else 0
@@ -279,7 +280,7 @@ class Epilogue(Component):
         )
 
     def _find_largest(self, m, written, out, place):
-        """Tell the largest element of what goes to be written, a cycle later."""
+        """Report the largest element that is about to be written, one cycle later."""
         lanes = self.config.vector.lanes
         m.submodules.argmax = unit = ArgmaxUnit(lanes)
         column, first = Signal(COLUMN_WIDTH), Signal()

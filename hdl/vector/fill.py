@@ -1,4 +1,4 @@
-"""Fills the vector engine's own memories from scratchpad beats."""
+"""Fills the vector engine's parameter and table memories from scratchpad beats."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
@@ -11,12 +11,13 @@ from celosia.hdl.vector.beats import beat_layout
 
 
 class Fill(Component):
-    """Writes each beat of ``i`` to the memory that one of two strobes selects.
+    """Writes each beat of ``i`` to the memory that is selected by ``params`` or ``table``.
 
-    ``params``: lines of parameter words, ``param_lines`` a word, from word ``addr`` on; ``table``:
-    of beats that each begin at the multiple of ``scratchpad_align`` up to an entry, the entry's
-    byte, to entry 0 and on of table slot ``addr``. One beat a cycle;
-    ``start`` takes ``addr``; ``done`` is 1 in the cycle that takes the last beat.
+    With ``params``, beats are lines of parameter words, ``param_lines`` each, from word ``addr``
+    on. With ``table``, each beat has one byte, which is written to the next entry of table slot
+    ``addr``, from entry 0 on; the beat begins at the multiple of ``scratchpad_align`` at or below
+    the byte's address. Throughput is one beat per cycle. ``start`` loads ``addr``; ``done`` is 1 in
+    the cycle of the last beat.
     """
 
     def __init__(self, config: Config):
@@ -51,7 +52,7 @@ class Fill(Component):
             self.param_line.eq(line),
         ]
         if config.activation:
-            # Addresses leave out bits below the alignment, so that a table's bytes come together.
+            # Addresses omit the bits below the alignment, so several bytes of a table share a beat.
             low = (config.scratchpad.align - 1).bit_length()
             byte = self.i.p.data[index[:low]] if low else self.i.p.data[0]
             m.d.comb += [

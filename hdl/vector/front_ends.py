@@ -1,4 +1,4 @@
-"""The vector engine's front ends side by side."""
+"""The vector engine's front ends in parallel."""
 
 from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
@@ -18,15 +18,14 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Leads the input ``i`` and the second input ``r`` through the front end of a command.
+    """Passes the input ``i`` and the second input ``r`` through the front end of a command.
 
-    With ``drain``, which a configuration has with ``fused``, the input of SOFTMAX and NORM is
-    ``drained``. While the command is none of MAP, SOFTMAX and NORM nothing moves. The command holds
-    still from a cycle before its first beat at the latest to the last value of ``o``; ``opcode``
-    and ``flag`` from a cycle later. ``start`` is that of a SOFTMAX, which may come behind another
-    one before that one's last beat; the command holds still while ``owes`` is 1. With
-    ``registered`` a front end has all of these in registers of its own, as it may be far from the
-    command.
+    With ``drain``, available with ``fused``, the input of SOFTMAX and NORM is ``drained``. For
+    other commands than MAP, SOFTMAX and NORM no beat moves. The command must hold from at most one
+    cycle before its first beat to the last value of ``o``; ``opcode`` and ``flag`` from one cycle
+    later. ``start`` starts a SOFTMAX, possibly before the last beat of a previous one; the command
+    must hold while ``owes`` is 1. With ``registered`` each front end has separate registers for all
+    of these, because it may be far from the command.
     """
 
     def __init__(self, config: Config):
@@ -89,7 +88,7 @@ class FrontEnds(Component):
         return m
 
     def _near(self, m, value):
-        """Return a value for a front end, with ``registered`` from a register of its own."""
+        """Return a value for a front end; with ``registered`` from a separate register."""
         if not self.config.control.registered:
             return value
         near = Signal(Value.cast(value).shape(), reset_less=True, attrs=dict(KEPT))
@@ -97,7 +96,7 @@ class FrontEnds(Component):
         return near
 
     def _drained(self, m, rows):
-        """Lead accumulators to those that take whole rows."""
+        """Connect the accumulators to the front ends that take whole rows."""
         for strobe, sink in rows:
             drains = self._near(m, self.flag.drain)
             with m.If(drains):

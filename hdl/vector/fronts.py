@@ -1,4 +1,4 @@
-"""The vector engine's front ends: from scratchpad beats to values for the back end."""
+"""The vector engine's front ends, from scratchpad beats to values for the back end."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
@@ -20,7 +20,7 @@ OFFSET_WIDTH = COUNT_WIDTH + 3
 
 
 class MapFront(Component):
-    """Elements of ``i``, of 8 or with ``wide`` of 16 bits, less ``zero``; none is kept waiting."""
+    """Elements of ``i``, of 8 or with ``wide`` 16 bits, minus ``zero``; combinational."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -51,7 +51,7 @@ class MapFront(Component):
 class ColumnOffset(Component):
     """Distance from a beat's first column to a column that moves by ``step`` from row to row.
 
-    ``start`` takes ``first``, the column of row 0; each ``advance`` is one beat, the last of its
+    ``start`` loads ``first``, the column of row 0. Each ``advance`` is one beat, the last of its
     row with ``row_last``.
     """
 
@@ -85,11 +85,11 @@ class SoftmaxFront(Component):
     """Softmax of 16-bit scores; columns outside ``start_column`` to ``limit - 1`` are masked.
 
     With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number.
-    ``start`` may come again before the last beat is taken, if only ``start_column`` and ``limit``
-    are others and both hold still while ``owes`` is 1: they are taken behind that beat.
-    ``registered`` puts a register in front of the unit, and one behind it where that is added.
-    With ``row_factors`` values are the weights, and ``factor`` brings each row's factor with its
-    number: ``number`` is that of row 0, and another one with another ``start``.
+    ``start`` may occur again before the last beat is accepted, if only ``start_column`` and
+    ``limit`` change and both hold while ``owes`` is 1: they are loaded after that beat.
+    ``registered`` adds a register before the unit, and one after it if ``diagonal_value`` is added.
+    With ``row_factors`` the values are weights, and ``factor`` outputs each row's factor with its
+    number; ``number`` is that of row 0, and may change with another ``start``.
     """
 
     def __init__(self, config: Config):
@@ -182,7 +182,7 @@ class SoftmaxFront(Component):
         return m
 
     def _number(self, m, unit, begin, beats):
-        """Number the rows, and bring their factors."""
+        """Number the rows, and output their factors."""
         number = Signal.like(self.number)
         with m.If(begin):
             m.d.sync += number.eq(self.number)
@@ -196,11 +196,10 @@ class SoftmaxFront(Component):
 
 
 class NormFront(Component):
-    """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
+    """Normalization of 16-bit elements of ``i``, plus those of ``r`` if ``add`` is 1.
 
-    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs come from a register
-    and values go to one. With ``row_factors`` values are the sums, and ``factor`` brings each
-    row's.
+    ``o_sum`` outputs the sums, for writing back. With ``registered`` inputs and values pass
+    registers. With ``row_factors`` values are the sums, and ``factor`` outputs each row's factor.
     """
 
     def __init__(self, config: Config):

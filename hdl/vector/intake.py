@@ -1,4 +1,4 @@
-"""From accumulators to the 16-bit elements that softmax and normalization take."""
+"""Requantization of accumulators to the 16-bit inputs of softmax and normalization."""
 
 from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import data, stream, wiring
@@ -20,13 +20,13 @@ from celosia.hdl.vector.params import word_layout
 
 
 class Intake(Component):
-    """Requantizes rows of accumulators to 16 bits, ``beat_lanes`` a cycle: equation (1).
+    """Requantizes rows of accumulators to 16 bits, ``beat_lanes`` per cycle: equation (1).
 
-    The k-th beat of ``i`` takes the k-th of ``words``, whose walk goes row by row, and becomes a
-    beat of as many 16-bit elements as that says, low byte first, with its ``row_last`` and
-    ``last``; ``tile_last`` is 0. Columns behind the first ``lanes`` take the parameters of these
-    once more. One beat a cycle; a result comes ``latency`` cycles after its beat
-    was taken at the earliest. With ``registered`` beats come from a register and go to one.
+    The k-th beat of ``i`` uses the k-th of ``words``, whose walk proceeds row by row. It becomes a
+    beat of ``count`` 16-bit elements, low byte first, with the word's ``row_last`` and ``last``;
+    ``tile_last`` is 0. Columns past the first ``lanes`` repeat the parameters of the first.
+    Throughput is one beat per cycle; a result follows its beat by at least ``latency`` cycles. With
+    ``registered`` beats and results pass registers.
     """
 
     def __init__(self, config: Config):
@@ -46,11 +46,11 @@ class Intake(Component):
 
     @property
     def _depth(self) -> int:
-        """Cycles from a beat behind the door to its result."""
+        """Cycles from a beat after the input register to its result."""
         return requantizer_latency(registered=self.config.control.registered)
 
     def elaborate(self, _platform):
-        """Nothing in the pipeline waits."""
+        """Place the pipeline, which never stalls."""
         m = Module()
         lanes, taken = self.config.beat_lanes, Signal()
         beats = self.i

@@ -1,4 +1,4 @@
-"""Numbers of the factors that norms and softmaxes leave to drains."""
+"""Numbering of the row factors that norms and softmaxes leave to drains."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -12,13 +12,13 @@ from celosia.hdl.stream.flow import Flow
 
 
 class KeptFactors(Component):
-    """Brings each factor with its number, and tells whether commands have factors still to come.
+    """Outputs each factor with its number, and reports whether factors are outstanding.
 
-    ``command`` is the one at the door, and ``first`` the number of its first factor. ``norm`` and
-    ``softmax`` tell that it starts. Factors of a NORM's rows come by ``factor``, those of a
-    SOFTMAX's by ``sum_factor`` with their numbers, if the configuration has the unit; ``o`` brings
-    both: they never come at once, if no NORM starts while ``softmaxes`` is 1, and no command while
-    ``norms`` is 1. These tell that factors of either are still to come. Latency of ``o`` is 0.
+    ``command`` is the next command, and ``first`` the number of its first factor; ``norm`` and
+    ``softmax`` say that it starts. A NORM's factors arrive on ``factor``, a SOFTMAX's on
+    ``sum_factor`` with their numbers, if the configuration has the unit. ``o`` outputs both. They
+    never arrive together, provided that no NORM starts while ``softmaxes`` is 1, and no command
+    while ``norms`` is 1; these say that factors of either are outstanding. Latency of ``o`` is 0.
     """
 
     def __init__(self, config: Config):
@@ -43,7 +43,7 @@ class KeptFactors(Component):
         )
 
     def elaborate(self, _platform):
-        """Count what is to come."""
+        """Count the outstanding factors."""
         m = Module()
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
         if self.config.vector.norm:

@@ -10,16 +10,15 @@ from celosia.hdl.ports import command_layout
 
 
 class Overlap(Component):
-    """Keeps a command that is ``followed`` while the next one is read.
+    """Keeps a command with the flag ``followed`` while the next one is read.
 
-    ``i`` is the command at the engine's door, and ``o`` the one that the back end works for: the
-    same, or while ``behind`` is 1 the one that was at the door before. ``read`` tells that
-    the last row of accumulators is asked for by the command at the door, ``reading`` that it still
-    asks for its second input, ``owes`` that what comes behind has not begun it, and ``written``
-    that the last beat of ``o`` is written. ``early`` asks for the next command while ``o`` is still
-    to be written, with ``registered`` a cycle behind ``read`` at the earliest; ``follows`` tells
-    that the command at the door may start then.
-    Without ``fused`` there is never anything behind.
+    ``i`` is the next command, and ``o`` the command of the back end: the same one or, while
+    ``behind`` is 1, the previous one. ``read`` says that the next command has requested its last
+    row of accumulators, ``reading`` that it still requests its second input. ``owes`` says that the
+    units after it have not begun it, and ``written`` that the last beat of ``o`` is written.
+    ``early`` accepts the next command while ``o`` is still being written, with ``registered`` at
+    least one cycle after ``read``. ``follows`` says that the next command may then start. Without
+    ``fused`` commands never overlap.
     """
 
     def __init__(self, config: Config):
@@ -46,8 +45,8 @@ class Overlap(Component):
             return m
         kept = Signal.like(self.i, reset_less=True)
         followed = self.i.flags[DEFINITIONS[Opcode.DRAIN].flag_bit("followed")]
-        # It is read, but the command before is written, or the back end has not begun: one at a
-        # time is behind.
+        # It has been read, but the previous command is still written, or the back end has not begun
+        # it: only one command at a time may be behind.
         waiting = Signal()
         read = waiting if self.config.control.registered else self.read | waiting
         ended = self.written & ~self.behind
@@ -59,8 +58,7 @@ class Overlap(Component):
             ),
         ]
         m.d.sync += waiting.eq((self.read | waiting) & followed & ~self.early & ~ended)
-        # Until a command is behind another, whichever is at the door: nothing else decides about so
-        # many registers.
+        # Load until a command is behind another: no other condition enables this many registers.
         with m.If(~self.behind):
             m.d.sync += kept.eq(self.i)
         with m.If(self.early):

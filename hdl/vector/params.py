@@ -21,21 +21,21 @@ from celosia.hdl.vector.walker import Walker, start_walk, walk_layout
 PARAM_BYTES = 9
 """Bytes of one lane's parameters."""
 SHIFT_WIDTH = 6
-"""Bits of a shift that are held: it is from -31 to 30 (bits)."""
+"""Stored width of a shift, which is from -31 to 30 (bits)."""
 READ_LATENCY = 2
-"""Cycles from a word's address to its register behind the block RAM."""
+"""Cycles from a word's address to the register after the block RAM."""
 WORD_LATENCY = 3
 """Cycles from a walk's start to its first word, without registers and factors."""
 FACTOR_LATENCY = 3
-"""Cycles in which a word is multiplied by a row's factor."""
+"""Cycles of the multiplication of a word by a row's factor."""
 MULTIPLIER_BITS = 16
-"""Upper bits of a multiplier that a row's factor multiplies (bits)."""
+"""Upper bits of a multiplier used in the product with a row's factor (bits)."""
 CHECKED = 32
-"""Bits that have check bits together in a protected memory (bits)."""
+"""Bits that share check bits in a protected memory (bits)."""
 
 
 def param_layout(config: Config) -> data.StructLayout:
-    """Return one parameter word: bias, multiplier and shift of each lane, then padding."""
+    """Return the layout of one parameter word: bias, multiplier and shift of each lane, padding."""
     lane = data.StructLayout({"bias": signed(32), "multiplier": signed(32), "shift": signed(8)})
     used = PARAM_BYTES * config.vector.lanes
     spare = 8 * (config.param_lines * config.line_bytes - used)
@@ -43,15 +43,15 @@ def param_layout(config: Config) -> data.StructLayout:
 
 
 def word_layout(config: Config, *, marked: bool = False) -> data.StructLayout:
-    """Return what :class:`ParamMemory` brings for a beat."""
+    """Return the layout of :class:`ParamMemory`'s output for a beat."""
     beat = {"count": range(config.beat_lanes + 1), "row_last": 1, "last": 1}
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
 def held_bits(config: Config) -> list[int | None]:
-    """Return for each bit of a parameter word the one that it is held as; None is always 0.
+    """Return for each bit of a parameter word the stored bit that it is read from; None is 0.
 
-    Bits of a bias and of a shift above those that are held are copies of the uppermost one.
+    Bits of a bias and of a shift above the stored ones are copies of the highest stored bit.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -65,7 +65,7 @@ def held_bits(config: Config) -> list[int | None]:
 
 
 def words_wait(config: Config, first: int) -> int:
-    """Return the cycles that a command's first beat waits for its word, if it comes ``first``."""
+    """Return the cycles that a command's first beat, after ``first`` cycles, waits for its word."""
     latency = WORD_LATENCY + config.control.registered + FACTOR_LATENCY * (config.row_factors > 0)
     return max(0, latency - first - config.control.registered)
 
@@ -81,19 +81,20 @@ def factor_members(config: Config) -> dict[str, Any]:
 
 
 class ParamMemory(Component):
-    """Holds ``depth`` parameter words, without it ``param_depth``, in the bits that differ.
+    """Stores ``depth`` parameter words, by default ``param_depth``, without their constant bits.
 
-    A word is written line by line. ``o`` brings those of ``walk``, which begins with ``start``,
-    ahead of the beats that take them: one a cycle, the first three cycles after ``start``, with
-    ``registered`` four. With ``fused`` a walk begins behind the one under way, and holds still
-    while ``owes`` is 1. With ``marked``, each comes with the ``count``, ``row_last`` and ``last``
-    of its beat.
-    With ``factored``, words come three cycles later; of a walk with ``factors`` their multipliers
-    and shifts are times the factors of rows, ``factor`` that of row 0, as
-    ``celosia.sim.requantize.times_factor`` has it; with ``by_tile`` those of tile columns. ``kept``
-    brings a factor with its number; it is read by walks that start from the next cycle on. Words
-    beyond ``depth`` are not held. A word that is written is not read in that cycle: the program's
-    tokens keep the order.
+    A word is written line by line. ``o`` outputs those of ``walk``, which begins with ``start``,
+    ahead of the beats that use them: one per cycle, the first three cycles after ``start``, four
+    with ``registered``. With ``fused`` a walk begins after the current one, and must hold while
+    ``owes`` is 1. With ``marked``, each word has the ``count``, ``row_last`` and ``last`` of its
+    beat.
+
+    With ``factored``, words come three cycles later. In a walk with ``factors`` their multipliers
+    and shifts are multiplied by the factors of rows, as in ``celosia.sim.requantize.times_factor``.
+    ``factor`` is the number of row 0's factor. With ``by_tile`` the factors are those of tile
+    columns. ``kept`` writes a factor by its number; walks that start from the next cycle on read
+    it. Words beyond ``depth`` are not stored. A word must not be read in the cycle in which it is
+    written: the program's tokens keep the order.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class ParamMemory(Component):
         return m
 
     def _factor(self, m, walker, taken):
-        """Return the factor of a beat's row as its word is read, or 1."""
+        """Return the factor of a beat's row when its word is read, or 1."""
         number, first = Signal.like(self.factor), Signal.like(self.factor)
         with m.If(walker.start):
             m.d.sync += [number.eq(self.factor), first.eq(self.factor)]
@@ -190,7 +191,7 @@ class ParamMemory(Component):
         for lane, (to, given) in enumerate(zip(made.lanes, late.lanes, strict=True)):
             upper = word.lanes[lane].multiplier[MULTIPLIER_BITS:].as_signed()
             product = multiply(m, f"factor_{lane}", upper, factor.mantissa)
-            # As large as 2**31 it is cut to 16 bits one place higher.
+            # From 2**31 on it is cut to 16 bits one position higher.
             big = product[-1] ^ product[-2]
             shift = given.shift + MULTIPLIER_BITS - right + big
             cut = Mux(big, product >> MULTIPLIER_BITS + 1, product >> MULTIPLIER_BITS)
@@ -205,7 +206,7 @@ class ParamMemory(Component):
         return delay(m, made.as_value(), 1)
 
     def _bring(self, m, walker, kept, word, places):
-        """Queue words, in the bits that are held, behind the memory."""
+        """Queue words, in their stored bits, after the memory."""
         names = [name for name in self.o.p.shape().members if name != "word"]
         note = Cat(walker.o.p[name][: len(self.o.p[name])] for name in names)
         layout = data.StructLayout({"word": len(word), "note": len(note)})

@@ -21,16 +21,16 @@ def reader_latency(config: Config) -> int:
 
 
 class RowReader(Component):
-    """Answers a walk over scratchpad addresses with the bytes found there.
+    """Reads the bytes at the scratchpad addresses of a walk.
 
-    Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all but the
-    address of the walk's beat. One beat a cycle; the first comes ``reader_latency`` cycles after
-    ``start`` if the scratchpad answers at once. While ``walking`` is 1 lines are still to be asked
-    for; behind that the next walk may start, and its beats come behind those of this one. With
-    ``registered`` beats come from a register, and where :func:`lines_wait` a register stands in
-    front of their queue instead of behind its memory.
-    With ``wraps`` the walk may have a period. Up to ``ahead`` lines are asked for before they are
-    taken, at least as many as one beat a cycle needs.
+    Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all fields of the
+    walk's beat but the address. Throughput is one beat per cycle; the first beat follows ``start``
+    by ``reader_latency`` cycles if the scratchpad answers at once. While ``walking`` is 1 lines are
+    still to be requested. After that the next walk may start; its beats follow those of this one.
+    With ``registered`` beats come from a register; if :func:`lines_wait`, that register is before
+    their queue instead of after its memory. With ``wraps`` the walk may have a period. Up to
+    ``ahead`` lines are requested before they are consumed, but at least the number needed for one
+    beat per cycle.
     """
 
     def __init__(self, config: Config, *, wraps: bool = False, ahead: int = 0):
@@ -54,7 +54,7 @@ class RowReader(Component):
         note = walker.o.p.as_value()[len(walker.o.p.addr) :]
         m.submodules.requests = requests = Requests(self.config, unsigned(len(note)))
         connect(m, requests.port, flipped(self.port))
-        # Answers that may be in flight or waiting.
+        # Answers in flight or waiting.
         width, depth = self.o.p.shape().size, self.ahead
         line, valid = Cat(self.port.data, requests.note), self.port.valid
         queue = SyncFIFOBuffered
@@ -62,7 +62,7 @@ class RowReader(Component):
             line, valid = delay(m, line, 1), delay(m, valid, 1, reset=True)
             queue = SyncFIFO
         m.submodules.fifo = fifo = queue(width=width, depth=depth)
-        # A request goes out only if the queue will have room for its answer.
+        # A request is sent only if the queue will have room for its answer.
         pending = Signal(range(depth + 1))
         room = Signal()
         m.d.comb += [

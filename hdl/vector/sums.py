@@ -13,10 +13,10 @@ from celosia.hdl.vector.walker import Walker, made_ahead, start_walk, walk_layou
 
 
 class SumWriter(Component):
-    """Writes the k-th beat of ``i``, 16-bit elements, to the k-th place of ``walk``.
+    """Writes the k-th beat of ``i``, 16-bit elements, to the k-th address of ``walk``.
 
-    A walk starts with ``start``; ``busy`` is 1 from then until its last write was taken. While no
-    walk is active beats are taken and dropped.
+    A walk starts with ``start``; ``busy`` is 1 from then until its last write was accepted. While
+    no walk is active beats are accepted and dropped.
     """
 
     def __init__(self, config: Config):
@@ -33,7 +33,7 @@ class SumWriter(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        # Who else writes must not wait for what a normalization computes in the same cycle.
+        # Other writers must not wait for a value that the normalization computes in this cycle.
         stage = RegisterSlice if self.config.control.registered else Skid
         m.submodules.skid = skid = stage(self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)

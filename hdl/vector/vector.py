@@ -1,4 +1,4 @@
-"""The vector engine: every instruction from accumulators or scratchpad back to the scratchpad."""
+"""The vector engine, which runs every instruction that writes results to the scratchpad."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -35,27 +35,26 @@ from celosia.hdl.vector.sums import SumWriter
 from celosia.hdl.vector.walks import VectorWalks
 
 SECOND_AHEAD = 16
-"""Lines of the second input that are asked for ahead, so that a command that follows can begin
-while the back end has still to join them."""
+"""Lines of the second input requested ahead, so that an overlapping command can begin while the
+back end still has to join them."""
 
 
 class VectorEngine(Component):
-    """Runs DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, one after the other.
+    """Runs DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, one after another.
 
-    A command reads through ``v`` (the input) and ``r`` (the second input or the residual) or
-    ``drain`` (the accumulators), passes its front end and the epilogue, and writes through ``o``
-    (the output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can be the
-    input of SOFTMAX and NORM, too. The command is taken when its last write was, together with
-    ``status.done``. An output may lie where an input lies,
-    row on row, if its elements are no wider. A DRAIN or SOFTMAX that is ``followed`` by another is
-    taken as soon as all of its input is asked for, and the other one begins while its output is
-    still in flight.
+    A command reads through ``v`` (the input), ``r`` (the second input or the residual) or ``drain``
+    (the accumulators), and passes its front end and the epilogue. It writes through ``o`` (the
+    output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can also be the
+    input of SOFTMAX and NORM. A command is accepted in the cycle of its last write, together with
+    ``status.done``. An output may overwrite an input row by row, if its elements are no wider. A
+    DRAIN or SOFTMAX with the flag ``followed`` is accepted as soon as all of its input has been
+    requested. The next command then begins while its output is still in flight.
 
-    Throughput is ``lanes`` elements a cycle, of SOFTMAX ``softmax_lanes``, which take the place of
-    ``lanes`` here. If no memory makes it wait, a command of m rows of n
-    columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
-    (DRAIN: that of each tile column, summed) and ``overhead = reader_latency + Epilogue.latency``,
-    which is 16 with activation tables and 14 without:
+    Throughput is ``lanes`` elements per cycle, and ``softmax_lanes`` for SOFTMAX, which replaces
+    ``lanes`` below. The table gives the cycles of a command of m rows of n columns, from the cycle
+    that offers it to ``done``, if no memory makes it wait. ``beats`` is ``m * ceil(n / lanes)``,
+    for DRAIN the sum over the tile columns. ``overhead`` is ``reader_latency + Epilogue.latency``:
+    16 with activation tables and 14 without.
 
     ========= =====================================================================
     DRAIN     beats + drain_latency + Epilogue.latency
@@ -66,14 +65,14 @@ class VectorEngine(Component):
     TABLE     256 + reader_latency
     ========= =====================================================================
 
-    With rotate or times it is ``RotaryUnit.latency`` more, with polynomial
-    ``Epilogue.polynomial_latency``. With ``registered`` it is one more, of NORM and SOFTMAX
-    three. With ``row_factors`` a NORM takes beats + overhead + 1, a SOFTMAX ``ceil(n / lanes) - 1``
-    once, DRAIN and MAP ``celosia.hdl.vector.params.words_wait`` more. The command behind a NORM
-    begins when its rows' factors are kept; so does a NORM, and what multiplies by factors, behind a
-    SOFTMAX. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
-    ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
-    its command is done.
+    ``RotaryUnit.latency`` is added with rotate or times, ``Epilogue.polynomial_latency`` with
+    polynomial. ``registered`` adds one cycle, and three for NORM and SOFTMAX. With ``row_factors``
+    a NORM takes beats + overhead + 1, a SOFTMAX adds ``ceil(n / lanes) - 1`` only once, and DRAIN
+    and MAP take ``celosia.hdl.vector.params.words_wait`` more. The command after a NORM begins when
+    the factors of its rows are stored. After a SOFTMAX, so does a NORM or a command that multiplies
+    by factors. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
+    ``reader_latency``. ``largest`` is argmax's last result, ``ArgmaxUnit.latency`` cycles after its
+    command is done.
     """
 
     def __init__(self, config: Config):
@@ -113,7 +112,7 @@ class VectorEngine(Component):
         m.submodules.epilogue = epilogue = Epilogue(config)
         m.submodules.overlap = overlap = Overlap(config)
         command, opcode, flag = self.i.p, decoder.opcode, decoder.flag
-        # The data's path follows registers: no data comes in a command's first cycle.
+        # The data path follows registers: no data arrive in a command's first cycle.
         opcode_r, flag_r = Signal.like(opcode), Signal.like(flag)
         m.d.sync += [opcode_r.eq(opcode), flag_r.eq(flag)]
         last = overlap.o  # what is about to be written belongs to it
@@ -124,14 +123,14 @@ class VectorEngine(Component):
         filling = delay(m, fills, 1)
         drains = opcode.drain | flag.drain if config.fused else opcode.drain
         adds = flag.add | pairs
-        # A normalization adds before, not behind.
+        # A normalization adds before its unit, not after it.
         adding = delay(m, flag.add & ~opcode.norm, 1)
         if config.control.registered:
-            # A command starts a cycle later, when it is decoded.
+            # A command starts one cycle later, when it is decoded.
             opcode, flag, pairs, fills = opcode_r, flag_r, pairs_r, filling
             drains, adds = delay(m, drains, 1), delay(m, adds, 1)
 
-        # What the command is, and who takes part in it.
+        # The decoded command, and the units that take part in it.
         m.d.comb += [
             decoder.command.eq(last),
             walks.command.eq(command),
@@ -159,7 +158,7 @@ class VectorEngine(Component):
         if config.activation:
             connect(m, fill.table_write, epilogue.table_write)
 
-        # The path of the data.
+        # The data path.
         distribute(m, reader.o, [(filling, fill.i), (~filling, fronts.i)])
         residual = epilogue.residual
         m.d.comb += epilogue.add.eq(adding)
@@ -216,10 +215,10 @@ class VectorEngine(Component):
         return m
 
     def _registered(self, m, operand):
-        """Return an operand of a command, with ``registered`` behind a register.
+        """Return an operand of a command; with ``registered`` from a register.
 
-        With ``fused``, of machines that fill a device, the sizes of a walk have registers that no
-        other walk shares, so that its walker can be near what takes its places.
+        With ``fused``, used in machines that fill a device, each walk has separate registers for
+        its sizes. Its walker can then be placed near the unit that uses its addresses.
         """
         if not self.config.control.registered:
             return operand
@@ -234,9 +233,10 @@ class VectorEngine(Component):
         return late
 
     def _sliced(self, m, sums, drains):
-        """Return beats of accumulators for the back end, from a register where that costs nothing.
+        """Return accumulator beats for the back end, from a register if that costs no time.
 
-        So it is with ``registered`` and ``row_factors``: words are a cycle later all the same.
+        That is the case with ``registered`` and ``row_factors``, when words are one cycle later
+        anyway.
         """
         if not (self.config.control.registered and self.config.row_factors):
             return sums
@@ -247,10 +247,10 @@ class VectorEngine(Component):
         return behind.o
 
     def _factors(self, m, params, fronts, decoder, start, opcode):
-        """Keep rows' factors, and return whether the command at the door waits for one to come.
+        """Store the factors of rows; return whether the next command waits for one to arrive.
 
-        Any one behind a NORM waits until all are kept; behind a SOFTMAX only NORM and what
-        multiplies by factors.
+        After a NORM any command waits until all are stored; after a SOFTMAX only a NORM and
+        commands that multiply by factors do.
         """
         m.submodules.factors = factors = KeptFactors(self.config)
         m.d.comb += [
@@ -268,9 +268,9 @@ class VectorEngine(Component):
         return factors.norms | factors.softmaxes & takes
 
     def _start(self, m, start, overlap, awaited):
-        """Start a command at once; with ``registered`` a cycle later, when it is decoded.
+        """Start a command at once; with ``registered`` one cycle later, when it is decoded.
 
-        It waits for what is ``awaited``.
+        It waits for the factors that are ``awaited``.
         """
         begun, waiting, starts = Signal(), Signal(), Signal()
         m.d.sync += begun.eq((starts | begun) & ~self.i.ready)
@@ -283,9 +283,9 @@ class VectorEngine(Component):
         ]
 
     def _intake(self, m, accumulators, walks, params, fronts, flag, drains, start):
-        """Lead accumulators to the front ends where ``drain`` says so; return their parameters.
+        """Connect accumulators to the front ends if ``drain`` is set; return their parameters.
 
-        With ``registered`` these are written a cycle after the others.
+        With ``registered`` these are written one cycle after the others.
         """
         m.submodules.intake = intake = Intake(self.config)
         copy = ParamMemory(self.config, self.config.pre_depth, marked=True)
@@ -315,10 +315,10 @@ class VectorEngine(Component):
         return copy
 
     def _fill(self, m, fill, params, reader, opcode, start):
-        """Let PARAMS and TABLE write their memories.
+        """Connect PARAMS and TABLE to their memories.
 
-        With ``registered`` parameters are written a cycle later, as the next command begins to
-        read them two cycles later at the earliest.
+        With ``registered`` parameters are written one cycle later, because the next command begins
+        to read them at least two cycles later.
         """
         command, late = self.i.p, int(self.config.control.registered)
         m.d.comb += [
@@ -333,7 +333,7 @@ class VectorEngine(Component):
         ]
 
     def _epilogue(self, m, epilogue, flag, overlap):
-        """Tell the back end what the command wants."""
+        """Connect the back end to the command."""
         m.d.comb += [
             epilogue.zero.eq(overlap.o.o_zero),
             epilogue.wide.eq(flag.wide_out),
@@ -357,7 +357,7 @@ class VectorEngine(Component):
             ]
 
     def _sums(self, m, fronts, walk, start, done, written):
-        """Write a normalization's sums back; they may be late, if their bank is busy."""
+        """Write a normalization's sums back; they may be late if their bank is busy."""
         m.submodules.sums = sums = SumWriter(self.config)
         connect(m, fronts.o_sum, sums.i)
         connect(m, sums.write, flipped(self.s))
@@ -370,7 +370,7 @@ class VectorEngine(Component):
         m.d.sync += ended.eq((done | ended) & ~written)
 
     def _status(self, m, overlap):
-        """Tell what the engine is doing; a command is taken when it is done, or has been read."""
+        """Report the engine's state; a command is accepted when it is done, or has been read."""
         requests = [port.request for port in (self.v, self.r, self.drain, self.o)]
         if self.config.vector.norm:
             requests.append(self.s.request)
@@ -382,7 +382,7 @@ class VectorEngine(Component):
         ]
 
     def _trace(self, m):
-        """Report the writes that are taken."""
+        """Report the accepted writes."""
         m.d.comb += [
             self.trace.retire.eq(self.status.done),
             self.trace.o_valid.eq(self.o.request.valid & self.o.request.ready),

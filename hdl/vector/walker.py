@@ -13,7 +13,7 @@ from celosia.hdl.vector.beats import staged
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
-    """Return the description of a walk; see :class:`Walker`."""
+    """Return the layout of the description of a walk; see :class:`Walker`."""
     period = {"period": unsigned(addr_width)} if wraps else {}
     return data.StructLayout(
         {
@@ -31,7 +31,7 @@ def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
 
 
 def place_layout(addr_width: int) -> data.StructLayout:
-    """Return one beat of a walk; see :class:`Walker`."""
+    """Return the layout of one beat of a walk; see :class:`Walker`."""
     return data.StructLayout(
         {
             "addr": unsigned(addr_width),
@@ -44,10 +44,10 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Start a walk, with ``behind`` after the one under way; return whether it is still to start.
+    """Start a walk, or with ``behind`` queue it; return whether it is still to start.
 
-    The next beat finds its place in the cycle after the last one's. A ``registered`` walker starts
-    a cycle later, by a register beside it.
+    A queued walk follows the current one without a gap. A ``registered`` walker starts one cycle
+    later, through a register.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, int(walker.registered), reset=True))
@@ -63,30 +63,29 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterface:
-    """Return a walker's places, with ``registered`` made ahead.
+    """Return a walker's beats; with ``registered`` after two register slices.
 
-    One slice is beside the walker, and one beside what is written.
+    One slice is near the walker, and one near the unit that writes.
     """
     return staged(m, config, slices(m, walker.o, *["near"] * config.control.registered), "ahead")
 
 
 class Walker(Component):
-    """Names the beats of m rows of n columns, one a cycle.
+    """Generates the beats of m rows of n columns, one per cycle.
 
     The columns are cut into tiles of ``tile`` columns, and a tile's row into beats of ``beat``
-    columns. Beats come tile by tile, within a tile row by row. ``addr`` starts at ``base`` and
-    moves by ``beat_step`` from beat to beat, by ``row_step`` from row to row and by ``tile_step``
-    from tile to tile, each from where the row or the tile began, modulo 2**addr_width. ``count``
-    is the number of columns in the beat, ``row_last`` marks the last beat of a tile's row,
-    ``tile_last`` the last of a tile and ``last`` the last of all.
+    columns. Beats are generated tile by tile, and row by row within a tile. ``addr`` starts at
+    ``base``. It moves by ``beat_step`` from beat to beat. From the beginning of one row to the next
+    it moves by ``row_step``, and from one tile to the next by ``tile_step``, modulo 2**addr_width.
+    ``count`` is the number of columns in the beat. ``row_last`` marks the last beat of a tile's
+    row, ``tile_last`` the last of a tile and ``last`` the last of the walk.
 
-    With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from where
-    its row begins in the first tile: an address behind them becomes one as far behind their
-    beginning. ``beat_step`` and ``tile_step`` are then less than ``period``.
-
-    A walk starts in the cycle after ``start``, from the ``walk`` of that cycle; ``m``, ``n``,
-    ``beat`` and ``tile`` are at least 1. With ``registered`` the ``walk`` is there a cycle
-    before ``start`` as well, and what is compared of it comes from registers.
+    With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from the
+    beginning of its row in the first tile: higher addresses are reduced by the period.
+    ``beat_step`` and ``tile_step`` must then be less than ``period``. A walk starts in the cycle
+    after ``start``, from the ``walk`` of that cycle; ``m``, ``n``, ``beat`` and ``tile`` are at
+    least 1. With ``registered`` the ``walk`` must be valid one cycle before ``start`` as well,
+    because comparisons with it come from registers.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, registered: bool = False):
@@ -108,15 +107,15 @@ class Walker(Component):
         row_addr = Signal(self.addr_width, reset_less=True)
         tile_addr = Signal(self.addr_width, reset_less=True)
         columns = Signal(COUNT_WIDTH, reset_less=True)  # left in this row of the tile
-        width = Signal(COUNT_WIDTH, reset_less=True)  # of the tile
-        after = Signal(COUNT_WIDTH, reset_less=True)  # columns behind this tile
-        rows = Signal(COUNT_WIDTH, reset_less=True)  # left in the tile
-        # Place of the beat, registered with the numbers above: of the row, the tile, and all.
+        width = Signal(COUNT_WIDTH, reset_less=True)  # columns of the tile
+        after = Signal(COUNT_WIDTH, reset_less=True)  # columns after this tile
+        rows = Signal(COUNT_WIDTH, reset_less=True)  # rows left in the tile
+        # End marks of the beat, registered with the numbers above: of row, tile and walk.
         row_last, bottom, right = Signal(), Signal(), Signal()
-        narrow = Signal()  # a beat holds a row of the tile
-        # Of the next tile, known when this one begins: it is the last, and a beat holds its rows.
+        narrow = Signal()  # one beat holds a row of the tile
+        # For the next tile, known when this one begins: it is the last, and one beat holds a row.
         next_right, next_narrow = Signal(), Signal()
-        both = Signal(COUNT_WIDTH + 1, reset_less=True)  # columns of a tile and a beat
+        both = Signal(COUNT_WIDTH + 1, reset_less=True)  # columns of a tile plus a beat
 
         tile_last, last = Signal(), Signal()
         m.d.comb += [
@@ -196,19 +195,19 @@ class Walker(Component):
         return m
 
     def _wrap(self, m, walk, row_last, tile_last):
-        """Return whether the steps to the next beat and the next tile lead back, and how far."""
-        # Of the tile and of the beat, from the row's beginning in the first tile.
+        """Return whether the steps to the next beat and tile wrap around, and by how much."""
+        # Offsets of the tile and of the beat from the row's beginning in the first tile.
         begin = Signal(self.addr_width, reset_less=True)
         here = Signal(self.addr_width, reset_less=True)
         leads, following = [], []
         for name, origin in (("beat_step", here), ("tile_step", begin)):
-            # How far a step leads back instead, which also tells whether it must.
+            # The distance of a step that wraps, which also says whether it must.
             room = Signal(self.addr_width, name=f"{name}_room", reset_less=True)
             with m.If(self.start):
                 m.d.sync += room.eq(self.walk.period - self.walk[name])
             back = (walk.period != 0) & (origin >= room)
             leads.append((back, room))
-            # Both outcomes at once, as the comparison is late.
+            # Compute both outcomes in parallel, because the comparison is late.
             following.append(Mux(back, origin - room, origin + walk[name])[: self.addr_width])
         with m.If(self.start):
             m.d.sync += [begin.eq(0), here.eq(0)]

@@ -1,4 +1,4 @@
-"""The elements that a command of the vector engine touches, for its readers and writers."""
+"""The elements that a vector engine command accesses, for its readers and writers."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -13,14 +13,15 @@ from celosia.hdl.vector.walker import walk_layout
 
 
 class VectorWalks(Component):
-    """Describes the walks of a command.
+    """Describes the walks of a command; combinational.
 
-    ``i`` is that over the input, ``r`` over the second input or the residual, ``o`` over the
-    output, ``s`` over the sum written back, ``params`` over the parameter words and ``pre`` over
-    those of accumulators that a softmax or a normalization takes in.
-    With the unit ``rotary``, ``r`` has a period: the pairs of a head, with ``rotate``.
-    All but the fills' walks go beat by beat together, ``lanes`` columns a beat, a softmax's
-    ``softmax_lanes``; DRAIN's go tile column by tile column, as accumulators lie. Combinational.
+    ``i`` is the walk over the input, ``r`` over the second input or the residual, ``o`` over the
+    output, and ``s`` over the sum written back. ``params`` is the walk over the parameter words,
+    and ``pre`` over those for accumulators that a softmax or a normalization reads. With the unit
+    ``rotary``, ``r`` has a period with ``rotate``: the pairs of a head. All walks but those of
+    PARAMS and TABLE proceed together beat by beat, with ``lanes`` columns per beat, or
+    ``softmax_lanes`` for a softmax. DRAIN's walks proceed tile column by tile column, in the order
+    of the accumulators.
     """
 
     def __init__(self, config: Config):
@@ -54,7 +55,7 @@ class VectorWalks(Component):
             with m.If(opcode.drain & flag.spaced):
                 m.d.comb += self.o.tile_step.eq(command.o_stride)
         self._rows(m, "s", tile, 1)
-        # Words of what a softmax takes in come before those of its output.
+        # Words for the input of a softmax precede those for its output.
         first = opcode.softmax & flag.drain if config.fused else 0
         m.d.comb += [
             self.params.base.eq(command.params + first),
@@ -83,7 +84,7 @@ class VectorWalks(Component):
         return Mux(self.opcode.softmax, softmax, lanes) if softmax > lanes else lanes
 
     def _pre(self, m):
-        """Describe what accumulators are scaled by: a word for all, or one for each beat."""
+        """Describe the parameters for accumulators: one word for all beats, or one for each."""
         command, norm = self.command, self.opcode.norm
         m.d.comb += [
             self.pre.base.eq(Mux(norm, command.pre, command.params)),
@@ -95,16 +96,16 @@ class VectorWalks(Component):
         ]
 
     def _per_row(self, m):
-        """Let every row go on with its own parameter word."""
+        """Use the next parameter word for each row."""
         with m.If(self.flag.per_row):
             m.d.comb += self.params.row_step.eq(1)
 
     def _pairs(self, m):
-        """Let the walk over pairs begin again behind the columns of a head."""
+        """Restart the walk over pairs after the columns of each head."""
         columns = self.command.table[:COUNT_WIDTH]
 
         def rest(number):
-            # What is left of a few columns behind whole heads.
+            # The rest of a few columns after whole heads.
             found = Signal(range(number + 1), name=f"rest_{number}", init=number)
             m.d.comb += found.eq(number)
             for period in range(2, number + 1, 2):
@@ -120,7 +121,7 @@ class VectorWalks(Component):
             ]
 
     def _rows(self, m, name, tile, wide):
-        """Describe m rows of n elements of one byte, or of two."""
+        """Describe m rows of n elements of one or two bytes."""
         command, walk = self.command, getattr(self, name)
         m.d.comb += [
             walk.base.eq(command[f"{name}_addr"]),
@@ -134,7 +135,7 @@ class VectorWalks(Component):
         ]
 
     def _fills(self, m):
-        """Describe the input of what fills a memory: lines, or bytes."""
+        """Describe the input of PARAMS (lines) and TABLE (bytes)."""
         config, command, opcode, walk = self.config, self.command, self.opcode, self.i
         with m.If(opcode.params):
             word = config.param_lines * config.line_bytes

@@ -1,1 +1,1 @@
-"""The external memory port on DDR3 SDRAM behind LiteDRAM's core."""
+"""The external memory port on DDR3 SDRAM, through LiteDRAM's core."""

@@ -1,4 +1,4 @@
-"""Words of the memory port to blocks of LiteDRAM's native port, and back."""
+"""Conversion between words of the memory port and blocks of LiteDRAM's native port."""
 
 from amaranth.hdl import Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -13,20 +13,20 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from celosia.hdl.stream.skid import Skid
 
 READ_AHEAD = 16
-"""Blocks that are asked for, in flight, or wait to be taken."""
+"""Most blocks that are requested, in flight, or waiting to be consumed."""
 
 _WRITTEN_AHEAD = 4  # blocks
 
 
 def block_layout(config: Config, chip: Ddr3Chip) -> data.StructLayout:
-    """Return the payload of a command: a block's address, and whether it is a burst's last one."""
+    """Return the payload of a command: a block's address, and a mark for a burst's last block."""
     return data.StructLayout(
         {"addr": config.memory.addr_width - exact_log2(chip.block_bytes), "final": 1}
     )
 
 
 class _Burst:
-    """A burst's place: its current word, and how many follow."""
+    """The position in a burst: its current word, and the number of words that follow."""
 
     def __init__(self, config: Config, chip: Ddr3Chip):
         self.shift = exact_log2(config.mem_bytes)
@@ -50,16 +50,17 @@ class _Burst:
 
     @property
     def index(self):
-        """The current word's place in its block."""
+        """The current word's position in its block."""
         return self.word[: self.inner] if self.inner else Const(0, 1)
 
 
 class BlockReader(Component):
-    """Asks for the blocks of reads, and offers their words.
+    """Requests the blocks of reads, and outputs their words.
 
     ``o_block`` are the blocks to read, at most ``READ_AHEAD`` of them before the first word of one
-    is taken. ``i`` is a block where ``i_valid`` is 1, in their order. A block is asked for in each
-    cycle, and a word offered in each; a burst begins a cycle after the one before was asked for.
+    is consumed. ``i`` is a block in cycles with ``i_valid``, in request order. It can request a
+    block and output a word in each cycle; a burst begins one cycle after the previous one was
+    requested.
     """
 
     def __init__(self, config: Config, chip: Ddr3Chip):
@@ -88,7 +89,7 @@ class BlockReader(Component):
         m.submodules.parts = parts = SyncFIFO(width=part.size, depth=READ_AHEAD)
         connect(m, flipped(self.port.request), waiting.i)
 
-        # The blocks of a burst, each with the words of it that are wanted.
+        # The blocks of a burst, each with the range of its words that is read.
         asked, taken, room = Signal(), Signal(), Signal(init=1)
         promised, after = Signal(range(READ_AHEAD + 1)), Signal(range(READ_AHEAD + 2))
         wanted = data.View(part, parts.w_data)
@@ -115,7 +116,7 @@ class BlockReader(Component):
                 burst.left.eq(rest - ratio),
             ]
 
-        # Their words. The part of a block is there before the block is.
+        # Their words. The range of a block is known before the block arrives.
         index, begun = Signal(places), Signal()
         current = data.View(part, parts.r_data)
         place = Mux(begun, index, current.first)
@@ -135,11 +136,11 @@ class BlockReader(Component):
 
 
 class BlockWriter(Component):
-    """Joins written words to blocks, and offers each when its last word has come.
+    """Joins written words to blocks, and offers each block when its last word has arrived.
 
-    ``data`` and ``mask`` (a bit for each byte to be written) are those of the first block that was
-    taken from ``o_block`` and not yet passed by ``take``. A word is taken in each cycle but for the
-    one in which a burst is.
+    ``data`` and ``mask`` (a bit for each byte to write) are those of the oldest block that was
+    accepted from ``o_block`` and not yet released by ``take``. It accepts a word in each cycle
+    except the one in which a burst begins.
     """
 
     def __init__(self, config: Config, chip: Ddr3Chip):

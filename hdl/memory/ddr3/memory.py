@@ -1,4 +1,4 @@
-"""The external memory port on DDR3 SDRAM: LiteDRAM's core does what the chip needs."""
+"""The external memory port on DDR3 SDRAM, with LiteDRAM's core as the controller."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -15,19 +15,17 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 
 class Ddr3Memory(Component):
-    """The external memory port on a chip of DDR3 SDRAM, seen from the memory.
+    """The external memory port on a DDR3 SDRAM chip, seen from the memory.
 
-    ``pins`` are the ports of LiteDRAM's core, on whose clock ``sync`` runs. Up to
+    ``pins`` are the ports of LiteDRAM's core, which provides the clock of ``sync``. Up to
     ``celosia.hdl.memory.ddr3.blocks.READ_AHEAD`` blocks of eight columns are read before the first
-    word is taken. Bursts of reads and of writes take turns; a write waits for its first block's
-    words, and holds reads up until its last. ``written`` is 1 for a cycle when the core takes the
-    last block of a burst; a read that is asked for after it sees the burst.
+    word is consumed. Read and write bursts alternate. A write waits for its first block's words,
+    and delays reads until its last block. ``written`` is 1 for one cycle when the core accepts the
+    last block of a burst; a read requested later sees the burst.
 
-    ``ready`` is 1 when the core and its chip have been started, before which no word moves;
-    ``failed`` is 1 from then on where no read delays were found with which the chip works.
-
-    Raises :class:`InputError` where a word is wider than a block, or the memory larger than the
-    chip.
+    ``ready`` is 1 once the core and its chip have been started; before, no word moves. ``failed``
+    is 1 from then on if no working read delays were found. Raises :class:`InputError` if a word is
+    wider than a block, or the memory larger than the chip.
     """
 
     def __init__(self, config: Config, start: Ddr3Start):
@@ -68,7 +66,7 @@ class Ddr3Memory(Component):
             starter.ack.eq(pins.ctrl_ack),
         ]
 
-        # A burst of one kind at a time; the other kind is next where it waits.
+        # One burst at a time; the other direction is next if it waits.
         writes, within = Signal(), Signal()
         offered = [each.o_block.valid for each in (reader, writer)]
         turn = Signal()  # of writes

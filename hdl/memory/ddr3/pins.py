@@ -1,4 +1,4 @@
-"""The two ports of LiteDRAM's core: its native port, and the bus to its registers."""
+"""The ports of LiteDRAM's core: its native port, and the bus to its registers."""
 
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -8,12 +8,12 @@ from celosia.arch.ddr3 import Ddr3Chip
 
 
 class CorePorts(wiring.Signature):
-    """Both ports, seen from their user, with LiteDRAM's own names.
+    """Both ports, seen from their user, with LiteDRAM's signal names.
 
-    Commands are taken by a handshake, in the order of which data move. ``wdata_ready`` says that
-    ``wdata_data`` has been taken, which must be there whenever a written block has been asked for;
-    ``rdata_valid`` that ``rdata_data`` is a block, which cannot be refused. The bus is a classic
-    Wishbone with addresses of words.
+    Commands are accepted by a handshake; data move in the order of commands. ``wdata_ready`` says
+    that ``wdata_data`` has been consumed; the data must be available when a write is requested.
+    ``rdata_valid`` marks ``rdata_data`` as a block, which cannot be refused. The bus is a classic
+    Wishbone with word addresses.
     """
 
     def __init__(self, chip: Ddr3Chip):

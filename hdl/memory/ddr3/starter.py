@@ -14,13 +14,13 @@ _WAITS = range(18)  # exponents of two (cycles)
 
 
 class Starter(Component):
-    """Does the steps of a :class:`celosia.arch.ddr3.Ddr3Start` on the bus, once, from power-on.
+    """Performs the steps of a :class:`celosia.arch.ddr3.Ddr3Start` on the bus after power-on.
 
-    After the chip is awake it tests every delay at every place of each byte lane. A lane gets the
-    middle one of the most delays in a row, at one place, that passed; of places that have as many
-    it is the first. Then the test is done once more, and ``over`` is 1 from when the controller has
-    the chip. ``failed`` is 1 from then on where that test failed, or a lane had no delay that
-    passed.
+    When the chip is awake it tests every delay at every bit slip of each byte lane. A lane gets the
+    middle of its longest run of passing delays at one bit slip, the first one if several are
+    equally long. The test then runs once more, and the controller takes over the chip; from then on
+    ``over`` is 1. ``failed`` is 1 from then on if the last test failed or a lane had no passing
+    delay.
     """
 
     def __init__(self, start: Ddr3Start):
@@ -42,7 +42,7 @@ class Starter(Component):
         )
 
     def _table(self, m):
-        """Place the steps' memory; return its address, a step, and where each list begins."""
+        """Place the memory of steps; return its address, its output, and each list's start."""
         steps, begins = [], {}
         for name in _LISTS:
             begins[name] = len(steps)
@@ -114,13 +114,13 @@ class Starter(Component):
         return m
 
     def _search(self, m, index, begins, begin, done, selected, wrong):
-        """Choose the lists, and keep each lane's longest run of delays that passed."""
+        """Select the lists, and keep each lane's longest run of passing delays."""
         lanes = self.start.chip.lanes
         delay, place = Signal(range(DELAYS)), Signal(range(SLIPS))
         lane = Signal(range(lanes))
         runs = [Signal(range(DELAYS + 1), name=f"run_{n}") for n in range(lanes)]
         best = [Signal(range(DELAYS + 1), name=f"best_{n}") for n in range(lanes)]
-        # Steps of the lane to its choice that are left.
+        # Remaining steps of the lane to its chosen setting.
         slips, delays = Signal(range(SLIPS)), Signal(range(DELAYS))
 
         def go(name: str, state: str) -> None:

@@ -1,1 +1,1 @@
-"""The controller of PSRAM behind the external memory port."""
+"""The PSRAM controller for the external memory port."""

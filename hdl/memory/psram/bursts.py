@@ -1,4 +1,4 @@
-"""Bursts of the memory port as what is left of one, which moves in pieces."""
+"""Bursts of the memory port, cut into pieces."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib.stream import Signature
@@ -12,13 +12,13 @@ from celosia.hdl.ports import burst_layout
 
 
 class Bursts(Component):
-    """Takes bursts of reads and of writes in turns, and counts their columns.
+    """Accepts read and write bursts alternately, and counts their columns.
 
-    With ``busy`` there is a burst, of writes with ``writes``; ``place`` is its next column, which
-    ``step`` moves on. A piece ends with the column where ``ends`` is 1: at a multiple of
-    ``columns``, a power of two, or with the burst's last one, where ``final`` is 1. ``ahead`` is
-    how many columns the piece has after the next one. A burst is there a cycle after it was asked
-    for, and is asked for when the one before has ended.
+    ``busy`` is 1 during a burst, and ``writes`` if it writes. ``place`` is its next column, which
+    ``step`` advances. ``ends`` marks a piece's last column: at a multiple of ``columns``, a power
+    of two, or at the burst's last column, when ``final`` is 1. ``ahead`` is the number of columns
+    of the piece after the next one. A burst is available one cycle after its request, which is
+    accepted when the previous burst has ended.
     """
 
     def __init__(self, config: Config, chip: PsramChip, columns: int):
@@ -43,7 +43,7 @@ class Bursts(Component):
     def elaborate(self, _platform):
         m = Module()
         ratio = self.config.mem_bytes // self.chip.column_bytes
-        left = Signal(range(256 * ratio))  # columns behind the next one
+        left = Signal(range(256 * ratio))  # columns after the next one
         low = self.place[: exact_log2(self.columns)]
         beyond = Signal(range(256 * ratio + self.columns))
         chosen, asked = Signal(), Signal(burst_layout(self.config))

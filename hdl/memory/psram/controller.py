@@ -1,4 +1,4 @@
-"""The controller of PSRAM: an edge of the chip's clock a cycle, a piece of a burst a command."""
+"""The PSRAM controller: a chip clock edge per cycle, a piece of a burst per command."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -17,30 +17,31 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 from celosia.hdl.stream.pipeline import delay
 
 READS, WRITES, REGISTERS, LINEAR = 0xA0, 0x20, 0x40, 0x20
-"""First bytes of commands: a read, a write, and bits of registers and of a burst in order."""
+"""First bytes of commands: a read, a write, and the bits for a register access and a linear
+burst."""
 
-_CONFIGURATION = 0x01  # the byte of the address that tells configuration register 0
-_NORMAL = 0x8F07  # of that register: no power-down, full drive strength
+_CONFIGURATION = 0x01  # the address byte that selects configuration register 0
+_NORMAL = 0x8F07  # its value: no power-down, full drive strength
 
 
 class PsramController(Component):
     """The external memory port on PSRAM with HyperBus, seen from the memory.
 
-    ``pins`` are the chip's, ``clock`` is the frequency of ``sync`` (Hz), whose half is that of the
-    chip's clock: in each cycle an edge moves a byte of each die, a word's lowest byte first and in
-    the first die. Bursts of reads and of writes take turns. They move in pieces that end at
-    multiples of ``timing.columns`` columns: no command takes longer than refreshes can wait, and
-    none leaves its row. A piece of writes waits for all of its words, one of reads for room for
-    them, as the clock goes on within. The first data of a command move ``begin(chip.latency)``
-    cycles after its first byte, or as the chip tells by RWDS, ``begin(2 * chip.latency)``.
+    ``pins`` are the chip's. ``clock`` is the frequency of ``sync`` (Hz), twice that of the chip's
+    clock: in each cycle an edge moves one byte of each die, a word's lowest byte first and in the
+    first die. Read and write bursts alternate. They move in pieces that end at multiples of
+    ``timing.columns`` columns, so that no command takes longer than refreshes can wait, and none
+    leaves its row. A write piece waits for all of its words, a read piece for room for its words,
+    because the clock cannot pause during a piece. A command's first data move
+    ``begin(chip.latency)`` cycles after its first byte, or ``begin(2 * chip.latency)`` if the chip
+    signals so by RWDS.
 
-    ``written`` is 1 for a cycle when the last column of a burst goes out; a read that is asked for
-    after it sees the burst. ``failed`` is 1 for a cycle where data of a read came without the
-    chip's strobe.
+    ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
+    sees the burst. ``failed`` is 1 for one cycle if read data arrive without the chip's strobe.
 
-    Raises :class:`InputError` where a word is narrower than a column of the chip, or more of them
-    than one command can move; where the memory is larger than the chip; or where the chip is not
-    made for the clock.
+    Raises :class:`InputError` if a word is narrower than a column of the chip, or has more columns
+    than one command can move. It is raised too if the memory is larger than the chip, or the chip
+    does not support the clock.
     """
 
     def __init__(self, config: Config, chip: PsramChip, clock: float):
@@ -117,7 +118,7 @@ class PsramController(Component):
         expected = delay(m, ~odd, BACK + 1).replicate(chip.dies)
         m.d.sync += self.failed.eq(collector.i_valid & (half.rwds != expected))
 
-        # What the pins are in the next cycle; CS# stays low until the last data are there.
+        # The pins in the next cycle; CS# stays low until the last data have arrived.
         clock = Signal()
         m.d.comb += half.clock.eq(clock)
         m.d.comb += [pins.ck.eq(half.ck), pins.ck_n.eq(half.ck_n)]
@@ -141,7 +142,7 @@ class PsramController(Component):
         return m
 
     def _words(self, m, bursts):
-        """Return the written words' splitter, the read ones' collector, and how many are held."""
+        """Return the splitter of written words, the collector of read words, and the words held."""
         width, ratio = 8 * self.chip.dies, self._ratio()
         words = self.timing.columns >> ratio  # of the longest piece
         m.submodules.queue = queue = SyncFIFOBuffered(
@@ -165,11 +166,11 @@ class PsramController(Component):
         return splitter, collector, held
 
     def _ratio(self) -> int:
-        """Return the logarithm of a word's columns."""
+        """Return the base-2 logarithm of a word's number of columns."""
         return exact_log2(self.config.mem_bytes // self.chip.column_bytes)
 
     def _command(self, bursts, known):
-        """Return the bytes of a command, each of which all dies get."""
+        """Return the bytes of a command; all dies receive the same."""
         memory = Mux(bursts.writes, WRITES, READS)
         burst = [
             memory,
@@ -183,7 +184,7 @@ class PsramController(Component):
         return Array(Mux(known, one, other)[:8] for one, other in zip(burst, register, strict=True))
 
     def _wake(self, m, awake):
-        """Reset the chip, and wait until it takes commands."""
+        """Reset the chip, and wait until it accepts commands."""
         timing = self.timing
         waited = Signal(range(timing.reset + timing.init + 1))
         with m.If(~awake):

@@ -1,4 +1,4 @@
-"""The pins of PSRAM with HyperBus, and the registers at them."""
+"""The pins of PSRAM with HyperBus, and their registers."""
 
 from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib import wiring
@@ -8,17 +8,17 @@ from celosia.arch.psram import PsramChip
 from celosia.hdl.component import Component
 
 BACK = 2
-"""Cycles from one whose middle has an edge of the chip's clock to the one that has its data."""
+"""Cycles from the one with a chip clock edge in its middle to the one with the edge's data."""
 
 
 class PsramPins(wiring.Signature):
     """The pins, seen from the controller; all outputs are registers.
 
     ``ck`` and ``ck_n``, the chip's clock and its complement, change in the middle of a cycle, all
-    others at its beginning; ``cs_n`` and ``reset_n`` are low where they mean something. ``dq_o``
-    is driven where ``dq_oe`` is 1, ``rwds_o`` where ``rwds_oe`` is; ``dq_i`` and ``rwds_i`` are
-    read. Of several dies each has eight bits of data, the first one the lowest, and one of RWDS;
-    the other pins of all of them are one.
+    other pins at its beginning. ``cs_n`` and ``reset_n`` are active low. ``dq_o`` is driven if
+    ``dq_oe`` is 1, ``rwds_o`` if ``rwds_oe`` is; ``dq_i`` and ``rwds_i`` are inputs. Each of
+    several dies has eight data bits, the first die the lowest, and one bit of RWDS; they share all
+    other pins.
     """
 
     def __init__(self, chip: PsramChip):
@@ -40,11 +40,11 @@ class PsramPins(wiring.Signature):
 
 
 class HalfCycles(Component):
-    """The registers in the middle of a cycle: of the chip's clock, and of what the chip drives.
+    """Registers clocked in the middle of a cycle, for the chip's clock and its data.
 
-    ``ck`` and ``ck_n`` are what ``clock``, a register, is from half a cycle after it on. ``dq`` and
-    ``rwds`` are what the pins were a cycle and a half before: what an edge of ``ck`` in some
-    cycle's middle brings is there ``BACK`` cycles after that cycle.
+    ``ck`` and ``ck_n`` follow the register ``clock`` half a cycle later. ``dq`` and ``rwds`` are
+    the pins one and a half cycles before: the data of an edge of ``ck`` in the middle of a cycle
+    are available ``BACK`` cycles after that cycle.
     """
 
     def __init__(self, chip: PsramChip):

@@ -1,1 +1,1 @@
-"""The controller of SDR SDRAM behind the external memory port."""
+"""The SDR SDRAM controller for the external memory port."""

@@ -1,4 +1,4 @@
-"""The state of the chip's banks, and when each may be given which command."""
+"""The state of the chip's banks, and the commands that each may receive."""
 
 from amaranth.hdl import Array, Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -8,14 +8,14 @@ from celosia.hdl.component import Component
 
 
 class Banks(Component):
-    """Remembers each bank's open row and the times since its commands.
+    """Tracks each bank's open row and the times since its commands.
 
     In a cycle with ``activate`` or ``precharge`` that command goes to ``target`` and its row
-    ``opened``; with ``precharge_all`` all banks are closed; with ``write`` bank ``written`` gets a
-    column. The outputs say of the same cycle's ``bank`` and ``row``, before any of these commands:
-    the row is open and may be accessed two cycles later (``accessible``), it may be opened a cycle
-    later (``may_activate``), another row is open and may be closed a cycle later
-    (``may_precharge``). ``rested``: all banks may be closed a cycle later.
+    ``opened``; ``precharge_all`` closes all banks; with ``write`` bank ``written`` gets a column.
+    The outputs describe the same cycle's ``bank`` and ``row``, before any of these commands.
+    ``accessible``: the row is open and may be accessed two cycles later. ``may_activate``: the row
+    may be opened one cycle later. ``may_precharge``: another row is open and may be closed one
+    cycle later. ``rested``: all banks may be closed one cycle later.
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):
@@ -42,7 +42,7 @@ class Banks(Component):
     def elaborate(self, _platform):
         m = Module()
         timing = self.timing
-        # A row stays open until it may be opened again at once: tRC is tRAS and tRP, or more.
+        # A row stays open until it could be reopened at once: tRC may exceed tRAS plus tRP.
         ras = max(timing.ras, timing.rc - timing.rp)
         apart = self._countdown(m, "apart", timing.rrd - 1, self.activate)
         accessible, closes, opens, closable = [], [], [], []
@@ -61,7 +61,7 @@ class Banks(Component):
             held = self._countdown(m, f"ras_{index}", ras - 1, begins)
             wrote = self._countdown(m, f"wr_{index}", timing.wr - 1, writes)
             settled = self._countdown(m, f"rp_{index}", timing.rp - 1, ends)
-            # Every bank compares its row, so that which bank is meant counts as late as can be.
+            # Every bank compares its row, so that the bank number is used as late as possible.
             same = row == self.row
             accessible.append(is_open & same & ready)
             closes.append(is_open & ~same & held & wrote)

@@ -1,4 +1,4 @@
-"""The controller of SDR SDRAM: one column a cycle, the next row opened meanwhile."""
+"""The SDR SDRAM controller: one column per cycle, while the next row is being opened."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -18,27 +18,24 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 from celosia.hdl.stream.pipeline import delay
 
 READ_AHEAD = 32
-"""Words that are requested from the chip, in flight, or wait to be taken."""
+"""Most words that are requested from the chip, in flight, or waiting to be consumed."""
 
 
 class SdramController(Component):
-    """The external memory port on a chip of SDR SDRAM, seen from the memory.
+    """The external memory port on an SDR SDRAM chip, seen from the memory.
 
     ``pins`` are the chip's; ``clock`` is the frequency of ``sync`` and of the chip (Hz). Accesses
-    are of single columns, one a cycle, a word's lowest column first. While one row is read or
-    written the row of the next piece is opened in another bank, which takes two cycles from it:
-    that a bank is to be closed or opened, or that a row is there, is known a cycle before. A
-    write waits ``cas + 2`` cycles from the last READ on; a refresh begins at the end of a piece, or
-    where one has waited for long within a piece whose words are not taken or do not come.
-    Bursts of reads and of writes take turns. Up to ``READ_AHEAD`` words are read before the first
-    one is taken.
+    are of single columns, one per cycle, a word's lowest column first. While one row is accessed,
+    the next piece's row is opened in another bank; this takes two cycles of the command bus. The
+    state of a bank is known one cycle ahead. A write waits ``cas + 2`` cycles after the last READ.
+    A refresh begins at the end of a piece, or within a piece that stalls if the refresh has waited
+    for long. Read and write bursts alternate. Up to ``READ_AHEAD`` words are read before the first
+    one is consumed.
 
-    ``written`` is 1 for a cycle when the last column of a burst goes out; a read that is asked for
-    after it sees the burst. ``ready`` is 1 from the end of the chip's start-up on, before which no
-    word moves.
-
-    Raises :class:`InputError` where a word is narrower than the chip, the memory is larger than it,
-    or the chip is not made for the clock.
+    ``written`` is 1 for one cycle when the last column of a burst is sent; a read requested later
+    sees the burst. ``ready`` is 1 from the end of the chip's start-up on; before, no word moves.
+    Raises :class:`InputError` if a word is narrower than the chip, the memory is larger than the
+    chip, or the chip does not support the clock.
     """
 
     def __init__(self, config: Config, chip: SdramChip, clock: float):
@@ -88,8 +85,8 @@ class SdramController(Component):
                 active.eq(~ends),
             ]
 
-        # The next piece's row is closed and opened under the columns of this one.
-        # So is this one's own, where refreshes have closed it.
+        # The next piece's row is closed and opened during the columns of this one.
+        # So is this piece's row, if a refresh has closed it.
         suspended, prepares = Signal(), Signal()
         bank = Mux(suspended, now.piece.bank, coming.p.piece.bank)
         row = Mux(suspended, now.piece.row, coming.p.piece.row)
@@ -151,7 +148,7 @@ class SdramController(Component):
         m.submodules.collector = collector = WordCollector(self.config, width, READ_AHEAD)
         connect(m, flipped(self.write.data), splitter.i)
         connect(m, collector.o, flipped(self.read.data))
-        # The chip drives the data pins until ``cas`` cycles after a READ, and one is left between.
+        # The chip drives the data pins until ``cas`` cycles after a READ; one idle cycle follows.
         quiet = Signal(range(cas + 2))
         reads, writes = Signal(), Signal()
         first = now.piece.col[: exact_log2(self.config.memory.width // width)] == 0
@@ -172,7 +169,7 @@ class SdramController(Component):
         return reads | writes
 
     def _mode(self) -> int:
-        """Return the mode register: bursts of one column, the CAS latency."""
+        """Return the mode register: bursts of one column, and the CAS latency."""
         return self.timing.cas << 4
 
     def _say(self, m, command, bank, addr):

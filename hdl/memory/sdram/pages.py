@@ -1,4 +1,4 @@
-"""Bursts of the memory port, cut where a row of the chip ends."""
+"""Bursts of the memory port, cut at the ends of the chip's rows."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -29,11 +29,12 @@ def piece_layout(chip: SdramChip) -> data.StructLayout:
 
 
 class PageCutter(Component):
-    """Cuts bursts into pieces that lie in one row of one bank each.
+    """Cuts bursts into pieces, each in one row of one bank.
 
-    A byte's address is, from its highest bit on, row, bank, column and byte, so that the next bank
-    follows the end of a row. ``i`` takes a burst when nothing of the one before is left; its first
-    piece is there a cycle later, each further one a cycle after the one before was taken.
+    A byte's address is, from its highest bit on: row, bank, column and byte, so that the next bank
+    follows the end of a row. ``i`` accepts a burst when the previous one is used up. Its first
+    piece is available one cycle later, each further piece one cycle after the previous one was
+    accepted.
     """
 
     def __init__(self, config: Config, chip: SdramChip):
@@ -53,8 +54,8 @@ class PageCutter(Component):
         col = Signal(chip.col_bits)
         rows = Signal(chip.bank_bits + chip.row_bits)  # the row, and below it the bank
         valid = Signal()
-        left = Signal(range(256 * ratio))  # columns behind the first
-        # The last column's place, as far as the row's end and beyond.
+        left = Signal(range(256 * ratio))  # columns after the first
+        # The last column's position, which may be beyond the row's end.
         end = Signal(range((1 << chip.col_bits) + 256 * ratio))
         m.d.comb += [
             self.i.ready.eq(~valid),
@@ -82,10 +83,10 @@ class PageCutter(Component):
 
 
 class Pieces(Component):
-    """Offers the pieces of reads and writes one after the other, bursts of both in turns.
+    """Outputs the pieces of reads and writes one after another, with alternating bursts.
 
-    ``o`` brings pieces with ``writes``, whether they are written. Latency is three cycles from a
-    request to its first piece.
+    ``o`` holds a piece, and ``writes`` if it is written. Latency is three cycles from a request to
+    its first piece.
     """
 
     def __init__(self, config: Config, chip: SdramChip):
@@ -110,7 +111,7 @@ class Pieces(Component):
         connect(m, flipped(self.write), writes.i)
         connect(m, passed.o, flipped(self.o))
         chosen, before, within = Signal(), Signal(), Signal()
-        # Within a burst its direction stays; else the other one has its turn.
+        # Within a burst its direction stays; after it the other direction is next.
         m.d.comb += chosen.eq(Mux(within, before, writes.o.valid & ~(reads.o.valid & before)))
         for cutter, here in ((reads, ~chosen), (writes, chosen)):
             with m.If(here):

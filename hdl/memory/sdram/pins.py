@@ -7,11 +7,11 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.sdram import SdramChip
 
 PRECHARGE_ALL = 1 << 10
-"""The address bit by which PRECHARGE closes the rows of all banks."""
+"""The address bit with which PRECHARGE closes the rows of all banks."""
 
 
 class Command(enum.Enum, shape=unsigned(3)):
-    """A command as ``ras_n``, ``cas_n`` and ``we_n``, the first the highest bit."""
+    """A command as ``ras_n``, ``cas_n`` and ``we_n``, from the highest bit down."""
 
     MODE = 0b000
     REFRESH = 0b001
@@ -25,10 +25,10 @@ class Command(enum.Enum, shape=unsigned(3)):
 class SdramPins(wiring.Signature):
     """The pins, seen from the controller; all outputs are registers.
 
-    ``cke``, ``cs_n``, ``ras_n``, ``cas_n``, ``we_n``: the command; ``ba``: its bank; ``a``: its row
-    or column; ``dqm``: a bit for each byte that is not written; ``dq_o`` is driven where ``dq_oe``
-    is 1, ``dq_i`` is read. The chip's clock is not among them: a board makes it of the machine's,
-    so that its edges lie where these signals are settled.
+    ``cke``, ``cs_n``, ``ras_n``, ``cas_n`` and ``we_n`` are the command, ``ba`` its bank, and ``a``
+    its row or column. ``dqm`` has a bit for each byte that is not written. ``dq_o`` is driven if
+    ``dq_oe`` is 1; ``dq_i`` is an input. The chip's clock is not included: a board derives it from
+    the machine's clock so that its edges are where these signals are stable.
     """
 
     def __init__(self, chip: SdramChip):

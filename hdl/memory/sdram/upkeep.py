@@ -12,14 +12,13 @@ REFRESHES = 8
 
 
 class Upkeep(Component):
-    """Starts the chip, and refreshes it as often as it needs.
+    """Starts the chip, and refreshes it as often as required.
 
-    From power-on or reset on it waits ``timing.init`` cycles, closes all rows, refreshes eight
-    times and sets the mode register; then ``ready`` is 1. ``wanted``: a refresh is due; it begins
-    in a cycle with ``quiet`` (no column moves, all rows may be closed), and until it is over
-    ``working`` is 1. ``urgent``: ``URGENT`` of them are owed. ``command`` is the chip's in
-    cycles with ``working``; a PRECHARGE is of all banks. At most ``POSTPONED`` refreshes are
-    owed.
+    After power-on or reset it waits ``timing.init`` cycles, closes all rows, refreshes eight times
+    and sets the mode register; then ``ready`` is 1. ``wanted`` says that a refresh is due. It
+    begins in a cycle with ``quiet`` (no column moves, all rows may be closed); until it is over,
+    ``working`` is 1. ``urgent`` says that ``URGENT`` refreshes are due; at most ``POSTPONED`` are.
+    ``command`` is the chip's command in cycles with ``working``; a PRECHARGE is for all banks.
     """
 
     def __init__(self, timing: SdramTiming):
@@ -59,7 +58,7 @@ class Upkeep(Component):
         ]
 
         def then(command: Command, cycles: int, state: str) -> None:
-            """Give a command, and go on to a state after its time."""
+            """Issue a command, and enter a state after its time."""
             m.d.comb += self.command.eq(command)
             m.d.sync += wait.eq(cycles - 1)
             m.next = state
