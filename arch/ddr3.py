@@ -57,7 +57,7 @@ class Ddr3Chip:
 
 
 class Kind(Enum):
-    """How a start-up step accesses its register."""
+    """The access of a start-up step to its register."""
 
     WRITE = 0
     """Write the step's data."""
