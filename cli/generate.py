@@ -7,14 +7,21 @@ from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known
+from celosia.arch.presets import stated
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.bus_options import attached, attachment_options, check_modules, top_option
-from celosia.cli.options import check_unit, config_options, seed_option
+from celosia.cli.options import (
+    check_unit,
+    override_option,
+    resolve,
+    seed_option,
+    source_option,
+)
 from celosia.cli.output import say
 from celosia.cli.paths import FILE
 from celosia.cli.tree import Command
 from celosia.fpga.part import PARTS, get_part
-from celosia.fpga.part_fit import family_needs, fit_part
+from celosia.fpga.part_fit import family_needs, fit_part, with_registers
 from celosia.fpga.synthesis import EXPORTED, exported
 from celosia.generators.verilog.describe import summary
 from celosia.generators.verilog.fusesoc import core_file
@@ -25,7 +32,8 @@ from celosia.tb.models.plain_testbench import Attachment, testbench
 
 
 @click.command(cls=Command, example="--config small --out build/verilog")
-@config_options("small")
+@source_option("small")
+@override_option
 @click.option(
     "--unit",
     default="accelerator",
@@ -57,7 +65,8 @@ from celosia.tb.models.plain_testbench import Attachment, testbench
 @seed_option
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
 def generate(
-    config: Config,
+    source: str,
+    overrides: tuple[str, ...],
     unit: str,
     attachment: Attachment,
     top: str | None,
@@ -74,10 +83,13 @@ def generate(
     With --seed the testbench has another random program.
     """
     check_modules(None, top, prefix)
+    config = resolve(source, overrides)
     part = None
     if family is not None and ":" in family:
         part = get_part(family)
         family = part.family.name
+        if "registered" not in stated(source, overrides):
+            config = with_registers(config, part)
     elif family is not None:
         check_known("device", family, (*EXPORTED, *PARTS))
     check_folder(folder)
@@ -99,6 +111,7 @@ def generate(
     if part is not None:
         fit = fit_part(config, plain, name, part, _tell)
         verilog, sentence = fit.verilog, fit.sentence(part)
+        sentence += f"; registered={str(config.control.registered).lower()}"
     else:
         verilog = to_verilog(component, name, prefix)
         sentence = family_needs(verilog)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.fpga.boards import BOARDS, get_board
 from celosia.fpga.devices import RESOURCES, Device
 from celosia.fpga.hierarchy import Hierarchy
 from celosia.fpga.part import PARTS, Needs, Surplus, needs, surplus
@@ -84,15 +85,26 @@ def fit_part(
     tell(f"{refused}. Search for a configuration that fits")
     tried = []
     for field, value in _smaller(config, make, device, refused):
-        tried.append(f"{field}={value}")
+        tried.append(f"{field}={str(value).lower()}")
         try:
             _fit(make(config.replace(**{field: value})), top, device, tell)
         except _OverfullError:
             continue
-        raise InputError(f"{refused}; it fits with --set {field}={value}")
+        raise InputError(f"{refused}; it fits with --set {tried[-1]}")
     raise InputError(
         f"{refused}; {', '.join(tried) or 'half of any one field'} does not fit either"
     )
+
+
+def with_registers(config: Config, device: Device) -> Config:
+    """Return a configuration with registers between distant units if boards of a device have them.
+
+    Without them the longest path of a machine that fills such a device halves its clock frequency.
+    """
+    boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
+    if config.micro is None and any(board.config.control.registered for board in boards):
+        return config.replace(registered=True)
+    return config
 
 
 def family_needs(verilog: str) -> str:
@@ -154,9 +166,11 @@ def _overfull(
 def _smaller(
     config: Config, make: Callable[[Config], str], device: Device, refused: _OverfullError
 ) -> Iterator[tuple[str, int]]:
-    """Yield fields with smaller values that may fit, at the most ``_SYNTHESES`` of them."""
+    """Yield fields with values that may fit: no registers, then ``_SYNTHESES`` smaller machines."""
     room = math.floor(_USABLE["luts"] * device.capacity["luts"]) - refused.logic
     surplus_decides = refused.resource == "luts" and room > 0
+    if refused.resource == "luts" and config.control.registered:
+        yield "registered", False
     fields = _LOGIC if not surplus_decides and refused.resource != "block_rams" else _FIELDS
     tried = 0
     for field in fields:

@@ -1,16 +1,19 @@
 """Exports within a part: surplus multipliers and memories become tables, and no others."""
 
 import dataclasses
+import math
 import re
+from pathlib import Path
 
 import pytest
 
+from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.presets import PRESETS
+from celosia.arch.presets import PRESETS, load
 from celosia.fpga.devices import DEVICES, Device
 from celosia.fpga.hierarchy import Hierarchy
 from celosia.fpga.part import PARTS, get_part, needs, surplus, within
-from celosia.fpga.part_fit import family_needs, fit_part
+from celosia.fpga.part_fit import family_needs, fit_part, with_registers
 from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.matrix.systolic import SystolicArray
@@ -133,3 +136,35 @@ class TestFits:
     def test_nothing_is_promised_that_was_not_found(self) -> None:
         with pytest.raises(InputError, match=r"; half of any one field does not fit either$"):
             self.fit(part("LFE5U-25F", luts=3, multipliers=0), rows=1, cols=1)
+
+
+def test_registers_between_units_are_those_of_the_boards(tmp_path: Path, celosia) -> None:
+    config = PRESETS["tiny"]
+    assert with_registers(config, get_part("ecp5:85k")).control.registered
+    assert with_registers(PRESETS["micro"], get_part("ecp5:85k")) == PRESETS["micro"]
+    assert with_registers(config, get_part("ice40:up5k")) == config
+    words = ("generate", "--config", "tiny", "--unit", "requantizer", "--device", "ecp5:25k")
+    for changes, registered in (((), True), (("--set", "control.registered=false"), False)):
+        code, out, _ = celosia(*words, *changes, "--out", tmp_path / str(registered))
+        assert code == 0
+        assert f"registered={str(registered).lower()}" in out
+        toml = tmp_path / str(registered) / "config.toml"
+        assert load(str(toml), []).control.registered == registered
+
+
+def test_fewer_registers_are_a_remedy_where_tables_are_too_few() -> None:
+    config = PRESETS["tiny"].replace(registered=True)
+
+    def make(config: Config) -> str:
+        return to_verilog(make_unit("load_engine", config), "top")
+
+    def luts(registered: bool) -> int:
+        device = part("LFE5U-25F")
+        fit = fit_part(config.replace(registered=registered), make, "top", device, lambda _: None)
+        return fit.used["luts"]
+
+    least, most = luts(False), luts(True)
+    assert least < most
+    device = part("LFE5U-25F", luts=math.ceil(least / 0.95) + 1)
+    with pytest.raises(InputError, match=r"it fits with --set registered=false$"):
+        fit_part(config, make, "top", device, lambda _: None)
