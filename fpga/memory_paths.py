@@ -28,7 +28,7 @@ def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[s
     register's up. Within it these have no place of their own.
     """
     paths = _Paths(modules, memories)
-    found: dict[str, set[str]] = {}
+    outputs: dict[str, set[str]] = {}
     for name, module in modules.items():
         if name in memories:
             continue
@@ -39,8 +39,8 @@ def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[s
             leads = [paths.leads(module, load, through) for bit in wanted for load in loads[bit]]
             if leads and all(leads):
                 below = paths.below(cell["type"])
-                found.setdefault(name, set()).update(through, below)
-    return found
+                outputs.setdefault(name, set()).update(through, below)
+    return outputs
 
 
 class _Paths:

@@ -71,7 +71,7 @@ class Machine:
         self.words = 0
         self.commands: deque[int] = deque()
         self.moving: list[bool] = []  # whether each command has words
-        self.taken = 0  # commands
+        self.begun = 0  # commands
         self.first = -1  # cycle in which the burst of a command that need not wait is asked for
         self.held = 0  # cycle from which bursts are reported as written again
         self.quiet = 0  # cycles since a word moved, or a burst was told as written
@@ -142,15 +142,15 @@ class Machine:
         self.set("memory__request__ready", not self.pause(self.refuse))
         drive()
         await FallingEdge(self.dut.clk)
-        assert self.get("status__busy") == (self.taken > len(self.done))
+        assert self.get("status__busy") == (self.begun > len(self.done))
         assert self.get("status__busy") or not self.get("status__stall")
         if self.cycle == self.first:
             assert self.get("memory__request__valid"), "a row's first burst is late"
         if self.fires("i"):
             self.commands.popleft()
-            if self.taken == len(self.done) and self.moving[self.taken]:
+            if self.begun == len(self.done) and self.moving[self.begun]:
                 self.first = self.cycle + FIRST + self.config.control.registered
-            self.taken += 1
+            self.begun += 1
         react()
         self.quiet += 1
         if self.get("status__done"):

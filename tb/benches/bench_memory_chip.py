@@ -58,7 +58,7 @@ class _Port:
         self.dut, self.config, self.random = dut, config, random
         self.memory: dict[int, int] = {}
         self.size = config.mem_bytes
-        self.given = 0  # words that were taken to be written
+        self.accepted = 0  # words that were taken to be written
         self.due: deque[int] = deque()  # as many words are the bursts that are not yet written
         cocotb.start_soon(self._watch())
 
@@ -126,7 +126,7 @@ class _Port:
 
     def _expect(self, bursts: list[tuple[int, int]]) -> None:
         for _, count in bursts:
-            self.due.append((self.due[-1] if self.due else self.given) + count)
+            self.due.append((self.due[-1] if self.due else self.accepted) + count)
 
     async def _ended(self) -> None:
         """Wait until all bursts are written."""
@@ -140,8 +140,8 @@ class _Port:
             await FallingEdge(dut.clk)
             if int(dut.write__written.value):
                 assert self.due, "a burst is reported that was not asked for"
-                assert self.due.popleft() <= self.given, "a burst is reported too early"
-            self.given += int(dut.write__data__valid.value) and int(dut.write__data__ready.value)
+                assert self.due.popleft() <= self.accepted, "a burst is reported too early"
+            self.accepted += int(dut.write__data__valid.value) and int(dut.write__data__ready.value)
 
     async def move_as_refreshes_begin(self, model: SdramModel, first: int) -> None:
         """Give and take single words about the cycle in which late refreshes begin.
@@ -176,8 +176,8 @@ class _Port:
         await StreamDriver(self.dut, "write__data", self.random).send([word])
 
     async def _take_one(self, addr: int) -> None:
-        (found,) = await StreamMonitor(self.dut, "read__data", self.random).receive(1)
-        assert found == self._word(addr)
+        (word,) = await StreamMonitor(self.dut, "read__data", self.random).receive(1)
+        assert word == self._word(addr)
 
     def _word(self, addr: int) -> int:
         return sum(self._byte(addr + byte) << 8 * byte for byte in range(self.size))

@@ -34,7 +34,7 @@ class _Port:
     held: int | None = None
     data: bytes = b""
     due: deque[tuple[int, list[int | None]] | None] = field(default_factory=deque)
-    taken: int = 0
+    granted: int = 0
 
 
 def _offer(port: _Port, config: Config, random: np.random.Generator) -> None:
@@ -104,7 +104,7 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
             elif granted is not None:
                 written.append((granted, port.data))
             if granted is not None:
-                port.taken += 1
+                port.granted += 1
             if port.late:
                 port.held, port.addr = port.addr, None
             elif granted is not None:
@@ -114,7 +114,7 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
             for port in ports:
                 _forget(port, addr, len(content))
         await RisingEdge(dut.clk)
-    assert all(port.taken for port in ports)
+    assert all(port.granted for port in ports)
 
 
 def _forget(port: _Port, addr: int, count: int) -> None:

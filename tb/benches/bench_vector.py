@@ -58,7 +58,7 @@ class Surroundings:
         self.signatures: list[int] = []
         self.cycles = 0
         self.pushed = 0
-        self.taken = False
+        self.accepted = False
         self.early = 0  # commands that were taken before they were done
         self._slow = ""  # a port
         self._behind = False
@@ -162,17 +162,17 @@ class Surroundings:
     def _check_status(self, waits: bool) -> bool:
         """Compare what the engine says of itself; return whether a command is done."""
         done, valid = self.get("status__done"), self._driven["i__valid"]
-        self.taken = bool(self.get("i__ready"))
+        self.accepted = bool(self.get("i__ready"))
         assert self.get("status__busy") == (valid or self._behind)
         assert self.get("status__stall") == waits
-        assert valid or not self.taken
+        assert valid or not self.accepted
         if self._behind:
             # One that was taken early ends before the next is taken.
-            assert not self.taken
+            assert not self.accepted
             self._behind = not done
         else:
-            assert self.taken or not done
-            self._behind = self.taken and not done
+            assert self.accepted or not done
+            self._behind = self.accepted and not done
             self.early += self._behind
         return bool(done)
 
@@ -207,7 +207,7 @@ class Surroundings:
             if await self.cycle():
                 assert self.pushed == pushes[done]
                 done += 1
-            if self.taken:
+            if self.accepted:
                 self.drive("i__valid", 0)
             assert self.cycles < first + 100_000, f"{steps} do not end"
         return self.cycles - first

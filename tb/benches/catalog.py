@@ -18,7 +18,7 @@ class Bench:
 
     name: str
     module: str
-    given: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of a fixed value."""
     tests: Sequence[str] | None = None
     """The module's tests that are the unit's; all without."""
@@ -44,7 +44,7 @@ class Bench:
             if self.fields == "tree":
                 chosen = chosen.replace(array="tree")
             values["config"] = chosen.fields()
-        return component, {**self.given, **values}
+        return component, {**self.settings, **values}
 
 
 BENCHES = {

@@ -68,7 +68,7 @@ class Bus:
     def read(self, addr: int) -> int:
         """Return a register's word."""
         if addr == REGISTERS["ddrphy_burstdet_seen"]:
-            burst, found = self.seen % 2, 0
+            burst, word = self.seen % 2, 0
             for lane in range(2):
                 point = self._point(lane)
                 missing = (
@@ -76,17 +76,17 @@ class Bus:
                     if self.last
                     else not self.passes(lane) and point % 9 == 8 and point // 9 % 2 == burst
                 )
-                found |= (not missing) << lane
+                word |= (not missing) << lane
             self.seen += 1
-            return found
-        word, found = self.read_words % 8, self.written[addr - 8]  # which was written before
+            return word
+        place, value = self.read_words % 8, self.written[addr - 8]  # which was written before
         self.read_words += 1
         for lane in range(2):
             point = self._point(lane)
             silent = point % 9 == 8 and not self.last
-            if not self.passes(lane) and not silent and word == 3 * point % 8:
-                found ^= 1 << 8 * lane + point % 8 + 16 * (point // 8 % 2)
-        return found
+            if not self.passes(lane) and not silent and place == 3 * point % 8:
+                value ^= 1 << 8 * lane + point % 8 + 16 * (point // 8 % 2)
+        return value
 
     def _point(self, lane: int) -> int:
         return 8 * self.places[lane] + self.delays[lane]

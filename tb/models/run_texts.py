@@ -33,14 +33,14 @@ class _Text:
     """Tokens that it begins with."""
     end: int
     """Tokens that it has at most."""
-    taken: int = 0
-    """Tokens that the machine has taken."""
+    fed: int = 0
+    """Tokens of which the machine has had the row."""
     over: bool = field(default=False)
 
     @property
     def next(self) -> int | None:
         """The token to take; None for a text that is over."""
-        return None if self.over else self.tokens[self.taken]
+        return None if self.over else self.tokens[self.fed]
 
     def add(self, token: int, ends: frozenset[int]) -> None:
         """Append what was chosen, behind which it may be over."""
@@ -91,7 +91,7 @@ def run_texts(
 
     def choose(number: int) -> int | None:
         text = texts[number]
-        if text.taken + 1 < text.prompt:
+        if text.fed + 1 < text.prompt:
             return None
         if sampling.greedy:
             return session.choose()
@@ -104,7 +104,7 @@ def run_texts(
         inputs = [text.next for text in texts]
         chosen = session.advance(inputs, choose)
         for text, took, token in zip(texts, inputs, chosen, strict=True):
-            text.taken += took is not None
+            text.fed += took is not None
             if token is not None:
                 text.add(token, tokenizer.ends)
         if None not in inputs:

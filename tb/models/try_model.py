@@ -63,7 +63,9 @@ def _encoder(path: Path, tokens: int) -> dict[str, Any]:
     products = model.sequence * (weights + 2 * model.layers * model.sequence * model.query_width)
     count = max(_FEWEST, min(_SAMPLES, _PRODUCTS // products))
     samples = [source.prepare(source.random(rng)) for _ in range(count)]
-    blocks = sum(one.size for name, one in source.weights.items() if name.startswith("layers."))
+    blocks = sum(
+        weight.size for name, weight in source.weights.items() if name.startswith("layers.")
+    )
     config = _LARGE if blocks >= _MANY else _ENCODERS
     compiled = compile_model(model, source.weights, samples, config, Options(search=False))
     golden = GoldenModel(compiled)

@@ -7,7 +7,13 @@ from amaranth.hdl import Assert, Assume, Cat, Module, Mux, Signal, Value
 
 from celosia.arch.presets import PRESETS
 from celosia.hdl.bus.bus import BusAddress
-from celosia.tb.verify.formal.harness import Harness, ModelQueue, assert_held, assume_held, taken
+from celosia.tb.verify.formal.harness import (
+    Harness,
+    ModelQueue,
+    assert_held,
+    assume_held,
+    transfers,
+)
 from celosia.tb.verify.formal.prover import properties
 
 _CONFIG = PRESETS["tiny"].replace(mem_addr_width=14, mem_width=32)
@@ -79,7 +85,9 @@ def _axi4_last(module: ModuleType) -> Harness:
         _assume_request(m, request)
         assume_held(m, dut.write.data)
         moved, last = dut.m_axi_wvalid & dut.m_axi_wready, dut.m_axi_wlast
-        lengths = ModelQueue(m, _BURSTS, request.p.last, taken(request), moved & last, "lengths")
+        lengths = ModelQueue(
+            m, _BURSTS, request.p.last, transfers(request), moved & last, "lengths"
+        )
         beats = Signal(8)
         with m.If(moved):
             m.d.sync += beats.eq(Mux(last, 0, beats + 1))
@@ -107,11 +115,11 @@ def _axi4_lite(module: ModuleType) -> Harness:
             )
             answer = _Channel(dut, f"s_axil_{response}", "")
             owed = Signal(2, name=f"owed_{response}")
-            m.d.sync += owed.eq(owed + taken(channels[0]) - taken(answer))
+            m.d.sync += owed.eq(owed + transfers(channels[0]) - transfers(answer))
             m.d.comb += [
                 Assert(owed <= 1),
                 Assert(~answer.valid | (owed == 1)),
-                Assert(taken(channels[0]) == taken(channels[1])),
+                Assert(transfers(channels[0]) == transfers(channels[1])),
             ]
         # An access whose partner never waits is answered within a stated number of cycles.
         for names in (("aw", "w"), ("ar",)):

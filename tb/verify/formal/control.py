@@ -8,7 +8,7 @@ from amaranth.hdl import Assert, Assume, Cat, Mux, Signal, Value
 from celosia.arch.isa import COUNT_WIDTH, DEFINITIONS, LOOP_LEVELS, Engine
 from celosia.arch.presets import PRESETS
 from celosia.hdl.ports import command_layout
-from celosia.tb.verify.formal.harness import Harness, ModelQueue, assert_held, taken
+from celosia.tb.verify.formal.harness import Harness, ModelQueue, assert_held, transfers
 from celosia.tb.verify.formal.prover import properties
 
 _TOKENS = 255
@@ -38,7 +38,7 @@ def _queue(depth: int, registered: bool):
                 Assume(~words.p.first | (words.p.word[:5] == _STORE.opcode)),
                 tag.eq(Mux(words.p.first, words.p.word[_TAG], kept_tag)),
             ]
-            with m.If(taken(words)):
+            with m.If(transfers(words)):
                 m.d.sync += [
                     begins.eq(words.p.last),
                     kept_tag.eq(tag),
@@ -46,16 +46,16 @@ def _queue(depth: int, registered: bool):
                     kept.eq(operand),
                 ]
             m.d.comb += operand.eq(Mux(header_only, words.p.word[:28], kept))
-            whole = taken(words) & words.p.last
+            whole = transfers(words) & words.p.last
             value = Cat(tag, words.p.first, operand)
-            model = ModelQueue(m, depth, value, whole, taken(dut.o), "queue")
+            model = ModelQueue(m, depth, value, whole, transfers(dut.o), "queue")
             oldest = model.values[0]
             command = dut.o.p.command
             first = Value.cast(command[_STORE.operands[0]])
             shown = dut.o.valid
             if registered and dut.stored:
                 late_taken = Signal()
-                m.d.sync += late_taken.eq(taken(dut.o))
+                m.d.sync += late_taken.eq(transfers(dut.o))
                 m.d.comb += Assume(~(late_taken & dut.o.ready))
                 shown = dut.o.valid & ~late_taken
             offered = SimpleNamespace(valid=shown, ready=dut.o.ready, payload=dut.o.payload)
@@ -83,7 +83,7 @@ def _tokens(module: ModuleType) -> Harness:
             # Of a queue's output only the lowest bits, its pop mask, are of interest.
             pop = getattr(probes, f"pop_{name}")
             out = getattr(dut, f"o_{name}")
-            pops[name] = (pop, taken(out))
+            pops[name] = (pop, transfers(out))
             finished[name] = (getattr(dut, f"push_{name}"), getattr(dut, f"done_{name}"))
         for source, sink in _PAIRS:
             up = finished[source][0][Engine[sink.upper()]] & finished[source][1]

@@ -65,7 +65,7 @@ def assert_held(m: Module, stream: Any) -> None:
     m.d.comb += Assert(_held(m, stream))
 
 
-def taken(stream: Any) -> Value:
+def transfers(stream: Any) -> Value:
     """Return whether a stream moves its payload at the next clock edge."""
     return stream.valid & stream.ready
 

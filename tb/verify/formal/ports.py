@@ -10,7 +10,7 @@ from amaranth.lib.wiring import Out
 
 from celosia.arch.presets import PRESETS
 from celosia.hdl.stream.pipeline import delay
-from celosia.tb.verify.formal.harness import Harness, assert_held, assume_held, taken
+from celosia.tb.verify.formal.harness import Harness, assert_held, assume_held, transfers
 from celosia.tb.verify.formal.prover import properties
 
 _CONFIG = PRESETS["tiny"]
@@ -44,7 +44,7 @@ def _held(
 
 def _answered(m: Module, port: Any, latency: int) -> None:
     """Assume that each request that is taken is answered ``latency`` cycles later, no other."""
-    m.d.comb += Assume(port.valid == delay(m, taken(port.request), latency, reset=True))
+    m.d.comb += Assume(port.valid == delay(m, transfers(port.request), latency, reset=True))
 
 
 def _walk(latency: int) -> Callable[[Module, Any], None]:

@@ -29,7 +29,7 @@ from celosia.arch.isa import (
 from celosia.arch.presets import PRESETS
 from celosia.arch.registers import Cause
 from celosia.hdl.control import sequencer
-from celosia.tb.verify.formal.harness import Harness, taken
+from celosia.tb.verify.formal.harness import Harness, transfers
 from celosia.tb.verify.formal.prover import properties
 
 _CONFIG = PRESETS["tiny"].replace(registered=False, queue_depth=1, program_depth=16)
@@ -188,7 +188,7 @@ def _progress(module: ModuleType) -> Harness:
         }
         pop, push = words.p.word[5:9], words.p.word[9:13]
         m.d.comb += [Assume(words.p.first), Assume(words.p.last), Assume(~dut.clear)]
-        moves = [taken(words)]
+        moves = [transfers(words)]
         for engine in Engine:
             name = engine.name.lower()
             here = words.p.engine == engine
@@ -208,16 +208,16 @@ def _progress(module: ModuleType) -> Harness:
             m.d.sync += waited.eq(waited + 1)
             with m.If(done):
                 m.d.sync += works.eq(0)
-            with m.If(taken(out)):
+            with m.If(transfers(out)):
                 m.d.sync += [works.eq(1), gives.eq(out.p.push), waited.eq(0)]
-            moves += [taken(out), done]
+            moves += [transfers(out), done]
         # What the checker asks: in the order of the program each token is given before it is taken.
         for source in Engine:
             for sink in Engine:
                 if source != sink:
                     count = Signal(4, name=f"ordered_{source.name}_{sink.name}".lower())
-                    takes = taken(words) & (words.p.engine == sink) & pop[source]
-                    gives = taken(words) & (words.p.engine == source) & push[sink]
+                    takes = transfers(words) & (words.p.engine == sink) & pop[source]
+                    gives = transfers(words) & (words.p.engine == source) & push[sink]
                     m.d.comb += Assume(~takes | (count != 0))
                     m.d.sync += count.eq(count + gives - takes)
         still = Signal(range(_PATIENCE + 1))

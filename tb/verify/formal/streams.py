@@ -4,7 +4,13 @@ from types import ModuleType
 
 from amaranth.hdl import Assert, Assume, Signal
 
-from celosia.tb.verify.formal.harness import Harness, ModelQueue, assert_held, assume_held, taken
+from celosia.tb.verify.formal.harness import (
+    Harness,
+    ModelQueue,
+    assert_held,
+    assume_held,
+    transfers,
+)
 from celosia.tb.verify.formal.prover import properties
 
 _WIDTH = 2  # bits; nothing depends on a payload's value
@@ -15,7 +21,7 @@ def _slice(module: ModuleType) -> Harness:
     def state(m, dut, probes):
         assume_held(m, dut.i)
         assert_held(m, dut.o)
-        queue = ModelQueue(m, 2, dut.i.payload, taken(dut.i), taken(dut.o), "queue")
+        queue = ModelQueue(m, 2, dut.i.payload, transfers(dut.i), transfers(dut.o), "queue")
         m.d.comb += [
             Assert(dut.o.valid == (queue.count != 0)),
             Assert(dut.i.ready == (queue.count != 2)),
@@ -32,7 +38,7 @@ def _skid(module: ModuleType) -> Harness:
     def state(m, dut, _probes):
         assume_held(m, dut.i)
         assert_held(m, dut.o)
-        queue = ModelQueue(m, 1, dut.i.payload, taken(dut.i), taken(dut.o), "queue")
+        queue = ModelQueue(m, 1, dut.i.payload, transfers(dut.i), transfers(dut.o), "queue")
         m.d.comb += [
             Assert(queue.count <= 1),
             Assert(dut.i.ready == (queue.count == 0)),
@@ -52,7 +58,7 @@ def _credits(module: ModuleType) -> Harness:
         m.d.sync += inside.eq(inside + dut.taken - dut.i.valid)
         m.d.comb += [Assume(~dut.taken | dut.room), Assume(~dut.i.valid | (inside != 0))]
         assert_held(m, dut.o)
-        queue = ModelQueue(m, _PIPELINE + 1, dut.i.payload, dut.i.valid, taken(dut.o), "queue")
+        queue = ModelQueue(m, _PIPELINE + 1, dut.i.payload, dut.i.valid, transfers(dut.o), "queue")
         m.d.comb += [
             Assert(dut.room == (queue.count + inside != _PIPELINE + 1)),
             Assert(dut.o.valid == queue.any),

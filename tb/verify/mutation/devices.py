@@ -71,14 +71,14 @@ class DeviceBench:
     name: str
     module: str
     component: Callable[[Config], Component]
-    given: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     tests: tuple[str, ...] | None = None
     mutants: dict[str, Any] = field(default_factory=dict)
     inner: tuple[str, ...] = ()
 
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
         """Return the circuit and its bench's parameters."""
-        return self.component(config), {**self.given, "config": memory_config(config).fields()}
+        return self.component(config), {**self.settings, "config": memory_config(config).fields()}
 
 
 DEVICE_BENCHES = {
@@ -88,13 +88,13 @@ DEVICE_BENCHES = {
             name="sdram_controller",
             module="celosia.tb.benches.bench_memory_chip",
             component=lambda config: SdramController(memory_config(config), SDRAM, CLOCK),
-            given={"device": "sdram"},
+            settings={"device": "sdram"},
         ),
         DeviceBench(
             name="psram_controller",
             module="celosia.tb.benches.bench_memory_chip",
             component=lambda config: PsramController(memory_config(config), PSRAM, PSRAM_CLOCK),
-            given={"device": "psram"},
+            settings={"device": "psram"},
         ),
         DeviceBench(
             name="ddr3_starter",

@@ -27,7 +27,7 @@ class LinkBench:
 
     module: str
     component: Callable[[Config], Component]
-    given: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     """Fields of the configuration that the circuit needs."""
     tests: Sequence[str] | None = None
@@ -38,14 +38,14 @@ class LinkBench:
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
         """Return the circuit and its bench's parameters."""
         own = config.replace(**self.changes)
-        return self.component(own), {**self.given, "config": own.fields()}
+        return self.component(own), {**self.settings, "config": own.fields()}
 
 
 LINK_BENCHES = {
     "uart_receiver": LinkBench(
         module="celosia.tb.benches.bench_uart",
         component=lambda _config: UartReceiver(_DIVISOR),
-        given={"divisor": _DIVISOR, "count": 20},
+        settings={"divisor": _DIVISOR, "count": 20},
         tests=(
             "bytes_are_received",
             "bytes_of_another_clock_are_received",
@@ -55,13 +55,13 @@ LINK_BENCHES = {
     "uart_transmitter": LinkBench(
         module="celosia.tb.benches.bench_uart",
         component=lambda _config: UartTransmitter(_DIVISOR),
-        given={"divisor": _DIVISOR, "count": 20},
+        settings={"divisor": _DIVISOR, "count": 20},
         tests=("bytes_are_sent", "bytes_are_heard_by_another_clock"),
     ),
     "spi": LinkBench(
         module="celosia.tb.benches.bench_spi",
         component=lambda _config: SpiPeripheral(),
-        given={
+        settings={
             **{"transfers": 60, "stall": 0.3, "half_ns": CYCLES // 2 * PERIOD_NS},
             **{"wire_ns": 9, "setup_ns": 11},
         },
@@ -71,7 +71,7 @@ LINK_BENCHES = {
         module="celosia.tb.benches.bench_link",
         component=lambda config: Link(config, _IDENTITY, _TIMEOUT),
         changes={"program_depth": 100},
-        given={
+        settings={
             **{"identity": asdict(_IDENTITY), "timeout": _TIMEOUT, "requests": 120},
             **{"stall": 0.3, "latency": 10},
         },
@@ -80,13 +80,13 @@ LINK_BENCHES = {
         module="celosia.tb.benches.bench_kept_factors",
         component=KeptFactors,
         changes=_FACTORS,
-        given={"commands": 200},
+        settings={"commands": 200},
     ),
     "overlap": LinkBench(
         module="celosia.tb.benches.bench_overlap",
         component=Overlap,
         changes={"fused": True},
-        given={"commands": 300},
+        settings={"commands": 300},
     ),
 }
 """Every such bench, by its circuit's name."""
