@@ -27,7 +27,10 @@ from celosia.tb.models.digits_model import read_digits
 from celosia.tb.models.run_inputs import CALIBRATION
 
 Inputs = str | ArrayLike | Sequence[Any]
-"""Texts, or arrays in the model's input form [count, ...]; token numbers for a language model."""
+"""Texts, or arrays in the model's input form [count, ...]; token numbers for a language model.
+
+For a model of several inputs, each sample is a mapping from the input's name to its array.
+"""
 _TOKENS = 8
 _SEED = 1
 
@@ -81,7 +84,7 @@ class Model(Shown):
         if isinstance(source, TextSource):
             return [np.array(tokens) for tokens in token_rows(self.name, source.tokenizer, inputs)]
         return [
-            source.prepare(source.encode(each) if isinstance(each, str) else np.asarray(each))
+            source.prepare(source.encode(each) if isinstance(each, str) else each)
             for each in _several(self.name, inputs)
         ]
 

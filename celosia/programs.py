@@ -160,10 +160,12 @@ class Program(Shown):
         code, model = self._traced(on), self.model
         if isinstance(code, TextHost):
             return self._run_texts(code, inputs, on, timing)
+        prepared: Sequence[Any] = []
         if model is None:
             rows = [np.asarray(matrix, np.float64) for matrix in inputs]
         else:
-            rows = [model.source.rows(values) for values in model.prepared(inputs)]
+            prepared = model.prepared(inputs)
+            rows = [model.source.rows(values) for values in prepared]
         machine = self._machine(on, timing)
         results = infer(machine, code, rows, timing, bits=(self.bits,))
         outputs = [
@@ -171,7 +173,8 @@ class Program(Shown):
             for output, matrix in zip(results.outputs, rows, strict=True)
         ]
         if model is not None:
-            outputs = [np.asarray(model.source.finish(output), np.float64) for output in outputs]
+            finished = map(model.source.finish, outputs, prepared)
+            outputs = [np.asarray(output, np.float64) for output in finished]
         spent = results.cycles or None, results.mismatches, results.tensors
         return Run(outputs, *spent, dict(results.spent))
 

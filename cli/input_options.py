@@ -28,7 +28,7 @@ RANDOM = "random:"
 inputs_option = click.option(
     "--inputs",
     type=FILE,
-    help="A .npy file [count, ...], a folder of images or sounds, or random:COUNT.",
+    help="A .npy or .npz file [count, ...], a folder of images or sounds, random:COUNT.",
 )
 sentences_option = click.option(
     "--sentences", type=FILE, help="Texts, one a line; a tab parts the two texts of a pair."

@@ -74,6 +74,8 @@ def inspect(
         f"input [{shape}], {result['parameters']:,} parameters, {result['products']:,} products, "
         f"{result['host_products']:,} of them on the host"
     )
+    for name, own in result["others"].items():
+        say(f"input {name} {own}")
     if result["labels"]:
         say(f"classes: {', '.join(result['labels'])}")
     if not result["compared"]:

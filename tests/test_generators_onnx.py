@@ -334,21 +334,19 @@ def test_files_that_are_refused(tmp_path) -> None:
     graph = Graph()
     graph.inputs = [helper.make_tensor_value_info(n, INT, [1, 4]) for n in ("a", "b", "c")]
     graph.save(path, graph.add("Add", "a", graph.add("Add", "b", "c")))
-    others = (
-        "with all others fixed in it but a mask, token types or positions [batch, tokens], which "
-        "have these words in their names"
-    )
     message = (
-        f"Model {path} is not run: it takes b [1, 4], c [1, 4] beside a; export a model that takes "
-        f"a alone, {others} (node n1 (Add): it combines data other than as the sum of two tensors)"
+        f"Model {path} is not run: it holds no attention; give a Transformer encoder (node n1 "
+        "(Add): it combines data other than as the sum of two tensors; node n1: it is not the end "
+        "of a block with attention and an MLP)"
     )
     refused(message, load_onnx, path)
     graph = Graph()
     graph.inputs.append(helper.make_tensor_value_info("target", FLOAT, [1, 3, 6]))
     graph.save(path, graph.add("Add", "x", graph.add("ReduceMean", "target", axes=[1])))
     message = (
-        f"Model {path} is not run: it takes target [1, 3, 6] beside x; export a model that takes x "
-        f"alone, {others} (node n1 (Add): it combines data other than as the sum of two tensors)"
+        f"Model {path} is not run: it holds no attention; give a Transformer encoder (node n1 "
+        "(Add): it combines data other than as the sum of two tensors; node n1: it is not the end "
+        "of a block with attention and an MLP)"
     )
     refused(message, load_onnx, path)
     graph = Graph()

@@ -14,6 +14,7 @@ from celosia.generators.frontend.onnx.importer import load_onnx
 from celosia.generators.frontend.other_files import refuse_other
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.studies import comparison
 from tests.test_onnx_forms import Form
 from tests.test_onnx_opsets import FLOAT, agrees, helper, onnx
 
@@ -165,6 +166,16 @@ def alone(form: Form, good: bool) -> str:
     return form.norm(form.add("Add", x, form.mlp(x))) if good else x
 
 
+def across(form: Form, good: bool) -> str:
+    """An MLP across the tokens, or across the columns of each."""
+    x = form.add("Add", "x", form.attention("x"))
+    if good:
+        return form.add("Add", x, form.mlp(x))
+    mixed = form.linear(form.add("Transpose", x, perm=[0, 2, 1]), 4, 4)
+    mixed = form.linear(form.add("Relu", mixed), 4, 4)
+    return form.add("Add", x, form.add("Transpose", mixed, perm=[0, 2, 1]))
+
+
 def gate(form: Form, good: bool) -> str:
     """An MLP with a gate, or without."""
     x = form.add("Add", "x", form.attention("x"))
@@ -249,6 +260,7 @@ MAKE = {
     "mask_reason": window,
     "apart_reason": apart,
     "alone_reason": alone,
+    "tokens_reason": across,
     "gate_reason": gate,
     "unlike_reason": unlike,
     "query_reason": normalized(0),
@@ -261,7 +273,7 @@ MAKE = {
 }
 
 
-@pytest.mark.parametrize("name", THINGS)
+@pytest.mark.parametrize("name", MAKE)
 def test_the_remedy_leads_to_a_model_that_is_run(name, tmp_path) -> None:
     thing, path = THINGS[name], tmp_path / "model.onnx"
     form = Form()
@@ -276,15 +288,33 @@ def test_the_remedy_leads_to_a_model_that_is_run(name, tmp_path) -> None:
     agrees(form.save(path, MAKE[name](form, True)))
 
 
+def test_another_input_is_joined_in_front_of_the_blocks(tmp_path) -> None:
+    path, inputs = tmp_path / "model.onnx", [("x", FLOAT, [1, 4, 6]), ("table", FLOAT, [1, 5])]
+    for good in (False, True):
+        form = Form()
+        x = form.block("x") if not good else "x"
+        x = form.add("Add", x, form.linear("table", 6, 5))
+        form.write(path, form.block(form.block(x) if good else x), inputs)
+        if not good:
+            thing = THINGS["between_reason"]
+            message = f"Model {path} is not run: it holds {thing['thing']}; {thing['remedy']} "
+            with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+                load_onnx(path)
+    report = comparison.compare(load_onnx(path), path)
+    assert 0 < report["difference"] < comparison.NEAR
+    assert {*MAKE, "between_reason"} == {*THINGS}
+
+
 def test_the_folder_in_place_of_rotary_positions() -> None:
     assert load_text(str(ZOO / "0_LlamaForCausalLM")).description.position == "rotary"
 
 
 def test_all_that_stands_in_the_way_is_named(tmp_path) -> None:
     form, path = Form(), tmp_path / "model.onnx"
-    x = form.add("Add", selection(form, False), "state")
-    form.write(path, x, [("x", FLOAT, [1, 4, 6]), ("state", FLOAT, [1, 1, 6])])
-    message = r"it holds a selection by data; .* and it takes state \[1, 1, 6\] beside x; export"
+    scale = np.float32(0.1), np.int8(0)
+    x = form.add("QuantizeLinear", selection(form, False), *scale)
+    form.save(path, form.block(form.add("DequantizeLinear", x, *scale)))
+    message = r"it holds integers already; .* and it holds a selection by data; leave"
     with pytest.raises(ValueError, match=message):
         load_onnx(path)
 

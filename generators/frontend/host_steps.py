@@ -1,6 +1,6 @@
 """Steps of a model on the host, in floating point, before the machine and behind it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,17 +20,26 @@ class HostStep:
     """Name of the part of the model."""
     what: str
     """Function of the step, in a few words."""
-    function: Callable[[Array], Array] = field(repr=False)
+    function: Callable[..., Array] = field(repr=False)
     parameters: int = 0
     """Trained numbers that it takes."""
     products: int = 0
     """Products of one inference."""
+    beside: bool = False
+    """The function also takes the arrays of the model's other inputs, by name."""
 
 
-def apply(steps: Sequence[HostStep], values: Array) -> Array:
-    """Return what steps make of values, one behind the other."""
+class Prepared(np.ndarray[Any, np.dtype[Any]]):
+    """An input of the machine's part, with the other inputs that the steps behind it take."""
+
+    others: Mapping[str, Array]
+    """Arrays by the name of the input."""
+
+
+def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array]) -> Array:
+    """Apply steps to values, one after the other; ``others`` are the model's other inputs."""
     for step in steps:
-        values = step.function(values)
+        values = step.function(values, others) if step.beside else step.function(values)
     return values
 
 

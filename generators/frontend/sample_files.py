@@ -3,9 +3,11 @@
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from celosia.generators.frontend.media import (
     sound_length,
     sound_reader,
 )
+from celosia.generators.frontend.named_inputs import Values
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.tokenizer import read_sentences
 
@@ -28,16 +31,19 @@ def read_samples(
 ) -> list[NDArray[np.generic]]:
     """Return inputs of a model from a file or a folder, as the machine's part takes them.
 
-    A ``.npy`` file holds inputs of the model's own shape behind their count. A folder holds images
-    or sounds, taken in the order of their names, for models with a preprocessor_config.json that
-    says how. Any other file is a text with one input in each line, for models that take texts;
-    blank lines are left out for ``calibration`` and refused otherwise.
+    A ``.npy`` file holds inputs of the model's own shape behind their count, a ``.npz`` file such
+    an array for each of the model's inputs by name. A folder holds images or sounds, taken in the
+    order of their names, for models with a preprocessor_config.json that says how. Any other file
+    is a text with one input in each line, for models that take texts; blank lines are left out for
+    ``calibration`` and refused otherwise.
 
     Raises :class:`InputError` where the file cannot be read, does not fit the model, or has a
     number that is not finite.
     """
     if path.is_dir():
         return [_prepared(source, sample, file) for file, sample in _folder(path, source)]
+    if path.suffix == ".npz":
+        return [_prepared(source, sample, path) for sample in _named(path)]
     if path.suffix != ".npy":
         if source.tokenizer is None:
             raise InputError(
@@ -48,14 +54,32 @@ def read_samples(
         return [source.prepare(source.encode(text)) for text in texts]
     values = read_array(path, "inputs")
     with within(path):
+        source.named.parts(source.description.name, values[0] if values.ndim else values)
         source.check(values)
-    wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
-    if wrong.size:
-        raise InputError(f"Inputs {path} must be finite numbers, but input {wrong[0]} is not")
+    _check_finite(path, values)
     return [_prepared(source, sample, path) for sample in values]
 
 
-def _prepared(source: Source, values: NDArray[np.generic], path: Path) -> NDArray[np.generic]:
+def _named(path: Path) -> Iterator[dict[str, NDArray[np.generic]]]:
+    """Yield each sample of a ``.npz`` file, an array for each input by name."""
+    arrays = read_arrays(path, "inputs")
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if len({*counts.values()}) != 1 or 0 in counts.values():
+        listed = ", ".join(f"{count} of {name}" for name, count in counts.items()) or "none"
+        raise InputError(f"Inputs {path} must have as many samples of each input, not {listed}")
+    for array in arrays.values():
+        _check_finite(path, array)
+    for number in range(next(iter(counts.values()))):
+        yield {name: array[number] for name, array in arrays.items()}
+
+
+def _check_finite(path: Path, values: NDArray[np.generic]) -> None:
+    wrong = np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+    if wrong.size:
+        raise InputError(f"Inputs {path} must be finite numbers, but input {wrong[0]} is not")
+
+
+def _prepared(source: Source, values: Values, path: Path) -> NDArray[np.generic]:
     with within(path):
         sample = source.prepare(values)
     if not np.isfinite(sample).all():
@@ -94,21 +118,42 @@ def read_array(path: Path, content: str) -> NDArray[np.generic]:
     The size that its header states is compared with the file's before memory is taken.
     """
     with reading(path, content), path.open("rb") as file:
-        _check_array_header(file, path, content)
-        try:
-            values = np.load(file, allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise _no_array(path, content, str(error)) from error
-        except MemoryError as error:
-            raise InputError(
-                f"{content.capitalize()} {path} do not fit this computer's memory"
-            ) from error
+        values = _read_array(file, path, content)
     if values.dtype.kind not in "iuf":
         raise InputError(f"{content.capitalize()} {path} must be an array of numbers")
-    return np.asarray(values)
+    return values
 
 
-def _check_array_header(file: BinaryIO, path: Path, content: str) -> None:
+def read_arrays(path: Path, content: str) -> dict[str, NDArray[np.generic]]:
+    """Return the arrays in a ``.npz`` file by name; raise :class:`InputError` as for one."""
+    arrays = {}
+    try:
+        with reading(path, content), zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as file:
+                    array = _read_array(file, path, content)
+                if array.dtype.kind not in "iufb":
+                    raise InputError(f"{content.capitalize()} {path} must be arrays of numbers")
+                arrays[name.removesuffix(".npy")] = array
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        line = str(error) or type(error).__name__
+        raise _no_array(path, content, f"{line}; save them with numpy.savez") from error
+    return arrays
+
+
+def _read_array(file: IO[bytes], path: Path, content: str) -> NDArray[np.generic]:
+    _check_array_header(file, path, content)
+    try:
+        return np.asarray(np.load(file, allow_pickle=False))
+    except (ValueError, EOFError) as error:
+        raise _no_array(path, content, str(error)) from error
+    except MemoryError as error:
+        raise InputError(
+            f"{content.capitalize()} {path} do not fit this computer's memory"
+        ) from error
+
+
+def _check_array_header(file: IO[bytes], path: Path, content: str) -> None:
     """Raise :class:`InputError` if a file is no ``.npy`` file of the size that its header states.
 
     The file is left at its beginning.
@@ -246,8 +291,10 @@ def _classes(source: Source) -> int:
 
     Raises :class:`InputError` where the output is something else.
     """
+    rng, others = np.random.default_rng(0), source.named.others
+    sample = source.prepare(source.random(rng)) if others else np.zeros(0)
     with np.errstate(all="ignore"):
-        shape = np.shape(source.finish(np.zeros(source.description.outputs)))
+        shape = np.shape(source.finish(np.zeros(source.description.outputs), sample))
     if math.prod(shape) != shape[-1] or shape[-1] < 2:
         raise InputError("Labels are for models whose output is one row of scores for classes")
     return int(shape[-1])

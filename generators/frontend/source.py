@@ -1,7 +1,7 @@
 """A float model as it was imported: what the machine runs of it, and what the host does."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,8 @@ from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.embedding import check_shape, lookup
 from celosia.generators.frontend.folder_tokenizer import FolderTokenizer
-from celosia.generators.frontend.host_steps import Array, HostStep, apply
+from celosia.generators.frontend.host_steps import Array, HostStep, Prepared, apply
+from celosia.generators.frontend.named_inputs import NamedInputs, Values
 from celosia.generators.frontend.tokenizer import Tokenizer
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.reference.floats import forward
@@ -54,6 +55,8 @@ class Source:
     """The import was compared with the file's own run, where there is one."""
     path: Path | None = None
     """The folder that the model lies in, with files that say how to prepare inputs."""
+    named: NamedInputs = field(default_factory=NamedInputs)
+    """The names of the inputs."""
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or a pair's with their types, [n, 2].
@@ -93,13 +96,20 @@ class Source:
             )
         return tokens if self.types or tokens.ndim == 1 else tokens[:, 0]
 
-    def prepare(self, values: Array) -> Array:
+    def prepare(self, values: Values) -> Array:
         """Return what ``before`` makes of one input: what the description says.
 
-        Raises :class:`InputError` where the input has another shape than the model takes.
+        It is :class:`Prepared` if the model takes other inputs beside its first. Raises
+        :class:`InputError` where an input has another shape than the model takes.
         """
-        self.check(np.asarray(values)[None])
-        return apply(self.before, values)
+        first, others = self.named.parts(self.description.name, values)
+        self.check(first[None])
+        prepared = apply(self.before, first, others)
+        if not others:
+            return prepared
+        kept = np.asarray(prepared).view(Prepared)
+        kept.others = others
+        return kept
 
     def check(self, inputs: Array) -> None:
         """Raise :class:`InputError` where inputs [count, ...] do not fit.
@@ -118,7 +128,7 @@ class Source:
         shape, model = inputs.shape[1:], self.description
         if self.types and len(shape) == 2 and shape[1] == 2:
             shape = shape[:1]
-        short = model.variable and self.vocabulary and len(shape) == 1
+        short = model.variable and shape[1:] == self.shape[1:] and len(shape) in (1, 2)
         if shape != self.shape and not (short and 1 <= shape[0] <= self.shape[0]):
             most = "at most " if short else ""
             text = ", ".join(["count", *map(str, self.shape)]).replace(", ", f", {most}", 1)
@@ -134,16 +144,23 @@ class Source:
         embedded: Floats = lookup(self.description, self.weights, prepared[None])[0]
         return embedded
 
-    def finish(self, output: Floats) -> Array:
-        """Return what the whole model gives where the machine's part gives [rows, columns]."""
-        return apply(self.after, output)
+    def finish(self, output: Floats, prepared: Array) -> Array:
+        """Return what the whole model gives where the machine's part gives [rows, columns].
+
+        ``prepared`` is the input that the machine's part was given.
+        """
+        return apply(self.after, output, getattr(prepared, "others", {}))
 
     def floats(self, prepared: Array) -> Array:
         """Return what the whole model gives for a prepared input, in float64."""
-        return self.finish(forward(self.description, self.weights, prepared[None])["output"][0])
+        output = forward(self.description, self.weights, np.asarray(prepared)[None])["output"][0]
+        return self.finish(output, prepared)
 
-    def random(self, rng: np.random.Generator) -> Array:
+    def random(self, rng: np.random.Generator) -> Values:
         """Return a random input of full length, in the model's own form, not prepared."""
+        return self.named.random(self._random(rng), rng)
+
+    def _random(self, rng: np.random.Generator) -> Array:
         model = self.description
         vocabulary = self.vocabulary or model.vocabulary
         if vocabulary and self.padding is not None:

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from celosia.arch.packages import library
 from celosia.generators.frontend.host_steps import Array
 from celosia.generators.frontend.hugging_face_folder import Folder
 from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES
+from celosia.generators.frontend.named_inputs import Values
 from celosia.generators.frontend.onnx.reading import read_graph
 from celosia.generators.frontend.text_families import TEXT_FAMILIES
 
@@ -101,8 +102,9 @@ def folder_reference(path: Path) -> Callable[..., Array]:
 def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
     """Return the function that computes an ONNX file's first output by ONNX Runtime.
 
-    It takes one input; ``tokens`` is the number of tokens where the graph does not fix it. Raises
-    :class:`InputError` where ONNX Runtime is not installed or does not run the file.
+    It takes one input, or the arrays of several by name; ``tokens`` is the number of tokens where
+    the graph does not fix it. Raises :class:`InputError` where ONNX Runtime is not installed or
+    does not run the file.
     """
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
     graph = read_graph(path, tokens, lambda made: made)
@@ -111,11 +113,13 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
     except Exception as error:
         raise InputError(f"ONNX Runtime does not run {path}: {_reason(error)}") from error
 
-    def compute(values: Array) -> Array:
+    def compute(values: Values) -> Array:
         first = graph.places[0]
-        length = np.size(values) if first.kind == "tokens" else first.count
+        others = values if isinstance(values, Mapping) else {}
+        own = values[first.name] if isinstance(values, Mapping) else values
+        length = np.size(own) if first.kind == "tokens" else graph.tokens
         try:
-            output = session.run([graph.output], graph.feeds(values, length))[0]
+            output = session.run([graph.output], graph.feeds(own, length, others))[0]
         except Exception as error:
             raise InputError(f"ONNX Runtime does not run {path}: {_reason(error)}") from error
         return np.asarray(output, np.float64)

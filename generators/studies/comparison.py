@@ -10,6 +10,7 @@ import numpy as np
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.host_steps import Array
 from celosia.generators.frontend.hugging_face_folder import is_hugging_face
+from celosia.generators.frontend.named_inputs import Values
 from celosia.generators.frontend.onnx.importer import ONNX_SUFFIX
 from celosia.generators.frontend.onnx.text import text_length
 from celosia.generators.frontend.source import Source
@@ -80,7 +81,7 @@ def _pooled(source: Source, rows: Array) -> Array:
     return unit_rows(row) if model.unit else np.asarray(row)
 
 
-def _random(source: Source | TextSource, rng: np.random.Generator) -> list[Array]:
+def _random(source: Source | TextSource, rng: np.random.Generator) -> list[Values]:
     """Return an input: values, a text's tokens, or a source's tokens and a text's."""
     if isinstance(source, Source):
         return [source.random(rng)]
@@ -89,10 +90,11 @@ def _random(source: Source | TextSource, rng: np.random.Generator) -> list[Array
     return [rng.integers(0, model.vocabulary, length) for length in lengths]
 
 
-def _floats(source: Source | TextSource, inputs: list[Array]) -> Array:
+def _floats(source: Source | TextSource, inputs: list[Values]) -> Array:
     if isinstance(source, Source):
         return np.asarray(source.floats(source.prepare(inputs[0])))
     model, cache = source.description, KvCache()
     if model.source_layers:
-        encode(model, source.weights, inputs[0][None], cache)
-    return np.asarray(forward(model, source.weights, inputs[-1][None], cache)["logits"][0])
+        encode(model, source.weights, np.asarray(inputs[0])[None], cache)
+    tokens = np.asarray(inputs[-1])[None]
+    return np.asarray(forward(model, source.weights, tokens, cache)["logits"][0])

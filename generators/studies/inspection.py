@@ -63,6 +63,7 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
         "unused": [] if isinstance(source, TextSource) else list(source.unused),
         "labels": [] if isinstance(source, TextSource) else list(source.labels),
         "input": _input(source),
+        "others": {} if isinstance(source, TextSource) else source.named.shapes,
         "compared": isinstance(source, TextSource) or source.compared,
     }
 

@@ -124,8 +124,8 @@ def run_files(
     exact = [forward(description, weights, each[None])["output"][0] for each in chosen]
     # Without pooling a row stands for a token; those behind the last token mean nothing.
     outputs = [
-        np.asarray(source.finish(output[: len(each)]), np.float64)
-        for output, each in zip(inferences.outputs, exact, strict=True)
+        np.asarray(source.finish(output[: len(floats)], each), np.float64)
+        for output, floats, each in zip(inferences.outputs, exact, chosen, strict=True)
     ]
     figures = {
         "model": model,
@@ -138,7 +138,7 @@ def run_files(
         "tokens": description.tokens,
         "lengths": [len(each) for each in chosen],
         "cut": _cut(source, files, count),
-        **_compared(outputs, [source.finish(each) for each in exact], labels),
+        **_compared(outputs, [*map(source.finish, exact, chosen)], labels),
         "host": [step.name for step in (*source.before, *source.after)],
         "unused": list(source.unused),
         "names": list(source.labels),

@@ -74,7 +74,7 @@ def _encoder(path: Path, tokens: int) -> dict[str, Any]:
         rows = source.rows(sample)
         wrong, count = differing(compiled, golden.tensors(rows), rows)
         mismatches, tensors = mismatches + len(wrong), tensors + count
-        output = np.asarray(source.finish(golden.run(rows)[0]))
+        output = np.asarray(source.finish(golden.run(rows)[0], sample))
         cosines.append(cosine(output, np.asarray(source.floats(sample))))
     machine = f"{model.layers} blocks"
     if model.embedding == "linear":

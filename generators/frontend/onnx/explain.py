@@ -38,13 +38,13 @@ def explain(
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
-    things = held(graph.model) + graph.others()
+    things = held(graph.model)
+    if not things and "Softmax" not in kinds:
+        things.append("it holds no attention; give a Transformer encoder")
     if not things:
         if _known(text) in ([], [_END]):
             text += [str(cause) for cause in others if _known([str(cause)]) not in ([], [_END])][:1]
         things += _known(text)[:1]
-    if not things and "Softmax" not in kinds:
-        things.append("it holds no attention; give a Transformer encoder")
     if not things:
         things.append("it holds parts that are not those of an encoder; see the nodes")
     nodes = "; ".join(_grouped(re.sub(r"\s+", " ", line) for line in text))

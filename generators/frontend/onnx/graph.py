@@ -2,7 +2,8 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from celosia.generators.frontend.onnx.engine import (
     run_node,
 )
 from celosia.generators.frontend.onnx.file import onnx_library, subgraphs
-from celosia.generators.frontend.onnx.inputs import InputReader, Place, sizes_of
+from celosia.generators.frontend.onnx.inputs import MASKS, InputReader, Place, sizes_of
 from celosia.generators.frontend.onnx.node import Array, Node
 from celosia.generators.frontend.onnx.nodes import evaluate
 from celosia.generators.frontend.onnx.values import (
@@ -152,32 +153,43 @@ class Graph:
         transposed = len(shape) in (2, 3) and shape[0] > 1
         return (shape[0], *shape[2:]) if transposed else shape[1:]
 
-    def others(self) -> list[str]:
-        """Return a sentence on inputs that the output depends on and the machine cannot take."""
-        read, first = self.read, self.places[0].name
-        places = [place for place in self.places if place.kind == "other" and place.name in read]
-        if not places:
-            return []
-        listed = ", ".join(f"{place.name} {list(place.shape)}" for place in places)
-        return [
-            f"it takes {listed} beside {first}; export a model that takes {first} alone, with all "
-            "others fixed in it but a mask, token types or positions [batch, tokens], which have "
-            "these words in their names"
-        ]
+    @property
+    def others(self) -> list[Place]:
+        """Inputs that the output depends on, which are neither the first nor made for it."""
+        return [place for place in self.places if place.kind == "other" and place.name in self.read]
 
-    def feeds(self, values: Array, length: int) -> dict[str, Array]:
+    @property
+    def tokens(self) -> int:
+        """Tokens of the first input."""
+        first = self.places[0]
+        return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
+
+    def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
+        """Take inputs of some kinds for inputs like others; return whether there were any."""
+        any_masks = any(place.kind in kinds for place in self.places)
+        self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
+        self.blocks = None
+        return any_masks
+
+    def feeds(
+        self, values: Array, length: int, others: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
         """Return all inputs for one of the first, [*shape], of which ``length`` tokens are there.
 
-        Token numbers may be fewer: others are filled up with the number that stands for none.
+        Tokens may be fewer: they are filled up with the number that stands for none, or with zeros.
+        ``others`` are the arrays of other inputs by name, zeros without them.
         """
         first = self.places[0]
         numbers = np.asarray(values)
-        if first.kind == "tokens" and numbers.size < first.count:
-            fill = np.full(first.count, self.made.padding or 0)
-            fill[: numbers.size] = numbers.ravel()
-            numbers = fill
+        if numbers.size < math.prod(first.shape):
+            fill = self.made.padding or 0 if first.kind == "tokens" else 0
+            numbers = np.append(numbers, np.full(math.prod(first.shape) - numbers.size, fill))
         arrays = {first.name: numbers.reshape(first.shape).astype(first.dtype)}
-        return arrays | {place.name: place.given(length) for place in self.places[1:]}
+        for place in self.places[1:]:
+            own = (others or {}).get(place.name)
+            array = place.given(length) if own is None else np.reshape(own, place.shape)
+            arrays[place.name] = np.asarray(array, place.dtype)
+        return arrays
 
     def follow(self) -> tuple[dict[str, Value], list[str]]:
         """Return what every value of the graph is, and why some nodes are not understood.
@@ -191,7 +203,8 @@ class Graph:
             if place.kind == "other":
                 values[place.name] = self._opaque(place.name)
                 continue
-            full, cut = place.given(place.count), place.given(place.count - 1)
+            count = self.tokens if place.kind == "length" else place.count
+            full, cut = place.given(count), place.given(count - 1)
             values[place.name] = Mask(full, cut) if place.masks else full
         reasons = []
         for node in self.needed({self.output}, set()):
@@ -262,7 +275,7 @@ class Graph:
             output for node in self.needed({self.output}, set()) for output in node.output if output
         ]
         wanted = [name for name in made if self._inferred.get(name, (0, None))[1] is None]
-        feeds = self.feeds(self.random(), self.places[0].count)
+        feeds = self.feeds(self.random(), self.tokens)
         arrays = self.run_part(self.part(wanted, []), feeds)
         return {name: value.shape for name, value in zip(wanted, arrays, strict=True)}
 
@@ -331,9 +344,11 @@ class Graph:
         opsets = self.model.opset_import
         return lambda inputs: run_node(node, inputs, opsets)
 
-    def run(self, values: Array, length: int) -> NDArray[np.float64]:
-        """Return the file's own first output, of the first of its batch."""
-        feeds = self.feeds(values, length)
+    def run(
+        self, values: Array, length: int, others: Mapping[str, Array] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the file's own first output, of the first of its batch, as :meth:`feeds`."""
+        feeds = self.feeds(values, length, others)
         if self.batch > 1:
             feeds = {name: np.repeat(array, self.batch, axis=0) for name, array in feeds.items()}
         if self._whole is None:

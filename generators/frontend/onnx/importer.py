@@ -7,7 +7,7 @@ implementation. The result is run beside the graph before it is given out.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.host_steps import Array, HostStep, cut
+from celosia.generators.frontend.named_inputs import NamedInputs, OtherInput
 from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from celosia.generators.frontend.onnx.explain import explain
 from celosia.generators.frontend.onnx.graph import Graph
@@ -79,14 +80,16 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
 
 def _load(graph: Graph, *, quick: bool) -> Source:
     path = graph.path
-    encoder, values = read_encoder(graph)
+    try:
+        encoder, values = read_encoder(graph)
+    except InputError:
+        # A number that is named as a length may be the place of a token, which ends one earlier.
+        if not graph.without_masks(["length"]):
+            raise
+        encoder, values = read_encoder(graph)
+    if not encoder.blocks[0].variable and graph.without_masks():
+        encoder, values = read_encoder(graph)
     _refuse_causal(path, encoder)
-    for place in graph.places:
-        if place.masks and place.name in graph.read and not encoder.blocks[0].variable:
-            raise InputError(
-                f"Input {place.name} in {path} takes no keys out of attention; export a model "
-                f"that takes {graph.places[0].name} alone, with {place.name} fixed in it"
-            )
     source = _source(encoder, graph, values)
     scores = len(encoder.blocks) * encoder.blocks[0].heads * encoder.rows**2
     if quick and scores > _MANY_SCORES:
@@ -137,8 +140,6 @@ def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
 
 def _read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
     values, reasons = graph.follow()
-    if graph.others():
-        raise InputError(f"Model {graph.path} is not run: {explain(graph, reasons, None)}")
     first, error = _matched(graph, values, graph.output)
     if first is not None:
         return first, values
@@ -162,11 +163,14 @@ def _matched(
         if not isinstance(value, View):
             raise UnsupportedError("the output does not depend on the input")
         encoder = match(graph.made.settled(value), graph.names)
-        if encoder.prologue and _attends(graph, values, graph.needed({encoder.prologue}, set())):
-            raise UnsupportedError(
-                f"node {encoder.prologue}: there is attention before it that is in no block like "
-                "those behind"
-            )
+        nodes = graph.needed({encoder.prologue} - {""}, set())
+        if _attends(graph, values, nodes):
+            read = {name for node in nodes for name in node.input}
+            others = [place.name for place in graph.others if place.name in read]
+            why = "there is attention before it that is in no block like those behind"
+            if others:
+                why = f"it takes {', '.join(others)} between blocks"
+            raise UnsupportedError(f"node {encoder.prologue}: {why}")
         return encoder, None
     except UnsupportedError as error:
         return None, error
@@ -174,18 +178,22 @@ def _matched(
 
 def _host_can(graph: Graph, values: dict[str, Value], name: str) -> bool:
     """Return whether all behind a value is for the host: no attention, and no other data."""
-    if not isinstance(values.get(name), View):
+    value = values.get(name)
+    if not isinstance(value, View):
         return False
-    nodes, data = graph.needed({graph.output}, {name}), graph.places[0].name
+    nodes, data = graph.needed({graph.output}, {name}), {graph.places[0].name}
+    if value.tensor.rows == 1:  # how many tokens there were is lost
+        data |= {place.name for place in graph.places if place.masks}
     # Of the input some nodes may take the shape.
     reading = (node for node in nodes if node.op_type not in ("Shape", "Size"))
-    return not any(data in node.input for node in reading) and not _attends(graph, values, nodes)
+    read = {operand for node in reading for operand in node.input}
+    return not data & read and not _attends(graph, values, nodes)
 
 
 def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bool:
     """Return whether some of the nodes multiply data by data, as attention of tokens does.
 
-    What pools them by constant queries does not.
+    Neither pooling by constant queries does, nor one row by rows that other inputs give.
     """
     for node in nodes:
         for output in node.output:
@@ -196,8 +204,19 @@ def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bo
         data = [operand for operand in operands if isinstance(operand, View)]
         pools = any(isinstance(operand.tensor, Shares) for operand in data)
         if node.op_type in ("MatMul", "Einsum") and data == operands and not pools:
-            return True
+            own = [name for name in node.input if _depends(graph, name)]
+            shapes = [graph.shape(name) for name in own]
+            if len(own) > 1 or any(np.prod(shape) != shape[-1] for shape in shapes):
+                return True
     return False
+
+
+def _depends(graph: Graph, name: str) -> bool:
+    """Return whether a value depends on the numbers of the first input."""
+    return graph.places[0].name in {
+        name,
+        *(operand for node in graph.needed({name}, set()) for operand in node.input),
+    }
 
 
 def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
@@ -207,6 +226,7 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
     tensor = encoder.start
     vocabulary = place.kind == "tokens"
     own = graph.own
+    masks = tuple((mask.name, mask.kind) for mask in graph.places if mask.masks)
     if isinstance(tensor, Patches):
         meaning = f"{tensor.rows} patches of {tensor.columns} numbers"
         before, shape = [cut("patches", meaning, tensor.places)], own
@@ -232,7 +252,28 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
         vocabulary=words if before else 0,
         padding=graph.made.padding,
         path=path.parent,
+        named=NamedInputs(place.name, _others(graph), masks),
     )
+
+
+def _others(graph: Graph) -> tuple[OtherInput, ...]:
+    """Return the inputs that the user gives beside the first.
+
+    Integers are rows of the table that they select from, else places of tokens.
+    """
+    made = []
+    for place in graph.others:
+        rows = [
+            len(graph.known[node.input[0]])
+            for node in graph.model.graph.node
+            if node.op_type == "Gather" and node.input[1] == place.name
+            if node.input[0] in graph.known
+        ]
+        integer = np.issubdtype(place.dtype, np.integer)
+        below = min([*rows, np.iinfo(place.dtype).max]) if integer and rows else graph.tokens
+        shape = place.shape[1:] if graph.batched else place.shape
+        made.append(OtherInput(place.name, shape, below if integer else 0))
+    return tuple(made)
 
 
 def _vocabulary(graph: Graph, description: ModelDescription) -> int:
@@ -255,15 +296,17 @@ def _prologue(encoder: Encoder, graph: Graph) -> HostStep:
     kinds = sorted({node.op_type for node in nodes if node.op_type != "Constant"})
     used = {operand for node in nodes for operand in node.input}
 
-    def function(values: Array) -> Array:
-        length = len(values) if graph.places[0].kind == "tokens" else graph.places[0].count
-        feeds = {key: array for key, array in graph.feeds(values, length).items() if key in used}
+    def function(values: Array, others: Mapping[str, Array]) -> Array:
+        length = len(values) if len(values) < graph.tokens else graph.tokens
+        feeds = graph.feeds(values, length, others)
+        feeds = {key: array for key, array in feeds.items() if key in used}
         rows = np.asarray(graph.run_part(part, feeds)[0], np.float64)
         rows = rows.reshape(tensor.rows, tensor.columns)
-        return np.asarray(rows[:length] if graph.places[0].kind == "tokens" else rows)
+        return rows[:length] if encoder.blocks[0].variable else rows
 
     parameters = sum(graph.known[operand].size for operand in used if operand in graph.known)
-    return HostStep("embedding", ", ".join(kinds), function, parameters, _products(graph, nodes))
+    listed = ", ".join(kinds)
+    return HostStep("embedding", listed, function, parameters, _products(graph, nodes), beside=True)
 
 
 def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostStep:
@@ -277,14 +320,13 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
     used = {operand for node in nodes for operand in node.input}
     size = int(np.prod(shape))
 
-    def function(rows: Array) -> Array:
+    def function(rows: Array, others: Mapping[str, Array]) -> Array:
         padded = np.zeros(size)
         padded[: rows.size] = rows.ravel()
         feeds: dict[str, Array] = {encoder.name: padded.reshape(shape).astype(dtype)}
-        first, *others = graph.places
-        if first.name in used:  # its shape alone
-            feeds[first.name] = np.zeros(first.shape, first.dtype)
-        feeds |= {place.name: place.given(len(rows)) for place in others if place.name in used}
+        # Of the first input the shape alone is used; a class token is no token of the input.
+        own = graph.feeds(np.zeros(0), len(rows) - encoder.rows + graph.tokens, others)
+        feeds |= {name: array for name, array in own.items() if name in used}
         output: Array = np.asarray(graph.run_part(part, feeds)[0], np.float64)
         output = np.atleast_1d(output[0] if graph.batched else output)
         by_token = output.ndim > 1 and rows.size < size and len(output) == shape[-2]
@@ -292,7 +334,7 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
 
     parameters = sum(graph.known[operand].size for operand in used if operand in graph.known)
     listed = ", ".join(dict.fromkeys(kinds))
-    return HostStep("head", listed, function, parameters, _products(graph, nodes))
+    return HostStep("head", listed, function, parameters, _products(graph, nodes), beside=True)
 
 
 def _products(graph: Graph, nodes: Sequence[Any]) -> int:
@@ -359,10 +401,11 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
     if description.variable and description.tokens > 1:
         lengths.append(description.tokens - 1)
     for length in lengths:
-        values = source.random(random)
-        inputs = values[:length] if description.variable else values
-        expected = graph.run(inputs if tokens else values, length)
-        floats = np.asarray(source.floats(source.prepare(inputs)))
+        first, others = source.named.parts(description.name, source.random(random))
+        inputs = first[:length] if description.variable else first
+        expected = graph.run(inputs if tokens else first, length, others)
+        given = {source.named.first: inputs, **others} if others else inputs
+        floats = np.asarray(source.floats(source.prepare(given)))
         worst = math.inf
         if expected.size % floats.shape[-1] == 0 and expected.size >= floats.size:
             expected = expected.reshape(-1, floats.shape[-1])[: floats.size // floats.shape[-1]]

@@ -16,6 +16,10 @@ class OpenLengthError(InputError):
     """A graph does not fix its number of tokens, and none is given."""
 
 
+MASKS = ("mask", "padding", "length")
+"""Kinds of inputs that say how many tokens are there."""
+
+
 @dataclass(frozen=True)
 class Place:
     """An input of the graph."""
@@ -24,16 +28,16 @@ class Place:
     shape: tuple[int, ...]
     """With a batch of 1."""
     kind: str
-    """``data``, ``tokens``, ``mask``, ``padding`` (its contrary), ``types`` (all 0), ``places``
-    (0, 1, 2, ...), ``past`` (keys and values of earlier tokens, of which there are none) or
-    ``other``."""
+    """``data``, ``tokens``, ``mask``, ``padding`` (its contrary), ``length`` (number of tokens),
+    ``types`` (all 0), ``places`` (0, 1, 2, ...), ``past`` (keys and values of earlier tokens, of
+    which there are none) or ``other``."""
     dtype: Any
     """NumPy's name of the elements."""
 
     @property
     def masks(self) -> bool:
         """True where the input says which tokens are there."""
-        return self.kind in ("mask", "padding")
+        return self.kind in MASKS
 
     @property
     def count(self) -> int:
@@ -44,6 +48,8 @@ class Place:
         """Return what this input is where the first ``length`` tokens are there."""
         if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
+        if self.kind == "length":
+            return np.full(self.shape, length, self.dtype)
         numbers = np.zeros(self.count, np.int64)
         if self.kind == "mask":
             numbers[:length] = 1
@@ -95,8 +101,10 @@ class InputReader:
         meaning = self._kind(name, shape, integer, first)
         if meaning == "past":
             return Place(name, (shape[0] or 1, *shape[1:]), meaning, dtype)
-        if meaning == "other":
-            return Place(name, tuple(size or tokens or 1 for size in shape), meaning, dtype)
+        if meaning in ("other", "length"):
+            sizes = [size or tokens or 1 for size in shape]
+            sizes[: self.batched] = [1][:rank]
+            return Place(name, tuple(sizes), meaning, dtype)
         transposed = self.batched and rank in (2, 3) and shape[0] > 1 and shape[1] == 1
         shape = list(shape)
         if not transposed and rank and self.batched:
@@ -127,6 +135,8 @@ class InputReader:
         lower = name.lower()
         if "past" in lower and not integer and not all(shape[1:]):
             return "past"
+        if integer and "len" in lower and all(size <= 1 for size in shape[self.batched :]):
+            return "length"
         if len(shape) != 1 + self.batched or "decoder" in lower:
             return "other"
         for word, kind in (("type", "types"), ("segment", "types"), ("position", "places")):

@@ -25,6 +25,8 @@ def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
         raise UnsupportedError("its weight is not a matrix")
     if isinstance(view.tensor, Input) and not view.tensor.tokens:
         view = _patched(node, view)
+    if view.index.ndim > 1 and _across(view):
+        raise UnsupportedError("it multiplies across tokens")
     _, columns = view.layout()
     matrix = np.zeros((weight.shape[1], view.tensor.columns))
     matrix[:, columns] = weight.T
@@ -35,6 +37,15 @@ def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
         source = source.source
     made = source.into(Linear, node.name, columns=outputs, weight=matrix, bias=bias)
     return like(view, made)
+
+
+def _across(view: View) -> bool:
+    """Return whether the last axis of a view holds one column of all tokens."""
+    tokens = view.tensor.rows
+    if view.shape[-1] != tokens or tokens == 1 or view.index[..., 0].size == 1:
+        return False
+    rows, columns = np.divmod(view.index, view.tensor.columns)
+    return bool(np.all(rows == np.arange(tokens)) and np.all(columns == columns[..., :1]))
 
 
 def _patched(node: Node, view: View) -> View:

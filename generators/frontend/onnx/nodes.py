@@ -266,8 +266,9 @@ def _binary(node: Node) -> View:
             raise UnsupportedError("a mask is not added to scores")
         if isinstance(view.tensor, Kept) and node.kind == "Div" and view is left:
             return shared_mean(node, view, mask)
-        if isinstance(view.tensor, Scores) and node.kind == "Add":
-            return masked(view, mask)
+        if isinstance(view.tensor, Scores) and _adds(node, view):
+            sign = 1 if node.kind == "Add" else -1
+            return masked(view, Mask(sign * mask.full, sign * mask.cut))
         if node.kind == "Mul":
             return kept_rows(node, node.made.settled(view), mask)
         if node.kind == "Add":
@@ -288,7 +289,8 @@ def _binary(node: Node) -> View:
     assert isinstance(view, View)
     assert isinstance(known, np.ndarray)
     number = known.astype(np.float64)
-    if isinstance(view.tensor, Scores) and node.kind == "Add" and number.size > 1:
+    if isinstance(view.tensor, Scores) and _adds(node, view) and number.size > 1:
+        number = number if node.kind == "Add" else -number
         return masked(view, Mask(number, number))
     if isinstance(view.tensor, Spread) and node.kind in ("Add", "Sub"):
         return spread_shift(node, view, number)
@@ -303,9 +305,14 @@ def _binary(node: Node) -> View:
         return scaled(node, node.made.settled(view), 1 / number)
     if node.kind == "Mul":
         return scaled(node, node.made.settled(view), number)
-    if node.kind == "Add" or (node.kind == "Sub" and view is left):
+    if _adds(node, view):
         return shifted(node, node.made.settled(view), number if node.kind == "Add" else -number)
     raise UnsupportedError("it combines data with constants in an unknown form")
+
+
+def _adds(node: Node, view: View) -> bool:
+    """Return whether a node adds an operand to a view or subtracts it from the view."""
+    return node.kind == "Add" or (node.kind == "Sub" and view is node.inputs[0])
 
 
 def _scales_rows(left: View, right: View) -> bool:

@@ -1,0 +1,109 @@
+"""Inputs of models that take several, each by its name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.host_steps import Array
+
+Values = Array | Mapping[str, Array]
+"""One input of a model, or, of a model that takes several, the array of each by its name."""
+
+
+@dataclass(frozen=True)
+class OtherInput:
+    """An input of a model beside its first, which host steps take."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Shape without the batch."""
+    below: int
+    """Random integers are drawn below this number; 0 for an input of floats."""
+
+    def random(self, rng: np.random.Generator) -> Array:
+        """Return a random input."""
+        if self.below:
+            return np.asarray(rng.integers(0, self.below, self.shape))
+        return np.asarray(rng.normal(0, 1, self.shape))
+
+    def check(self, values: Array) -> None:
+        """Raise :class:`InputError` if an input has another shape, or floats if it has integers."""
+        if values.shape != self.shape:
+            raise InputError(
+                f"Input {self.name} must have the shape {list(self.shape)}, not "
+                f"{list(values.shape)}"
+            )
+        if self.below and values.dtype.kind not in "iub":
+            raise InputError(f"Input {self.name} must be integers, not {values.dtype}")
+
+
+@dataclass(frozen=True)
+class NamedInputs:
+    """The names of a model's inputs."""
+
+    first: str = "input"
+    """The input that the machine's part is made of."""
+    others: tuple[OtherInput, ...] = ()
+    """The inputs that each sample must have beside it."""
+    masks: tuple[tuple[str, str], ...] = ()
+    """Name and kind (``mask``, ``padding``, ``length``) of the inputs that say how many tokens a
+    sample has; without them it has as many as ``first``."""
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """Shapes of the other inputs by name."""
+        return {other.name: list(other.shape) for other in self.others}
+
+    def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
+        """Return the first input of a sample, cut to its tokens, and the others by name.
+
+        Raises :class:`InputError` if an input is missing, not known, or does not fit.
+        """
+        names = [self.first, *(other.name for other in self.others)]
+        listed = ", ".join(names)
+        if not isinstance(values, Mapping):
+            if self.others:
+                raise InputError(
+                    f"Model {model} takes {listed}; give an array of each by its name, in a .npz "
+                    "file [count, ...] each"
+                )
+            return np.asarray(values), {}
+        arrays = {name: np.asarray(array) for name, array in values.items()}
+        kinds = dict(self.masks)
+        wrong = sorted(arrays.keys() - kinds.keys() ^ {*names})
+        if wrong:
+            verb = "has no input" if wrong[0] in arrays else "needs the input"
+            more = f" and may have {', '.join(kinds)}" if kinds else ""
+            raise InputError(f"Model {model} {verb} {wrong[0]}; it takes {listed}{more}")
+        first = arrays[self.first]
+        for name, kind in self.masks:
+            if name in arrays:
+                first = first[: _length(name, kind, arrays[name], len(first))]
+        for other in self.others:
+            other.check(arrays[other.name])
+        return first, {other.name: arrays[other.name] for other in self.others}
+
+    def random(self, first: Array, rng: np.random.Generator) -> Values:
+        """Return a random sample with a given first input."""
+        if not self.others:
+            return first
+        return {self.first: first} | {other.name: other.random(rng) for other in self.others}
+
+
+def _length(name: str, kind: str, values: Array, most: int) -> int:
+    """Return the number of tokens that a mask or a length states."""
+    if kind == "length":
+        length = int(values.item()) if values.size == 1 and values.dtype.kind in "iu" else -1
+        wanted = f"one integer from 1 to {most}"
+    else:
+        there = (values == 0) if kind == "padding" else (values != 0)
+        length = int(np.count_nonzero(there))
+        ones, zeros = (0, 1) if kind == "padding" else (1, 0)
+        wanted = f"{ones} for each of the {most} tokens that is there, and {zeros} behind the last"
+        if values.shape != (most,) or not there[:length].all():
+            length = -1
+    if not 1 <= length <= most:
+        raise InputError(f"Input {name} must be {wanted}, not {values.tolist()}")
+    return length
