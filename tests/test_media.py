@@ -18,6 +18,7 @@ from celosia.generators.frontend.sample_files import count_cut, read_samples
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.weights import load_model
+from tools.sounds import SETTINGS, write_sounds
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(package) is None for package in ("transformers", "soundfile")),
@@ -180,11 +181,7 @@ def test_an_image_of_the_models_size_is_processed_as_any_other(tmp_path: Path) -
     np.testing.assert_allclose(processed, right, atol=1e-6)
 
 
-KINDS = [
-    ("wav", "PCM_U8"), ("wav", "PCM_16"), ("wav", "PCM_24"), ("wav", "PCM_32"), ("wav", "FLOAT"),
-    ("wav", "DOUBLE"), ("flac", "PCM_16"), ("flac", "PCM_24"), ("flac", "PCM_S8"),
-    ("wav", "PCM_16"), ("wav", "PCM_16"), ("wav", "FLOAT"),
-]  # fmt: skip
+RECORDED = Path(__file__).parent / "data" / "sounds"
 WAVE = "Wav2Vec2FeatureExtractor"
 EXTRACTORS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "wave": ({"sampling_rate": 8000}, (1, 4000)),
@@ -196,30 +193,29 @@ EXTRACTORS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
         {"feature_extractor_type": WAVE, "sampling_rate": 8000, "do_normalize": False},
         (4000,),
     ),
-    "spectrogram": (
+    "normalized frames": (
         {
-            "feature_extractor_type": "ASTFeatureExtractor",
-            "sampling_rate": 8000,
-            "max_length": 30,
-            "num_mel_bins": 16,
+            "feature_extractor_type": "Speech2TextFeatureExtractor",
+            **{"sampling_rate": 8000, "num_mel_bins": 16, "feature_size": 16},
+            "normalize_vars": False,
         },
-        (30, 16),
+        (24, 16),
+    ),
+    "joined frames": (
+        {
+            "feature_extractor_type": "SeamlessM4TFeatureExtractor",
+            **{"sampling_rate": 8000, "num_mel_bins": 16, "stride": 2},
+        },
+        (12, 32),
     ),
 }
 
 
 @pytest.fixture(scope="module")
 def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of twelve sounds of every form, mono and stereo, short and long."""
-    soundfile = library("soundfile", "Tests need", "soundfile")
+    """Return a folder of twelve sounds."""
     folder = tmp_path_factory.mktemp("heard") / "sounds"
-    folder.mkdir()
-    rng = np.random.default_rng(2)
-    for number, (ending, kind) in enumerate(KINDS):
-        count = (2000, 4000, 4001, 7000)[number % 4]
-        samples = np.cumsum(rng.uniform(-0.1, 0.1, (count, 1 + number % 2)), axis=0)
-        samples = 0.9 * samples / np.abs(samples).max()
-        soundfile.write(folder / f"{number:02}.{ending}", samples, 8000, subtype=kind)
+    write_sounds(folder)
     return folder
 
 
@@ -229,10 +225,6 @@ def test_sounds_are_what_a_model_was_trained_with(tmp_path: Path, sounds: Path, 
     source = listener(tmp_path / "model", how, shape)
     soundfile = library("soundfile", "Tests need", "soundfile")
     package = library("transformers", "Tests need", "transformers")
-    if name == "spectrogram" and importlib.util.find_spec("torch") is None:
-        with pytest.raises(ValueError, match="ASTFeatureExtractor requires PyTorch"):
-            sound_reader(source)
-        return
     processed = [sound_reader(source)(path) for path in sorted(sounds.iterdir())]
     for path, values in zip(sorted(sounds.iterdir()), processed, strict=True):
         samples = soundfile.read(path, always_2d=True)[0].mean(axis=1)
@@ -240,12 +232,50 @@ def test_sounds_are_what_a_model_was_trained_with(tmp_path: Path, sounds: Path, 
             right = np.pad(samples[:4000], (0, max(0, 4000 - len(samples))))
         else:
             extractor = package.AutoFeatureExtractor.from_pretrained(str(tmp_path / "model"))
-            fill = {"padding": "max_length", "max_length": 4000, "truncation": True}
-            more = fill if len(shape) == 1 else {}
-            right = extractor(samples, sampling_rate=8000, return_tensors="np", **more)
-            right = right["input_values"][0]
+            length = 24 if len(shape) == 2 else 4000
+            fill = {"padding": "max_length", "max_length": length, "truncation": True}
+            right = extractor(samples, sampling_rate=8000, return_tensors="np", **fill)
+            right = right[extractor.model_input_names[0]][0]
         np.testing.assert_allclose(values, np.reshape(right, shape), atol=1e-6)
-    assert count_cut(sounds, source, None) == (0 if name == "spectrogram" else 6)
+    assert count_cut(sounds, source, None) == (0 if len(shape) == 2 and shape[0] > 1 else 6)
+
+
+def test_spectrograms_are_those_of_transformers(celosia, tmp_path: Path, sounds: Path) -> None:
+    model, right = RECORDED / "model", np.load(RECORDED / "features.npz")
+    read = sound_reader(load_source(str(model)))
+    for path in sorted(sounds.iterdir()):
+        np.testing.assert_allclose(read(path), right[path.name], rtol=1e-5, atol=1e-6)
+    output = tmp_path / "y.npy"
+    words = ("--config", "small", "--sim", "golden", "--json", "--output", output)
+    code, shown, errors = celosia("run", model, "--inputs", sounds, *words)
+    assert code == 0, errors
+    assert json.loads(shown)["mismatches"] == 0
+    logits = np.load(RECORDED / "logits.npy")
+    source = load_source(str(model))
+    floats = [np.ravel(source.floats(sample)) for sample in read_samples(sounds, source)]
+    np.testing.assert_allclose(floats, logits, rtol=1e-4, atol=1e-4 * np.abs(logits).max())
+    np.testing.assert_allclose(np.load(output)[:, 0], logits, atol=0.1 * np.abs(logits).max())
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"hop": 80}, "Setting 'hop' in .* is none of sampling_rate, num_mel_bins, max_length, "),
+        ({"max_length": 0}, "Setting 'max_length' in .* must be a positive integer, not 0"),
+        ({"std": 0.0}, r"Setting 'std' in .* must be a positive number, not 0\.0"),
+        ({"mean": "a"}, "Setting 'mean' in .* must be a number, not 'a'"),
+        ({"do_normalize": 1}, "Setting 'do_normalize' in .* must be true or false, not 1"),
+        ({"max_length": 40}, "is not made an input as .* says: cannot reshape array of size 640"),
+    ],
+)
+def test_settings_of_spectrograms_that_are_refused(
+    tmp_path: Path, sounds: Path, change: dict[str, Any], why: str
+) -> None:
+    if importlib.util.find_spec("torch") is not None:
+        pytest.skip("transformers reads the settings where PyTorch is installed")
+    source = listener(tmp_path / "model", SETTINGS | change, (30, 16))
+    with pytest.raises(ValueError, match=why):
+        read_samples(sounds, source)
 
 
 def test_settings_of_sounds_that_are_refused(tmp_path: Path, sounds: Path) -> None:

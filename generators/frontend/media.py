@@ -92,6 +92,9 @@ def sound_reader(source: Source) -> Reader:
             f"integer, not {asked!r}"
         )
     count = int(np.prod(shape))
+    # Extractors of spectrograms without a length fill frames up, of which some join several.
+    length = count if wave else shape[0] * getattr(extractor, "stride", 1)
+    whole = {"padding": "max_length", "max_length": length, "truncation": True}
 
     def read(path: Path) -> NDArray[np.float64]:
         samples = read_sound(path, asked)
@@ -99,11 +102,14 @@ def sound_reader(source: Source) -> Reader:
             values = np.zeros(count)
             values[: len(samples)] = samples[:count]
             return values.reshape(shape)
-        whole = {"padding": "max_length", "max_length": count, "truncation": True} if wave else {}
         with _processing(path, folder):
-            made = extractor(samples, sampling_rate=asked, return_tensors="np", **whole)
-            (values,) = (made[name][0] for name in extractor.model_input_names if name in made)
-            return np.asarray(values, np.float64).reshape(shape)
+            for filled in [True] if wave else [False, True]:
+                more = whole if filled else {}
+                made = extractor(samples, sampling_rate=asked, return_tensors="np", **more)
+                values = np.asarray(made[extractor.model_input_names[0]][0], np.float64)
+                if wave or values.shape == shape:
+                    break
+            return values.reshape(shape)
 
     return read
 

@@ -49,7 +49,7 @@ class NamedInputs:
     """The inputs that each sample must have beside it."""
     masks: tuple[tuple[str, str], ...] = ()
     """Name and kind (``mask``, ``padding``, ``length``) of the inputs that say how many tokens a
-    sample has; without them it has as many as ``first``."""
+    sample has; without them all of ``first`` are there."""
 
     @property
     def shapes(self) -> dict[str, list[int]]:

@@ -5,11 +5,14 @@ No code of a folder runs, and nothing is fetched.
 
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from celosia.arch.errors import InputError
 from celosia.arch.packages import library
+from celosia.generators.frontend.hugging_face_folder import read_json
+from celosia.generators.frontend.spectrograms import EXTRACTOR, spectrogram_extractor
 
 TOKENIZER_FILES = (
     "tokenizer_config.json",
@@ -56,9 +59,14 @@ def read_image_processor(folder: Path) -> Any:
 def read_extractor(folder: Path) -> Any:
     """Return the feature extractor of a folder, for sounds.
 
-    Raises :class:`InputError` as :func:`read_tokenizer`.
+    That of the Audio Spectrogram Transformer works without PyTorch, too. Raises
+    :class:`InputError` as :func:`read_tokenizer`.
     """
     package = _transformers("Sounds", "sounds")
+    paths = [folder / name for name in PREPROCESSOR_FILES if (folder / name).is_file()]
+    settings = read_json(paths[0]) if paths else {}
+    if settings.get("feature_extractor_type") == EXTRACTOR and not find_spec("torch"):
+        return spectrogram_extractor(settings, paths[0])
     return _read("feature extractor", folder, package.AutoFeatureExtractor.from_pretrained)
 
 
