@@ -150,6 +150,16 @@ class Fields:
         return self.packed_slots or self.packed_cache is not None
 
     @property
+    def lines(self) -> int:
+        """Lines of a tile's weights: rows or, if B may be transposed, columns (lines)."""
+        return max(self.array.rows, self.array.b_transpose * self.array.cols)
+
+    @property
+    def line_elements(self) -> int:
+        """Weights of a line: one a column or, if B may be transposed, a row (weights)."""
+        return max(self.array.cols, self.array.b_transpose * self.array.rows)
+
+    @property
     def high_rows(self) -> int:
         """Rows of a key slot that always hold upper bits: a power of two, at least one (rows)."""
         return max(1, next_power_of_two(self.array.rows) // 2)
@@ -199,19 +209,34 @@ class Fields:
         return self.scratchpad.bytes // self.scratchpad.banks
 
     @property
+    def stages(self) -> int:
+        """Register stages between two units that are far from each other (cycles): 0 or 1."""
+        return int(self.control.registered)
+
+    @property
+    def lane_stages(self) -> int:
+        """Register stages of each lane's strobes (cycles), in machines that fill a device."""
+        return self.stages * bool(self.fused)
+
+    @property
+    def edge_stages(self) -> int:
+        """Register stages before an operand's zero point is subtracted (cycles)."""
+        return self.stages * (self.array.kind == "systolic")
+
+    @property
     def sram_latency(self) -> int:
         """Cycles from a granted scratchpad read to its data."""
-        return 2 + self.control.registered
+        return 2 + self.stages
 
     @property
     def weight_latency(self) -> int:
         """Cycles from the request for a line of weights to its data."""
-        return self.sram_latency + self.control.registered
+        return self.sram_latency + self.stages
 
     @property
     def acc_latency(self) -> int:
         """Cycles from an accepted drain request to its row."""
-        return 2 + self.control.registered
+        return 2 + self.stages
 
     @property
     def acc_corrected(self) -> bool:
@@ -221,7 +246,7 @@ class Fields:
     @property
     def acc_settle(self) -> int:
         """Cycles from the accumulation of a row to the first drain request that reads it."""
-        return 3 + self.control.registered + self.acc_corrected
+        return 3 + self.stages + self.acc_corrected
 
     @property
     def sp_addr_width(self) -> int:

@@ -28,7 +28,7 @@ from celosia.hdl.memory.scratchpad import Scratchpad
 from celosia.hdl.memory.store import StoreEngine
 from celosia.hdl.ports import WORD, MachinePorts
 from celosia.hdl.sparse.engine import SparseMatrixEngine
-from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.pipeline import delay, domain_of
 from celosia.hdl.stream.slice import RegisterSlice
 from celosia.hdl.vector.vector import VectorEngine
 
@@ -144,11 +144,11 @@ class Accelerator(Component):
 
     def _register(self, m, cores, name, words):
         """Return a stream of words, through a register slice if ``registered``."""
-        if not self.config.control.registered:
-            return words
-        stage = self._core(m, cores, name, RegisterSlice(WORD))
-        connect(m, words, stage.i)
-        return stage.o
+        for _ in range(self.config.stages):
+            stage = self._core(m, cores, name, RegisterSlice(WORD))
+            connect(m, words, stage.i)
+            words = stage.o
+        return words
 
     def _account(self, m, sequencer, dispatch, matrix):
         """Return the array's activity in this cycle, by the names of ``ARRAY_CAUSES``."""
@@ -256,8 +256,8 @@ class Accelerator(Component):
             faults[cause] = sequencer.error & (sequencer.cause == cause)
         # Registered, because progress is collected from all over the machine.
         m.d.sync += watchdog.watched.eq(Cat(guard.waits, sequencer.busy & ~moves))
-        # Faults are registered too if units are far from each other.
-        domain = m.d.sync if self.config.control.registered else m.d.comb
+        # So are faults where units are far from each other.
+        domain = domain_of(m, self.config.stages)
         domain += [registers.faults[cause].eq(found) for cause, found in faults.items()]
         m.d.comb += [
             core.clk.eq(ClockSignal()),

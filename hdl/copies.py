@@ -24,7 +24,7 @@ from celosia.hdl.matrix.edges import ActivationEdge, SumEdge, WeightEdge
 from celosia.hdl.matrix.entry import ActivationEntry
 from celosia.hdl.matrix.parts import PartAdder
 from celosia.hdl.matrix.streamer import ActivationStreamer
-from celosia.hdl.matrix.tiles import TileWalker
+from celosia.hdl.matrix.tiles import StagedTileWalker, TileWalker
 from celosia.hdl.matrix.tree import TreeColumn
 from celosia.hdl.matrix.weights import WeightFetcher, WeightWriter
 from celosia.hdl.memory.address import Bursts, Rows
@@ -79,6 +79,7 @@ _RECORDS = {
     Rows: 128,
     Sequencer: 64,
     StoreEngine: 64,
+    StagedTileWalker: 1024,
     TileWalker: 1024,
     Walker: 256,
     WeightFetcher: 32,

@@ -10,6 +10,7 @@ from celosia.arch.config import Config
 from celosia.arch.formats import SCALE_BITS
 from celosia.arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
 from celosia.arch.registers import ARRAY_CAUSES
+from celosia.hdl.stream.fields import outputs
 
 
 class ReadPort(wiring.Signature):
@@ -92,7 +93,9 @@ def burst_layout(config: Config) -> data.StructLayout:
 
 def scale_members(config: Config) -> dict[str, Any]:
     """Return the ports of scales by which sums still have to be multiplied if ``scaled``."""
-    return {"scaled": Out(1), "scales": Out(data.ArrayLayout(SCALE_BITS, config.array.cols))}
+    scaled = config.slot_scales > 0
+    scales = data.ArrayLayout(SCALE_BITS * scaled, config.array.cols)
+    return outputs(scaled=scaled, scales=scales)
 
 
 class AccumulatePort(wiring.Signature):
@@ -108,7 +111,7 @@ class AccumulatePort(wiring.Signature):
                 "valid": Out(1),
                 "addr": Out(config.acc_addr_width),
                 "data": Out(data.ArrayLayout(signed(config.accumulators.width), config.array.cols)),
-                **(scale_members(config) if config.slot_scales else {}),
+                **scale_members(config),
             }
         )
 

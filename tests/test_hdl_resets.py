@@ -40,7 +40,7 @@ def test_a_slice_resets_what_tells_of_its_payload() -> None:
 
 
 def test_a_queue_resets_no_command() -> None:
-    names = resets()["CommandQueue"]
+    names = resets()["StagedCommandQueue"]
     assert "partial" in names
     assert not [name for name in names if name.startswith(("command", "held"))]
 

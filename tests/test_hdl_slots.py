@@ -5,7 +5,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from celosia.arch.presets import PRESETS
-from celosia.hdl.matrix.slots import SlotGuard
+from celosia.hdl.matrix.slots import SLOT_GUARDS
 
 
 @pytest.mark.parametrize("kind", ["systolic", "tree"])
@@ -20,7 +20,8 @@ from celosia.hdl.matrix.slots import SlotGuard
 )
 def test_a_line_waits_for_its_own_slot_and_for_the_skew(kind: str, changes) -> None:
     shape = {"rows": 5, "cols": 3, "lanes": 1, "weight_depth": 4, "array": kind}
-    guard = SlotGuard(PRESETS["small"].replace(**(shape | changes)))
+    config = PRESETS["small"].replace(**(shape | changes))
+    guard = SLOT_GUARDS[config.stages](config)
     registered = "registered" in changes
     rng = np.random.default_rng(7)
     held: list[int] = []

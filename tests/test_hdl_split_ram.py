@@ -13,7 +13,7 @@ SEED = 3
 @pytest.mark.parametrize("depth", [1, 20, WHOLE, WHOLE + 1, WHOLE + 88])
 def test_every_word_comes_back(depth: int, registered: bool) -> None:
     """Words of four parts, each written alone, read in any order while others are written."""
-    ram = SplitRam(12, depth, part=3, registered=registered)
+    ram = SplitRam(12, depth, part=3, stages=int(registered))
     print(f"seed {SEED}")
     rng = np.random.default_rng(SEED)
     late, kept = 1 + registered, [0] * depth

@@ -59,7 +59,7 @@ def simulate(unit, *testbenches):
 async def start(ctx, unit, walk):
     """Start a walk; what is at the port afterwards must not matter."""
     ctx.set(unit.walk, walk)
-    if isinstance(unit, Walker) and unit.registered:
+    if isinstance(unit, Walker) and unit.stages:
         await ctx.tick()
     ctx.set(unit.start, 1)
     await ctx.tick()
@@ -72,7 +72,7 @@ async def start(ctx, unit, walk):
 @pytest.mark.parametrize("registered", [False, True])
 def test_walks_are_as_described(registered, wraps, stall):
     rng = np.random.default_rng(3)
-    unit = Walker(ADDR_WIDTH, wraps=wraps, registered=registered)
+    unit = Walker(ADDR_WIDTH, wraps=wraps, stages=int(registered))
 
     async def bench(ctx):
         for _ in range(90 if wraps else 60):

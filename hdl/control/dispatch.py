@@ -33,24 +33,21 @@ def queue_latency(depth: int) -> int:
 class CommandQueue(Component):
     """Assembles an engine's commands from words, and queues up to ``depth`` commands.
 
-    It accepts one word per cycle; a command appears at least ``latency`` cycles after its last
-    word. Operands that the instruction does not have keep their old value. ``busy`` is 1 while a
-    command or part of one is present. With ``registered``, a place is filled only while it is
-    empty, so that places do not depend on each other, and the next operand is known one cycle
-    ahead.
-
-    From depth 3 on (``stored``), all but the first command are in a memory; with ``registered``
-    commands may then leave in every other cycle at most. With ``parity``, each half of each operand
-    and of the header has a parity bit; ``wrong`` is 1 one cycle after a command that fails its
-    check.
+    One word a cycle; a command comes out ``latency`` cycles after its last word at the earliest.
+    Operands that the instruction does not have keep whatever value they had. ``busy`` while there
+    is a command or a part of one. From three places on (``stored``) all but the first are a
+    memory's. With ``parity`` each operand has two bits more, one for each half, and so has the
+    rest; ``wrong`` a cycle after one that comes out is not as it came in.
     """
 
-    def __init__(self, engine: Engine, depth: int, *, registered: bool, parity: bool = False):
+    stages = 0
+    """Cycles from what decides about a command to the counters of its place."""
+
+    def __init__(self, engine: Engine, depth: int, *, parity: bool = False):
         self.engine = engine
         self.depth = depth
         self.latency = queue_latency(depth)
         self.stored = depth > 2
-        self.registered = registered
         self._parity = parity
         command = data.StructLayout({"pop": len(Engine), "command": command_layout(engine)})
         super().__init__(
@@ -92,11 +89,9 @@ class CommandQueue(Component):
                 if self._parity:
                     given = Cat(header[:13], header[FLAG_SHIFT : FLAG_SHIFT + 16])
                     m.d.sync += command.parity.header.eq(_parity(given))
-            with m.Elif(not self.registered):
+            with m.Elif(not self.stages):
                 self._operand(m, command, index)
-
-        if self.registered:
-            self._next_operands(m, command, index)
+        self._next_operands(m, command, index)
 
         # A command moves towards the output as far as there is room. A departure, which is known
         # late in the cycle, makes room for further words only in the next cycle.
@@ -109,7 +104,7 @@ class CommandQueue(Component):
         elif self.depth == 2:
             held = Signal.like(command, name="held_1", reset_less=True)
             waiting, leaves = Signal(name="waiting_1"), Signal(name="leaves_1")
-            m.d.comb += moved.eq(valid & (~waiting | (leaves & (not self.registered))))
+            m.d.comb += moved.eq(valid & (~waiting | (leaves & (not self.stages))))
             m.d.comb += self.i.ready.eq(~complete | ~waiting)
             with m.If(moved):
                 m.d.sync += [held.eq(payload), waiting.eq(1)]
@@ -149,9 +144,7 @@ class CommandQueue(Component):
             after.eq(level + taken - leaves),
         ]
         m.d.sync += [level.eq(after), some.eq(after != 0)]
-        # A departure is known late: with ``registered`` counters change one cycle later. The
-        # next departure is at least two cycles later, when this command has been counted.
-        late = delay(m, leaves, int(self.registered), reset=True)
+        late = delay(m, leaves, self.stages, reset=True)
         found = []
         for first in range(0, len(bits), STORED):
             part = bits[first : first + STORED]
@@ -173,6 +166,30 @@ class CommandQueue(Component):
         if self._parity:
             m.d.sync += command.parity[name].eq(_parity(self.i.p.word[:IMMEDIATE_WIDTH]))
 
+    def _operand(self, m, command, index):
+        """Write the field at this position of the instruction."""
+        for definition in DEFINITIONS.values():
+            if definition.engine == self.engine:
+                with m.If(command.command.opcode == definition.opcode):
+                    for place, name in enumerate(definition.operands):
+                        with m.If(index == place):
+                            self._take(m, command, name)
+
+    def _next_operands(self, m, command, index):
+        """Write fields that were named before their words came: none are."""
+
+
+class StagedCommandQueue(CommandQueue):
+    """A queue in which no place depends on those before it.
+
+    A place is filled only when it is empty, and which operand is next is known before it comes.
+    Commands are to be taken from a memory (``stored``) no oftener than in every other cycle: what
+    lets one leave is a long way, and counters learn it a cycle later. Another one leaves two cycles
+    later at the earliest, when this one has been taken.
+    """
+
+    stages = 1
+
     def _next_operands(self, m, command, index):
         """Give each field a register that is 1 if the next operand is its own."""
         first = self.i.p.first
@@ -192,14 +209,82 @@ class CommandQueue(Component):
                 with m.If(own & ~first):
                     self._take(m, command, name)
 
-    def _operand(self, m, command, index):
-        """Write the field at this position of the instruction."""
-        for definition in DEFINITIONS.values():
-            if definition.engine == self.engine:
-                with m.If(command.command.opcode == definition.opcode):
-                    for place, name in enumerate(definition.operands):
-                        with m.If(index == place):
-                            self._take(m, command, name)
+
+class _DirectGrant:
+    """A command goes to its engine in the cycle in which it has its tokens."""
+
+    queue = CommandQueue
+
+    def tokens(self, m, some, pushed):
+        """Return, by source and sink, whether there are tokens, and strobes that count more."""
+        return some, pushed
+
+    def late(self, m, taken):
+        """Return 1 where a command's tokens that were taken are not counted yet."""
+        return Const(0, 1)
+
+    def grant(self, m, queue, out, granted, taken):
+        """Lead a queue's commands to ``out`` where they are ``granted``."""
+        m.d.comb += [
+            out.p.eq(queue.o.p.command),
+            out.valid.eq(queue.o.valid & granted),
+            queue.o.ready.eq(out.ready & granted),
+        ]
+
+    def count(self, m, name, under_way, taken, done, late_taken):
+        """Count the commands under way, and return strobes of which one is 1 while there are."""
+        m.d.sync += under_way.eq(under_way + taken - done)
+        return [under_way != 0]
+
+
+class _StagedGrant(_DirectGrant):
+    """A command that has its tokens takes them and waits in a register in front of its engine.
+
+    It comes there a cycle before the engine may take it and a cycle after the one before was taken:
+    what starts an engine depends on registers only. Tokens of the matrix engine, whose ``done`` is
+    a register, are there at once, others a cycle later; they are counted a cycle later.
+    """
+
+    queue = StagedCommandQueue
+
+    def tokens(self, m, some, pushed):
+        # A cycle later: the next command takes tokens two cycles after one at the earliest.
+        late = {pair: delay(m, strobe, 1, reset=True) for pair, strobe in pushed.items()}
+        available = {
+            (source, sink): held
+            | late[source, sink]
+            | (pushed[source, sink] if source == Engine.MATRIX else 0)
+            for (source, sink), held in some.items()
+        }
+        return available, late
+
+    def late(self, m, taken):
+        return delay(m, taken, 1, reset=True)
+
+    def grant(self, m, queue, out, granted, taken):
+        m.d.comb += queue.o.ready.eq(~out.valid & granted)
+        command = data_register(m, out.p)
+        # Tokens decide about `valid` alone, not about the enable of so many registers; nor does
+        # whether there is a command, if all of them come from a memory.
+        with m.If(~out.valid & (1 if queue.stored else queue.o.valid)):
+            m.d.sync += command.eq(queue.o.p.command)
+        with m.If(taken):
+            m.d.sync += out.valid.eq(1)
+        with m.Elif(out.ready):
+            m.d.sync += out.valid.eq(0)
+
+    def count(self, m, name, under_way, taken, done, late_taken):
+        # What was granted in the cycle before is counted in this one.
+        late_done = delay(m, done, 1, reset=True)
+        after = Signal.like(under_way, name=f"under_way_next_{name}")
+        some_under_way = Signal(name=f"some_under_way_{name}")
+        m.d.comb += after.eq(under_way + late_taken - late_done)
+        m.d.sync += [under_way.eq(after), some_under_way.eq(after != 0)]
+        return [some_under_way, late_taken]
+
+
+_GRANTS = (_DirectGrant, _StagedGrant)
+"""How commands go to engines, by a machine's ``stages``."""
 
 
 class Dispatch(Component):
@@ -213,12 +298,8 @@ class Dispatch(Component):
     ``lacking_NAME``. ``overflow`` is 1 until ``clear`` after more than 255 tokens of one kind were
     held; the run's results are then invalid.
 
-    With ``registered``, a command consumes its tokens and moves to a register in front of the
-    engine. It does so one cycle before the engine can accept it, and one cycle after the previous
-    command was accepted. The start of an engine then depends on registers only. Tokens of the
-    matrix engine, whose ``done`` is a register, are usable at once, other tokens one cycle later.
-    Tokens are counted, and ``idle`` is reported, one cycle later. Each queue receives its words
-    through a register slice, one cycle later.
+    With ``registered`` commands go to engines as :class:`_StagedGrant` says, each queue has its
+    words from a register slice, a cycle later, and ``idle`` is told a cycle later.
     """
 
     def __init__(self, config: Config):
@@ -257,30 +338,19 @@ class Dispatch(Component):
             & getattr(self, f"push_{source.name}".lower())[sink]
             for source, sink in tokens
         }
-        available = some
-        if self.config.control.registered:
-            # One cycle later: commands consume tokens at least two cycles apart.
-            late = {pair: delay(m, strobe, 1, reset=True) for pair, strobe in pushed.items()}
-            available = {
-                (source, sink): held
-                | late[source, sink]
-                | (pushed[source, sink] if source == Engine.MATRIX else 0)
-                for (source, sink), held in some.items()
-            }
-            pushed = late
+        stages = self.config.stages
+        grants = _GRANTS[stages]()
+        available, pushed = grants.tokens(m, some, pushed)
         pops, busy, wrong = {}, [], []
         for engine in Engine:
             name = engine.name.lower()
             out, done = getattr(self, f"o_{name}"), getattr(self, f"done_{name}")
-            registered = self.config.control.registered
             parity = self.config.protected("queues") != "none"
-            queue = CommandQueue(
-                engine, self.config.control.queue_depth, registered=registered, parity=parity
-            )
+            queue = grants.queue(engine, self.config.control.queue_depth, parity=parity)
             wrong += [Cat(Const(0, 1), queue.wrong)] if parity else []
             m.submodules[f"queue_{name}"] = queue
             words = queue.i
-            if registered:
+            for _ in range(stages):
                 m.submodules[f"words_{name}"] = near = RegisterSlice(WORD)
                 connect(m, near.o, words)
                 words = near.i
@@ -297,49 +367,21 @@ class Dispatch(Component):
             granted = ~lacks.any()
             lacking = getattr(self, f"lacking_{name}")
             taken = queue.o.valid & queue.o.ready
-            # Tokens consumed in the previous cycle may still be counted.
-            late_taken = delay(m, taken, 1, reset=True) if registered else Const(0, 1)
+            late_taken = grants.late(m, taken)
             known = ~late_taken
             m.d.comb += [
                 lacking.eq(Mux(queue.o.valid & known, lacks, 0)),
                 getattr(self, f"waiting_{name}").eq(lacking.any()),
             ]
-            if registered:
-                m.d.comb += queue.o.ready.eq(~out.valid & granted)
-                command = data_register(m, out.p)
-                # Tokens decide about `valid` alone, not about the enable of many registers; nor
-                # does the presence of a command, if all commands come from a memory.
-                with m.If(~out.valid & (1 if queue.stored else queue.o.valid)):
-                    m.d.sync += command.eq(queue.o.p.command)
-                with m.If(taken):
-                    m.d.sync += out.valid.eq(1)
-                with m.Elif(out.ready):
-                    m.d.sync += out.valid.eq(0)
-            else:
-                m.d.comb += [
-                    out.p.eq(queue.o.p.command),
-                    out.valid.eq(queue.o.valid & granted),
-                    queue.o.ready.eq(out.ready & granted),
-                ]
+            grants.grant(m, queue, out, granted, taken)
             under_way = Signal(8, name=f"under_way_{name}")
-            if registered:
-                # Tokens granted in the previous cycle are counted in this one.
-                late_done = delay(m, done, 1, reset=True)
-                after = Signal.like(under_way, name=f"under_way_next_{name}")
-                some_under_way = Signal(name=f"some_under_way_{name}")
-                m.d.comb += after.eq(under_way + late_taken - late_done)
-                m.d.sync += [under_way.eq(after), some_under_way.eq(after != 0)]
-                busy += [some_under_way, late_taken, queue.busy]
-            else:
-                m.d.sync += under_way.eq(under_way + taken - done)
-                busy += [under_way != 0, queue.busy]
+            busy += [*grants.count(m, name, under_way, taken, done, late_taken), queue.busy]
             pops[engine] = [taken & queue.o.p.pop[source] for source in Engine]
         m.d.comb += self.idle.eq(~Cat(busy).any() & ~self.i.valid)
 
         for (source, sink), count in tokens.items():
             up, down = pushed[source, sink], pops[sink][source]
-            if self.config.control.registered:
-                down = delay(m, down, 1, reset=True)
+            down = delay(m, down, stages, reset=True)
             after = Signal.like(count, name=f"after_{source.name}_{sink.name}".lower())
             m.d.comb += after.eq(count + up - down)
             m.d.sync += [count.eq(after), some[source, sink].eq(after != 0)]

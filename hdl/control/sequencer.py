@@ -1,5 +1,7 @@
 """The sequencer: fetches a program's words, runs its loops, resolves its operands."""
 
+from collections.abc import Callable
+
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
@@ -58,7 +60,40 @@ class _Early(data.Struct):
 
 
 EARLY_WIDTH = Shape.cast(_Early).width
-"""Width of this structure, which ``registered`` stores beside each word (bits)."""
+"""Bits of it."""
+
+
+class _DecodedOnRead:
+    """A program memory of words alone: a header's effect is decoded as the word is read."""
+
+    width = WORD_WIDTH
+
+    def __init__(self, decode: Callable[[Module, Value], Value]):
+        self._decode = decode
+
+    def stored(self, _m: Module, word: Value) -> Value:
+        """Return the bits to store for a word."""
+        return word
+
+    def read(self, m: Module, stored: Value) -> Value:
+        """Return the effect as a header of a word that was stored."""
+        return self._decode(m, stored)
+
+
+class _DecodedOnWrite(_DecodedOnRead):
+    """A program memory with a header's effect beside each word, decoded as the host writes it."""
+
+    width = WORD_WIDTH + EARLY_WIDTH
+
+    def stored(self, m: Module, word: Value) -> Value:
+        return Cat(word, self._decode(m, word))
+
+    def read(self, _m: Module, stored: Value) -> Value:
+        return stored[WORD_WIDTH:]
+
+
+_MEANINGS = (_DecodedOnRead, _DecodedOnWrite)
+"""The program memory of a machine, by its ``stages``."""
 
 
 class _Header(data.Struct):
@@ -141,8 +176,8 @@ class Sequencer(Component):
         # path after a memory, so words are corrected only once they are known to be wrong.
         late = level == "correct"
         depth = self.config.control.program_depth
-        ahead = self.config.control.registered
-        width = WORD_WIDTH + ahead * EARLY_WIDTH
+        meaning = _MEANINGS[self.config.stages](self._early)
+        width = meaning.width
         program = LateRam(width, depth) if late else protected_ram(width, depth, level, held=True)
         control = self.config.protected("control")
         registers = protected_ram(IMMEDIATE_WIDTH, REGISTERS, control, held=True)
@@ -154,9 +189,7 @@ class Sequencer(Component):
         # Fetch: pc is the address of the word that the memory shows.
         pc = Signal.like(self.pc)
         again = Signal()
-        written = self.program_data
-        if ahead:
-            written = Cat(written, self._early(m, written))
+        written = meaning.stored(m, self.program_data)
         m.d.comb += [
             program.write_en.eq(self.program_en),
             program.write_addr.eq(self.program_addr),
@@ -176,7 +209,7 @@ class Sequencer(Component):
         fresh = Signal()
         decides = Signal()
         outside = Signal()
-        early = coming[WORD_WIDTH:] if ahead else self._early(m, coming)
+        early = meaning.read(m, coming)
         m.d.comb += [coming.eq(program.read_data), decides.eq(advance)]
         with m.If(decides):
             m.d.sync += here.eq(early)

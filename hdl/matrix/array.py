@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Value, signed, unsigned
+from amaranth.hdl import Module, Mux, Value, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -14,8 +14,9 @@ from celosia.hdl.matrix.element import REGISTER_DEPTH
 from celosia.hdl.matrix.parts import part_layout, part_width
 from celosia.hdl.matrix.wide import shift_members
 from celosia.hdl.ports import scale_members
+from celosia.hdl.stream.fields import outputs, present
 from celosia.hdl.stream.flow import Flow
-from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.pipeline import delay, domain_of
 
 
 def array_members(config: Config) -> dict[str, Any]:
@@ -29,11 +30,12 @@ def array_members(config: Config) -> dict[str, Any]:
         "i_weights": In(Flow(weight_layout(config))),
         "o": Out(Flow(sum_layout(config))),
     }
-    if config.array.operand_gating:
-        members["zeros"] = Out(range(config.array.rows + 1))
-    if config.slot_scales:
-        members |= scale_members(config)
-    return members
+    return members | outputs(zeros=gated_width(config)) | scale_members(config)
+
+
+def gated_width(config: Config) -> int:
+    """Return the width of a number of operands at which multipliers rest (bits); 0: none does."""
+    return config.array.operand_gating * config.array.rows.bit_length()
 
 
 def activation_layout(config: Config) -> data.StructLayout:
@@ -45,7 +47,7 @@ def activation_layout(config: Config) -> data.StructLayout:
         {
             "a": data.ArrayLayout(signed(config.element_width), config.array.rows),
             "slot": slot_layout(config),
-            **({"n": range(config.array.cols + 1)} if config.array.sleep else {}),
+            **present(n=config.array.sleep * config.array.cols.bit_length()),
             **part_member(config),
             **shift_members(config),
         }
@@ -93,11 +95,12 @@ def slots_of(payload: Any) -> list[Value]:
 
 def part_member(config: Config) -> dict[str, Any]:
     """Return the layout fields for vectors that use parts of weights, scales, or exponents."""
-    layout = part_layout(config.array.pass_width, paired=config.paired)
-    scaled = {"scaled": 1} if config.slot_scales else {}
-    lower = {"lower": 1} if config.low_rows else {}
-    block = {"block": 1} if config.block_exponents else {}
-    return ({"part": layout} if config.parted else {}) | scaled | lower | block
+    return present(
+        part=part_layout(config.array.pass_width, paired=config.paired),
+        scaled=config.slot_scales > 0,
+        lower=config.low_rows > 0,
+        block=config.block_exponents,
+    )
 
 
 def weight_layout(config: Config) -> data.StructLayout:
@@ -109,22 +112,17 @@ def weight_layout(config: Config) -> data.StructLayout:
     written; it is 0 without a line. The first ``NEAR_COLUMNS`` columns use the line's data, and
     each further group of them one element of ``far``.
     """
-    lines, elements, cols = config.array.rows, config.array.cols, config.array.cols
-    if config.array.b_transpose:
-        lines = elements = max(config.array.rows, config.array.cols)
-    line = {"data": data.ArrayLayout(signed(config.element_width), elements)}
-    line |= {"column": 1} if config.array.b_transpose else {}
-    copies = (cols - 1) // NEAR_COLUMNS if is_far(config) else 0
+    rows, cols, far = config.array.rows, config.array.cols, is_far(config)
+    line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}
+    line |= present(column=config.array.b_transpose)
     return data.StructLayout(
         line
-        | {"slot": slot_layout(config), "index": range(lines)}
-        | ({"far": data.ArrayLayout(data.StructLayout(line), copies)} if copies else {})
-        | ({"scale": data.ArrayLayout(config.slot_scales, cols)} if config.slot_scales else {})
-        | ({"exponent": unsigned(EXPONENT_BITS)} if config.block_exponents else {})
-        | (
-            {"strobe": data.ArrayLayout(config.array.rows, config.array.cols)}
-            if is_far(config)
-            else {}
+        | {"slot": slot_layout(config), "index": range(config.lines)}
+        | present(
+            far=data.ArrayLayout(data.StructLayout(line), far * ((cols - 1) // NEAR_COLUMNS)),
+            scale=data.ArrayLayout(config.slot_scales, cols),
+            exponent=EXPONENT_BITS * config.block_exponents,
+            strobe=data.ArrayLayout(rows, far * cols),
         )
     )
 
@@ -151,8 +149,8 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
     Elements from ``count`` on become 0. With ``registered`` and a systolic array, which has a
     register at its edge, the register precedes the subtraction.
     """
-    early = config.control.registered and config.array.kind == "systolic"
-    before, behind = (1, m.d.comb) if early else (0, m.d.sync)
+    before = config.edge_stages
+    behind = domain_of(m, 1 - before)
     zero = delay(m, zero, before) if config.array.zero_points else 0
     for index, operand in enumerate(operands):
         width = config.array.operand_width + config.array.wide
@@ -197,4 +195,4 @@ def weights_latency(config: Config) -> int:
 
     With ``registered``, a weight memory has an output register.
     """
-    return 1 + (config.control.registered and config.array.weight_depth > REGISTER_DEPTH)
+    return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)

@@ -10,6 +10,7 @@ from celosia.arch.config import Config
 from celosia.arch.formats import DIGITS, OPERAND_BITS, WeightFormat
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.tiles import times
+from celosia.hdl.stream.fields import outputs, present
 from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import delay
 
@@ -24,9 +25,8 @@ def step_layout(config: Config) -> data.StructLayout:
     ``scale`` consumes it as a group's scales. ``grouped`` multiplies by the scales.
     """
     members = {"format": range(len(config.formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
-    if config.weight_group:
-        members |= {"scale": 1, "grouped": 1}
-    return data.StructLayout(members)
+    groups = config.weight_group > 0
+    return data.StructLayout(members | present(scale=groups, grouped=groups))
 
 
 class DecodeSteps(Component):
@@ -105,22 +105,15 @@ class WeightDecoder(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        lines = (
-            max(config.array.rows, config.array.cols)
-            if config.array.b_transpose
-            else config.array.cols
-        )
+        elements = config.line_elements
+        scale = OPERAND_BITS * (config.slot_scales > 0)
         super().__init__(
             {
                 "step": In(Flow(step_layout(config))),
-                "bytes": In(data.ArrayLayout(unsigned(8), lines)),
-                "o": Out(data.ArrayLayout(signed(8), lines)),
+                "bytes": In(data.ArrayLayout(unsigned(8), elements)),
+                "o": Out(data.ArrayLayout(signed(8), elements)),
+                **outputs(scales=data.ArrayLayout(scale, config.array.cols)),
             }
-            | (
-                {"scales": Out(data.ArrayLayout(8, config.array.cols))}
-                if config.slot_scales
-                else {}
-            )
         )
 
     def elaborate(self, _platform):

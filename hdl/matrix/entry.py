@@ -6,8 +6,9 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
 from celosia.hdl.component import Component
-from celosia.hdl.matrix.array import activation_layout, enter, slots_of
+from celosia.hdl.matrix.array import activation_layout, enter, gated_width, slots_of
 from celosia.hdl.matrix.streamer import vector_layout
+from celosia.hdl.stream.fields import carry, inputs, outputs
 from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import delay, spread
 
@@ -28,12 +29,8 @@ class ActivationEntry(Component):
             "o": Out(Flow(activation_layout(config))),
             "macs": Out(range(config.elements + 1)),
         }
-        if config.array.operand_gating:
-            members |= {
-                "zeros": In(range(config.array.rows + 1)),
-                "gated": Out(range(config.array.rows + 1)),
-            }
-        super().__init__(members)
+        zeros = gated_width(config)
+        super().__init__(members | inputs(zeros=zeros) | outputs(gated=zeros))
 
     def elaborate(self, _platform):
         m = Module()
@@ -41,29 +38,19 @@ class ActivationEntry(Component):
         m.d.sync += self.o.valid.eq(note.valid)
         spread(m, note.slot, slots_of(self.o.payload))
         first = note.valid
-        if config.array.sleep:
-            m.d.sync += self.o.payload.n.eq(note.n)
-        if config.slot_scales:
-            m.d.sync += self.o.payload.scaled.eq(note.scaled)
-        if config.low_rows:
-            m.d.sync += self.o.payload.lower.eq(note.lower)
-        if config.block_exponents:
-            m.d.sync += self.o.payload.block.eq(note.block)
-        if config.parted:
-            m.d.sync += self.o.payload.part.eq(note.part)
+        names = ("n", "scaled", "lower", "block", "part", "shifted")
+        m.d.sync += carry(self.o.payload, note, *names)
         if config.passes > 1:
             alone = note.part.alone if config.paired else 0
             first = note.valid & ((note.part.place == 0) | alone)
         if config.array.wide:
             first = note.valid & (~note.wide | note.low)
-            m.d.sync += self.o.payload.shifted.eq(note.shifted)
         enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
-        if config.low_rows:
-            # The first elements are repeated for the lower bits of their keys.
+        # The lower bits of the first elements meet these once more.
+        for row in range(config.low_rows):
             with m.If(note.lower):
-                for row in range(config.low_rows):
-                    again = self.elements[row].as_signed()
-                    m.d.sync += self.o.payload.a[config.array.rows - 1 - row].eq(again)
+                again = self.elements[row].as_signed()
+                m.d.sync += self.o.payload.a[config.array.rows - 1 - row].eq(again)
 
         # A product of two small numbers, without a multiplier.
         k = Signal.like(note.k)

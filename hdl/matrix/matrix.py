@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from celosia.arch.config import Config
 from celosia.arch.isa import RING_SLOTS, Engine
 from celosia.hdl.component import Component
+from celosia.hdl.matrix.array import gated_width
 from celosia.hdl.matrix.entry import ActivationEntry
 from celosia.hdl.matrix.retirement import Retirement
 from celosia.hdl.matrix.streamer import ActivationStreamer
@@ -14,6 +15,7 @@ from celosia.hdl.matrix.systolic import SystolicArray
 from celosia.hdl.matrix.tree import TreeArray
 from celosia.hdl.matrix.weights import WeightFetcher
 from celosia.hdl.ports import AccumulatePort, EngineStatus, ReadPort, command_layout
+from celosia.hdl.stream.fields import carry, outputs
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.slice import RegisterSlice
 
@@ -60,9 +62,7 @@ class MatrixEngine(Component):
             "filling": Out(1),
             "working": Out(1),
         }
-        if config.array.operand_gating:
-            members["gated"] = Out(range(config.array.rows + 1))
-        super().__init__(members)
+        super().__init__(members | outputs(gated=gated_width(config)))
 
     def elaborate(self, _platform):
         m = Module()
@@ -115,17 +115,12 @@ class MatrixEngine(Component):
             self.macs.eq(entry.macs),
             self.working.eq(retirement.working),
         ]
-        if config.slot_scales:
-            m.d.comb += [
-                self.accumulate.scaled.eq(array.scaled),
-                self.accumulate.scales.eq(array.scales),
-            ]
+        m.d.comb += carry(self.accumulate, array, "scaled", "scales")
         if config.array.weight_depth > RING_SLOTS:
             # If no tile waits and no lines are in flight, a tile passes the queue.
             m.d.comb += direct.eq(handed.valid & placed & ~jobs.o.valid)
         self._account(m, handed, jobs, streamer)
-        if config.array.operand_gating:
-            m.d.comb += [entry.zeros.eq(array.zeros), self.gated.eq(entry.gated)]
+        m.d.comb += carry(entry, array, "zeros") + carry(self, entry, "gated")
         return m
 
     def _account(self, m, tiles, jobs, streamer):

@@ -6,18 +6,19 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.formats import OPERAND_BITS, PAIRED_BITS
 from celosia.hdl.component import Component
+from celosia.hdl.stream.fields import present
 from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
     """Return the layout of the part of weights used by a vector, and its mark as the last one.
 
-    The last part is signed. If slots hold pairs of weights, a part that is ``alone`` is one weight
-    of a pair.
+    Where slots hold weights in pairs, a part that is ``alone`` is one of the two. Without any parts
+    the layout has no bits.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
-    alone = {"alone": 1} if paired else {}
-    return data.StructLayout({"place": range(places), "last": 1, **alone})
+    alone = present(alone=paired)
+    return data.StructLayout({"place": range(places), "last": int(places > 1), **alone})
 
 
 def part_width(width: int) -> int:

@@ -17,7 +17,7 @@ def dispatch_cycles(config: Config) -> int:
     One cycle passes until the token is counted, and one until the other engine has accepted the
     command; with ``registered`` it starts one cycle later.
     """
-    return 2 + config.control.registered
+    return 2 + config.stages
 
 
 IN_FLIGHT_WIDTH = 9

@@ -27,20 +27,16 @@ class SlotGuard(Component):
     the time of each line minus its index must be later than that of the line before. Lines in
     ascending order from 0 always satisfy this.
 
-    With ``registered``, ``free`` is computed in the previous cycle: ``moves`` says that ``slot``
-    and ``line`` will become ``next_slot`` and ``next_line``, else they stay.
+    ``written`` says that line ``index`` of any slot is asked for. Rows of weights enter at the left
+    and columns at the top: a row would meet an earlier column at an element if it entered as many
+    cycles later as its index is higher. Hence the time of each line, less its index, must be
+    later than that of the line before. Lines in ascending order from 0 always keep that.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        self.depth = JOBS_AHEAD + REGISTERED_AHEAD * (
-            config.control.registered + bool(config.formats)
-        )
-        self.lines = (
-            max(config.array.rows, config.array.cols)
-            if config.array.b_transpose
-            else config.array.rows
-        )
+        self.depth = JOBS_AHEAD + REGISTERED_AHEAD * (config.stages + bool(config.formats))
+        self.lines = config.lines
         members = {
             "slot": In(range(config.array.weight_depth)),
             "line": In(range(self.lines)),
@@ -50,13 +46,17 @@ class SlotGuard(Component):
             "index": In(range(self.lines)),
             "free": Out(1),
         }
-        if config.control.registered:
-            members |= {
-                "moves": In(1),
-                "next_slot": In(range(config.array.weight_depth)),
-                "next_line": In(range(self.lines)),
-            }
-        super().__init__(members)
+        super().__init__(members | self._more_members())
+
+    def _more_members(self):
+        """Return further ports."""
+        return {}
+
+    def watch(self, m, tiles):
+        """Lead what ``tiles``, a :class:`~celosia.hdl.matrix.tiles.TileWalker`, brings next here.
+
+        This guard has no use for it.
+        """
 
     def elaborate(self, _platform):
         m = Module()
@@ -74,17 +74,12 @@ class SlotGuard(Component):
         oldest = Mux(level == 0, self.slot, held[0])
         if self.config.array.kind == "systolic":
             recent = self._skew(m, oldest, since)
-        if not self.config.control.registered:
-            m.d.comb += self.free.eq(self._free(self.slot, self.line, needed, recent[1:], since))
-            return m
-        # The value for the next cycle.
-        alone = level == 0
-        needed[0] = (~alone & ~self.freed, held[0])
-        needed.append((self.hold & ~(alone & self.freed), self.slot))
-        stays = self._free(self.slot, self.line, needed, recent[:-1], since, ahead=True)
-        moved = self._free(self.next_slot, self.next_line, needed, recent[:-1], since, ahead=True)
-        m.d.sync += self.free.eq(Mux(self.moves, moved, stays))
+        self._decide(m, level == 0, needed, recent, since)
         return m
+
+    def _decide(self, m, empty, needed, recent, since):
+        """Drive ``free`` by what is ``needed``, if not ``empty``, and what was freed recently."""
+        m.d.comb += self.free.eq(self._free(self.slot, self.line, needed, recent[1:], since))
 
     def _free(self, slot, line, needed, recent, since, *, ahead=False):
         """Return whether ``line`` of ``slot`` may be requested now or, ``ahead``, a cycle later."""
@@ -114,3 +109,38 @@ class SlotGuard(Component):
         with m.Elif(since != self.lines):
             m.d.sync += since.eq(since + 1)
         return recent
+
+
+class StagedSlotGuard(SlotGuard):
+    """A guard whose ``free`` comes from a register: it is computed in the cycle before.
+
+    ``moves`` tells that ``slot`` and ``line`` will be ``next_slot`` and ``next_line`` then, else
+    that they stay.
+    """
+
+    def _more_members(self):
+        return {
+            "moves": In(1),
+            "next_slot": In(range(self.config.array.weight_depth)),
+            "next_line": In(range(self.lines)),
+        }
+
+    def watch(self, m, tiles):
+        """Lead the tile that a :class:`~celosia.hdl.matrix.tiles.StagedTileWalker` brings next."""
+        m.d.comb += [
+            self.moves.eq(tiles.moves),
+            self.next_slot.eq(tiles.following.slot),
+            self.next_line.eq(tiles.following.line),
+        ]
+
+    def _decide(self, m, empty, needed, recent, since):
+        (_, oldest), *_ = needed
+        needed[0] = (~empty & ~self.freed, oldest)
+        needed.append((self.hold & ~(empty & self.freed), self.slot))
+        stays = self._free(self.slot, self.line, needed, recent[:-1], since, ahead=True)
+        moved = self._free(self.next_slot, self.next_line, needed, recent[:-1], since, ahead=True)
+        m.d.sync += self.free.eq(Mux(self.moves, moved, stays))
+
+
+SLOT_GUARDS = (SlotGuard, StagedSlotGuard)
+"""The guard of a machine, by its ``stages``."""

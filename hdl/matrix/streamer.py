@@ -11,6 +11,7 @@ from celosia.hdl.matrix.array import part_member
 from celosia.hdl.matrix.weights import job_layout
 from celosia.hdl.matrix.wide import byte_members, bytes_of, rounded, shift_members
 from celosia.hdl.ports import ReadPort
+from celosia.hdl.stream.fields import carry
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.slice import slices
 
@@ -73,9 +74,7 @@ class ActivationStreamer(Component):
             asked.p.note.n.eq(job.tile.n),
             asked.p.note.push.eq(job.push),
         ]
-        line = asked
-        if config.control.registered:
-            line = slices(m, asked, "stage")
+        line = slices(m, asked, "stage", stages=config.stages)
         request, granted = self.a.request, Signal()
         m.d.comb += [
             request.valid.eq(line.valid),
@@ -119,10 +118,7 @@ class ActivationStreamer(Component):
             m.d.comb += asked.p.note.part.last.eq(whole)
         if config.slot_scales:
             m.d.comb += asked.p.note.scaled.eq(job.scaled & job.paired)
-        if config.low_rows:
-            m.d.comb += asked.p.note.lower.eq(job.lower)
-        if config.block_exponents:
-            m.d.comb += asked.p.note.block.eq(job.block)
+        m.d.comb += carry(asked.p.note, job, "lower", "block")
         if config.paired:
             m.d.comb += asked.p.note.part.alone.eq(job.paired)
             with m.If(job.paired):

@@ -9,6 +9,7 @@ from celosia.arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.wide import flag_of
 from celosia.hdl.ports import command_layout
+from celosia.hdl.stream.fields import assign, present
 from celosia.hdl.stream.slice import RegisterSlice
 
 
@@ -32,16 +33,14 @@ def tile_layout(config: Config) -> data.StructLayout:
     there is one line, ``vector`` that A has one row. A product that loads uses the next slot of the
     ring. In a format with pairs, ``half`` selects the tile within a slot's bytes.
     """
-    lines = (
-        max(config.array.rows, config.array.cols) if config.array.b_transpose else config.array.rows
-    )
+    lines = config.lines
     return data.StructLayout(
         {
             "a_addr": unsigned(config.sp_addr_width),
             "b_addr": unsigned(config.sp_addr_width),
             "acc_addr": unsigned(config.acc_addr_width),
             "slot": range(config.array.weight_depth),
-            **({"half": 1} if config.paired else {}),
+            **present(half=config.paired),
             "k": range(config.array.rows + 1),
             "n": range(config.array.cols + 1),
             "line": range(lines),
@@ -61,11 +60,10 @@ def tile_layout(config: Config) -> data.StructLayout:
 class TileWalker(Component):
     """Generates the tiles of MATMUL and PRELOAD commands.
 
-    Tiles are generated tile column by tile column, K tiles in ascending order, one per cycle from
-    the cycle after a command is accepted. The next command is accepted while the last tiles of the
-    current one wait, so there is no pause between them. ``command`` is that of the tile on ``o``.
-    Sizes must be at least 1. With ``registered``, tiles come from a register one cycle later:
-    ``moves`` says that ``o`` changes to ``following`` next, or to no tile.
+    Tile column by tile column, in each from the first K tile on, one tile a cycle from the cycle
+    after a command was taken on. The next command is taken while the last tiles of this one wait,
+    so that there is no pause between them. ``command`` is that of the tile on ``o``. Sizes must be
+    at least 1.
     """
 
     def __init__(self, config: Config):
@@ -76,9 +74,15 @@ class TileWalker(Component):
             "o": Out(stream.Signature(tile_layout(config))),
             "command": Out(command),
         }
-        if config.control.registered:
-            members |= {"moves": Out(1), "following": Out(tile_layout(config))}
-        super().__init__(members)
+        super().__init__(members | self._more_members())
+
+    def _more_members(self):
+        """Return further ports."""
+        return {}
+
+    def _leave(self, m, out):
+        """Lead tiles to ``o``."""
+        wiring.connect(m, out, wiring.flipped(self.o))
 
     def elaborate(self, _platform):
         m = Module()
@@ -103,16 +107,7 @@ class TileWalker(Component):
             m.d.sync += walking.eq(0)
         m.d.sync += alive.eq(alive + take - (self.o.valid & self.o.ready & self.o.p.last))
         out = stream.Signature(place.shape()).create()
-        if self.config.control.registered:
-            m.submodules.stage = stage = RegisterSlice(place.shape())
-            wiring.connect(m, out, stage.i)
-            wiring.connect(m, stage.o, wiring.flipped(self.o))
-            m.d.comb += [
-                self.moves.eq(self.o.ready | ~self.o.valid),
-                self.following.eq(stage.following),
-            ]
-        else:
-            wiring.connect(m, out, wiring.flipped(self.o))
+        self._leave(m, out)
         self._walk(m, newest, place, take, advance)
         m.d.comb += [
             out.p.eq(place),
@@ -139,9 +134,7 @@ class TileWalker(Component):
         line = Signal.like(place.line, reset_less=True)
         column = b_transposed(config, cmd)
         append = appends(cmd)
-        packed = Const(0, 1)
-        if config.formats:
-            packed = stacked(cmd)
+        packed = stacked(config, cmd)
         resident = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
         k_last = Signal()
         k_single = Signal()
@@ -185,9 +178,7 @@ class TileWalker(Component):
             m.d.comb += pairs.eq(paired(cmd))
             with m.If(take | advance):
                 m.d.sync += half.eq(~take & ~k_last & ~on)
-        if config.paired:
-            second = _flags_of(cmd, "second") if config.packed_cache else 0
-            m.d.comb += place.half.eq(half | second)
+        m.d.comb += assign(place, half=half | second_of_pair(config, cmd))
         steps = self._steps(self.i.p)
         a_step = Signal(config.sp_addr_width, reset_less=True)
         b_k_step = Signal(config.sp_addr_width, reset_less=True)
@@ -265,8 +256,31 @@ class TileWalker(Component):
         on = appends(cmd)
         along = on & ~column
         if config.formats:
-            along = along | stacked(cmd)
+            along = along | stacked(config, cmd)
         return a_step, Mux(along, 0, b_k_step), Mux(on, 0, b_n_step)
+
+
+class StagedTileWalker(TileWalker):
+    """A walker whose tiles come from a register, a cycle later.
+
+    ``moves`` says that ``o`` brings ``following`` next, or nothing.
+    """
+
+    def _more_members(self):
+        return {"moves": Out(1), "following": Out(tile_layout(self.config))}
+
+    def _leave(self, m, out):
+        m.submodules.stage = stage = RegisterSlice(self.o.p.shape())
+        wiring.connect(m, out, stage.i)
+        wiring.connect(m, stage.o, wiring.flipped(self.o))
+        m.d.comb += [
+            self.moves.eq(self.o.ready | ~self.o.valid),
+            self.following.eq(stage.following),
+        ]
+
+
+TILE_WALKERS = (TileWalker, StagedTileWalker)
+"""The walker of a machine, by its ``stages``."""
 
 
 def _fits(count, before, size: int):
@@ -297,21 +311,38 @@ def paired(command):
 
 def one_of_pair(config: Config, command):
     """Return 1 for a product with one of two tiles in each byte, or for a PRELOAD of both."""
-    return _flags_of(command, "pair") if config.packed_cache else Const(0, 1)
+    return flag_if(config.packed_cache, command, "pair")
+
+
+def second_of_pair(config: Config, command):
+    """Return 1 for a product of the second of two tiles in each byte."""
+    return flag_if(config.packed_cache, command, "second")
 
 
 def lower_bits(config: Config, command):
     """Return 1 if the last rows of slots hold lower bits of the first rows."""
-    return _flags_of(command, "lower") if config.low_rows else Const(0, 1)
+    return flag_if(config.low_rows, command, "lower")
 
 
 def in_blocks(config: Config, command):
     """Return 1 if rows of slots have an exponent."""
-    return _flags_of(command, "block") if config.block_exponents else Const(0, 1)
+    return flag_if(config.block_exponents, command, "block")
 
 
-def stacked(command):
+def b_transposed(config: Config, command):
+    """Return 1 for a MATMUL or PRELOAD that reads B transposed."""
+    return flag_if(config.array.b_transpose, command, "b_transpose")
+
+
+def flag_if(unit, command, name: str):
+    """Return a flag of a MATMUL or PRELOAD, or 0 in a machine without the unit that it is of."""
+    return _flags_of(command, name) if unit else Const(0, 1)
+
+
+def stacked(config: Config, command):
     """Return 1 if the tiles of a column of B are consecutive rows, with scales among them."""
+    if not config.formats:
+        return Const(0, 1)
     return (format_of(command) != 0) | grouped(command)
 
 
@@ -323,10 +354,3 @@ def grouped(command):
 def _flags_of(command, *names: str):
     definition = DEFINITIONS[Opcode.MATMUL]  # PRELOAD has the same bits
     return Cat(command.flags[definition.flag_bit(name)] for name in names)
-
-
-def b_transposed(config: Config, command):
-    """Return 1 for a MATMUL or PRELOAD that reads B transposed."""
-    if not config.array.b_transpose:
-        return Const(0, 1)
-    return _flags_of(command, "b_transpose")

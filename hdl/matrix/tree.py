@@ -28,6 +28,7 @@ from celosia.hdl.matrix.element import REGISTER_DEPTH, weight_registers
 from celosia.hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
 from celosia.hdl.matrix.wide import in_place
 from celosia.hdl.memory.split_ram import SplitRam
+from celosia.hdl.stream.fields import assign, carry, inputs, late_field, outputs
 from celosia.hdl.stream.pipeline import delay, spread
 
 
@@ -69,18 +70,11 @@ class TreeColumn(Component):
             "weights": In(data.ArrayLayout(unsigned(self.weight_width), rows)),
             "o": Out(signed(sum_width(config, rows))),
         }
-        if config.array.operand_gating:
-            members["live"] = In(rows)
-        if config.slot_scales:
-            members["scale"] = Out(SCALE_BITS)
-        if config.low_rows:
-            members["lower"] = In(1)
-        if config.block_exponents:
-            members["block"] = In(1)
-        if exponent_width:
-            members["exponents"] = Out(data.ArrayLayout(exponent_width, rows))
-        if config.parted:
-            members["part"] = In(part_layout(config.array.pass_width, paired=config.paired))
+        members |= inputs(live=config.array.operand_gating * rows)
+        members |= outputs(scale=SCALE_BITS * (config.slot_scales > 0))
+        members |= inputs(lower=config.low_rows > 0, block=config.block_exponents)
+        members |= outputs(exponents=data.ArrayLayout(exponent_width, rows))
+        members |= inputs(part=part_layout(config.array.pass_width, paired=config.paired))
         if side:
             beside = data.ArrayLayout(unsigned(self.part_width + config.array.operand_gating), rows)
             products = data.ArrayLayout(signed(width + self.part_width), rows)
@@ -175,7 +169,7 @@ class TreeColumn(Component):
             width * config.array.rows,
             config.array.weight_depth,
             part=width,
-            registered=config.control.registered,
+            stages=config.stages,
         )
         m.d.comb += [
             memory.write_en.eq(self.strobe),
@@ -264,15 +258,12 @@ class TreeArray(Component):
             ]
             spread(m, a, [Value.cast(one) for one in late])
         widths = exponent_widths(config)
-        if config.block_exponents:
-            block = delay(m, i.block, weights_latency(config))
+        block = late_field(m, i, "block", weights_latency(config))
         m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.latency, reset=True))
         if config.slot_scales:
             m.d.comb += self.scaled.eq(delay(m, i.scaled, self.latency))
-        if config.parted:
-            part = delay(m, i.part, self.latency)
-        if config.low_rows:
-            lower = delay(m, i.lower, self.latency - 1)
+        part = late_field(m, i, "part", self.latency)
+        lower = late_field(m, i, "lower", self.latency - 1)
         columns = []
         slots = slots_of(i)
         for index in range(config.array.cols):
@@ -281,13 +272,8 @@ class TreeArray(Component):
             )
             columns.append(column)
             m.d.comb += column.slot.eq(slots[index % len(slots)])
-            if config.block_exponents:
-                m.d.comb += column.block.eq(block)
+            m.d.comb += assign(column, block=block, lower=lower) + carry(column, i, "part")
             total = column.o
-            if config.low_rows:
-                m.d.comb += column.lower.eq(lower)
-            if config.parted:
-                m.d.comb += column.part.eq(i.part)
             if config.passes > 1:
                 total = at_place(total, part, config.array.pass_width, paired=config.paired)
             if config.array.wide:
@@ -295,8 +281,7 @@ class TreeArray(Component):
             m.d.comb += self.o.payload[index].eq(total)
             if config.slot_scales:
                 m.d.comb += self.scales[index].eq(column.scale)
-            if config.array.operand_gating:
-                m.d.comb += column.live.eq(live)
+            m.d.comb += assign(column, live=live)
         for left, right in itertools.pairwise(columns):
             if right.side == "right":
                 m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]

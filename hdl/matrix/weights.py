@@ -1,6 +1,6 @@
 """Loads the weights of each tile into the array, up to one tile ahead of the products."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -11,9 +11,9 @@ from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import enter, is_far, slots_of, strobes, weight_layout
 from celosia.hdl.matrix.blocks import BlockEncoder
 from celosia.hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
-from celosia.hdl.matrix.slots import SlotGuard
+from celosia.hdl.matrix.slots import SLOT_GUARDS
 from celosia.hdl.matrix.tiles import (
-    TileWalker,
+    TILE_WALKERS,
     format_of,
     grouped,
     in_blocks,
@@ -25,6 +25,7 @@ from celosia.hdl.matrix.tiles import (
 )
 from celosia.hdl.matrix.wide import byte_members, bytes_of, flag_of, rounded
 from celosia.hdl.ports import ReadPort, command_layout
+from celosia.hdl.stream.fields import assign, carry, present
 from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import KEPT, delay, spread
 
@@ -42,12 +43,14 @@ def job_layout(config: Config) -> data.StructLayout:
             "a_zero": signed(config.array.operand_width),
             "m": unsigned(COUNT_WIDTH),
             "push": unsigned(len(Engine)),
-            **({"parts": range(config.vector_passes)} if config.vector_passes > 1 else {}),
-            **({"wide": 1} if config.array.wide else {}),
-            **({"paired": 1} if config.paired else {}),
-            **({"lower": 1} if config.low_rows else {}),
-            **({"block": 1} if config.block_exponents else {}),
-            **({"scaled": 1} if config.slot_scales else {}),
+            **present(
+                parts=range(config.vector_passes),
+                wide=config.array.wide,
+                paired=config.paired,
+                lower=config.low_rows > 0,
+                block=config.block_exponents,
+                scaled=config.slot_scales > 0,
+            ),
         }
     )
 
@@ -55,12 +58,15 @@ def job_layout(config: Config) -> data.StructLayout:
 class WeightFetcher(Component):
     """Fetches the weights of MATMUL and PRELOAD commands, and passes on their tiles.
 
-    A tile's weights are read from ``b`` line by line: rows of B or, transposed, its columns. They
-    leave on ``o_weights`` with their zero point subtracted, into the slots of the ring in turn, or
-    for PRELOAD into its slot. A tile takes one cycle for each of its rows, or ``cols`` cycles if
-    transposed; the next tile follows without a pause. Columns past the end of B become zero. With
-    ``append`` a tile takes one cycle for each line that is written in it, two for pairs and three
-    for blocks. A resident MATMUL reads no weights.
+    A tile's weights are read from ``b`` line by line, rows of B or, transposed, its columns, and
+    leave on ``o_weights`` without their zero point: into the slots of the ring in turn, or for
+    PRELOAD into the slot named. A tile takes as many cycles as it has rows; transposed, ``cols``
+    cycles; the next one follows without a pause. Its columns past the end of B become zero. With
+    ``append`` it takes as many as there are lines to write in it, of pairs twice, of blocks three
+    times as many. A resident MATMUL reads nothing.
+    A tile's lines wait until no product needs its slot, which ``freed`` tells
+    (:mod:`celosia.hdl.matrix.slots`). A command is taken when its last tile is being read, so the
+    next one's weights load under its products.
 
     A tile's lines wait until no product needs its slot (:class:`SlotGuard`), as reported by
     ``freed``. A command is accepted when its predecessor's last tile is being read, so its weights
@@ -95,7 +101,7 @@ class WeightFetcher(Component):
     def elaborate(self, _platform):
         m = Module()
         config = self.config
-        m.submodules.tiles = tiles = TileWalker(config)
+        m.submodules.tiles = tiles = TILE_WALKERS[config.stages](config)
         connect(m, flipped(self.i), tiles.i)
         cmd = tiles.command
 
@@ -110,14 +116,13 @@ class WeightFetcher(Component):
             job.push.eq(cmd.push),
         ]
         alone = one_of_pair(config, cmd)
-        if config.paired:
-            m.d.comb += job.paired.eq((paired(cmd) if config.packed_slots else 0) | alone)
-        if config.low_rows:
-            m.d.comb += job.lower.eq(lower_bits(config, cmd))
-        if config.block_exponents:
-            m.d.comb += job.block.eq(in_blocks(config, cmd))
-        if config.slot_scales:
-            m.d.comb += job.scaled.eq(grouped(cmd))
+        m.d.comb += assign(
+            job,
+            paired=(paired(cmd) if config.packed_slots else 0) | alone,
+            lower=lower_bits(config, cmd),
+            block=in_blocks(config, cmd),
+            scaled=grouped(cmd),
+        )
         if config.passes > 1:
             m.d.comb += job.parts.eq(config.passes - 1)
             with m.If(~grouped(cmd) | paired(cmd)), m.Switch(format_of(cmd)):
@@ -153,11 +158,17 @@ class WeightFetcher(Component):
         # A pair's first line is read in a separate cycle, and a block is written in a separate
         # cycle.
         pair, second, beyond = one_of_pair(config, cmd), Signal(), 0
+        block = in_blocks(config, cmd)
         early = pair & ~second
         step = None
         if config.formats:
             m.submodules.steps = steps = DecodeSteps(config)
-            scales, reads, packed, step = steps.scales, steps.reads, stacked(cmd), steps.step
+            scales, reads, packed, step = (
+                steps.scales,
+                steps.reads,
+                stacked(config, cmd),
+                steps.step,
+            )
             m.d.comb += [
                 steps.format.eq(format_of(cmd)),
                 steps.grouped.eq(grouped(cmd)),
@@ -171,18 +182,13 @@ class WeightFetcher(Component):
             with m.If(taken & pair):
                 m.d.sync += second.eq(~second)
         if config.block_exponents:
-            block, third = in_blocks(config, cmd), Signal()
+            third = Signal()
             early = pair & ~Mux(block, third, second)
             with m.If(taken & block):
                 m.d.sync += [second.eq(~second & ~third), third.eq(second)]
             asks = asks & ~third
-        m.submodules.guard = guard = SlotGuard(config)
-        if config.control.registered:
-            m.d.comb += [
-                guard.moves.eq(tiles.moves),
-                guard.next_slot.eq(tiles.following.slot),
-                guard.next_line.eq(tiles.following.line),
-            ]
+        m.submodules.guard = guard = SLOT_GUARDS[config.stages](config)
+        guard.watch(m, tiles)
         m.d.comb += [
             guard.slot.eq(job.tile.slot),
             guard.line.eq(tile.line),
@@ -235,19 +241,19 @@ class WeightFetcher(Component):
             self.o_weights.valid.eq(writer.o.valid),
             self.o_weights.payload.eq(writer.o.payload),
         ]
-        if config.packed_cache:
-            m.d.comb += [writer.i.payload.early.eq(early), writer.i.payload.pair.eq(pair)]
-        if config.low_rows:
-            m.d.comb += writer.i.payload.lower.eq(lower_bits(config, cmd))
-        if config.block_exponents:
-            m.d.comb += [writer.i.payload.block.eq(block), writer.i.payload.second.eq(second)]
-        if config.array.zero_points:
-            m.d.comb += writer.i.payload.zero.eq(cmd.b_zero)
-        if config.array.b_transpose:
-            m.d.comb += writer.i.payload.column.eq(column)
-        if config.array.wide:
-            high, low = flag_of(cmd, "b_high"), flag_of(cmd, "b_low")
-            m.d.comb += [writer.i.payload.wide.eq(high | low), writer.i.payload.low.eq(low)]
+        high, low = flag_of(cmd, "b_high"), flag_of(cmd, "b_low")
+        m.d.comb += assign(
+            writer.i.payload,
+            early=early,
+            pair=pair,
+            lower=lower_bits(config, cmd),
+            block=block,
+            second=second,
+            zero=cmd.b_zero,
+            column=column,
+            wide=high | low,
+            low=low,
+        )
 
 
 class WeightWriter(Component):
@@ -262,23 +268,23 @@ class WeightWriter(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        elements = max(config.array.rows, config.array.cols)
+        elements, pairs = max(config.array.rows, config.array.cols), config.packed_cache is not None
+        points = config.array.zero_points
         note = {
             "slot": range(config.array.weight_depth),
             "index": range(elements),
             "k": range(config.array.rows + 1),
             "n": range(config.array.cols + 1),
+            **present(
+                zero=Shape(config.array.operand_width * points, signed=points),
+                column=config.array.b_transpose,
+                early=pairs,
+                pair=pairs,
+                lower=config.low_rows > 0,
+                block=config.block_exponents,
+                second=config.block_exponents,
+            ),
         }
-        if config.array.zero_points:
-            note["zero"] = signed(config.array.operand_width)
-        if config.array.b_transpose:
-            note["column"] = 1
-        if config.packed_cache:
-            note |= {"early": 1, "pair": 1}
-        if config.low_rows:
-            note["lower"] = 1
-        if config.block_exponents:
-            note |= {"block": 1, "second": 1}
         if config.formats:
             note["step"] = step_layout(config)
         note |= byte_members(config)
@@ -340,13 +346,11 @@ class WeightWriter(Component):
                 m.d.sync += to.eq(Mux(count > col, part, 0))
         zero = note.zero if config.array.zero_points else 0
         for line in self._copies(m):
-            if config.array.b_transpose:
-                m.d.sync += line.column.eq(note.column)
+            m.d.sync += carry(line, note, "column")
             enter(m, config, line.data, elements, count, zero)
-            if config.low_rows:
+            for index, bits in enumerate(lower):
                 with m.If(note.lower):
-                    for index, bits in enumerate(lower):
-                        m.d.sync += line.data[config.array.rows - 1 - index].eq(bits)
+                    m.d.sync += line.data[config.array.rows - 1 - index].eq(bits)
         return m
 
     def _count(self, note):

@@ -8,17 +8,18 @@ from amaranth.hdl import Module, Mux, Value, ValueLike
 from celosia.arch.config import Config
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import DEFINITIONS, Opcode
+from celosia.hdl.stream.fields import present
 from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: Config) -> dict[str, Any]:
     """Return the fields that select a byte of elements: INT8, or ``wide`` ones high or ``low``."""
-    return {"wide": 1, "low": 1} if config.array.wide else {}
+    return present(wide=config.array.wide, low=config.array.wide)
 
 
 def shift_members(config: Config) -> dict[str, Any]:
     """Return the field ``shifted``, for high bytes whose sums are shifted to their position."""
-    return {"shifted": 1} if config.array.wide else {}
+    return present(shifted=config.array.wide)
 
 
 def bytes_of(

@@ -3,95 +3,21 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
 from celosia.arch.config import Config
 from celosia.hdl.arithmetic.multiplier import HARDWARE_WIDTH, multiply
 from celosia.hdl.component import Component
-from celosia.hdl.memory.protected import (
-    WordDecoder,
-    error_port,
-    errors_found,
-    gather,
-    protected_ram,
-)
-from celosia.hdl.memory.stored_bank import WRITTEN_LATER, StoredBank
+from celosia.hdl.memory.protected import error_port, gather
+from celosia.hdl.memory.sums import SUMS
 from celosia.hdl.ports import AccumulatePort, DrainPort
-from celosia.hdl.stream.pipeline import KEPT, delay
+from celosia.hdl.stream.pipeline import delay
 
 ACC_SETTLE = 3
 """Cycles from an accepted drain request to the first accumulated row, or first drain request, that
 finds the row cleared."""
-
-
-class AccumulatorBank(Component):
-    """Rows of sums, each with a bit for whether it holds a sum; one read and one write per cycle.
-
-    ``row`` and ``filled`` are the content of ``read_addr`` in the last cycle with ``read_en``. Both
-    are undefined at first; a clear writes ``filled`` only, so that no gate is between an adder and
-    the memory. Both are undefined for a row that is written in the cycle of its read. ``write_row``
-    arrives ``later`` cycles after ``write_stb`` and ``write_addr``; ``filled`` changes without this
-    delay. With a ``level`` of protection, ``errors`` reports wrong words one cycle after they are
-    read.
-    """
-
-    read_en: Signal
-    read_addr: Signal
-    row: data.View
-    filled: Signal
-    write_stb: Signal
-    clear_stb: Signal
-    write_addr: Signal
-    write_row: data.View
-
-    def __init__(
-        self, depth: int, layout: data.ArrayLayout, level: str = "none", *, later: int = 0
-    ):
-        self._depth = depth
-        self._later = later
-        self._level = level
-        self._layout = layout
-        addr_width = (depth - 1).bit_length()
-        super().__init__(
-            {
-                "read_en": In(1),
-                "read_addr": In(addr_width),
-                "row": Out(layout),
-                "filled": Out(1),
-                "write_stb": In(1),
-                "clear_stb": In(1),
-                "write_addr": In(addr_width),
-                "write_row": In(layout),
-                **error_port(level),
-            }
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        size, part = self._layout.size, self._layout.size // self._layout.length
-        m.submodules.rows = rows = protected_ram(size, self._depth, self._level, part=part)
-        m.submodules.marks = marks = protected_ram(1, self._depth, self._level)
-        if self._level != "none":
-            # Rows without a sum are undefined.
-            filled = delay(m, self.filled, 1)
-            m.d.comb += self.errors.eq(Mux(filled, rows.errors, 0) | marks.errors)
-        m.d.comb += [
-            rows.read_en.eq(self.read_en),
-            rows.read_addr.eq(self.read_addr),
-            self.row.eq(rows.read_data),
-            marks.read_en.eq(self.read_en),
-            marks.read_addr.eq(self.read_addr),
-            self.filled.eq(marks.read_data),
-            rows.write_addr.eq(delay(m, self.write_addr, self._later)),
-            rows.write_data.eq(self.write_row),
-            rows.write_en.eq(delay(m, self.write_stb, self._later, reset=True)),
-            marks.write_addr.eq(self.write_addr),
-            marks.write_data.eq(self.write_stb),
-            marks.write_en.eq(self.write_stb | self.clear_stb),
-        ]
-        return m
 
 
 class AccumulatorMemory(Component):
@@ -111,9 +37,17 @@ class AccumulatorMemory(Component):
     (``acc_corrected``), registers are also between the block RAM and its decoder, and between
     decoder and adder: two cycles later.
 
-    A drain request ``acc_settle`` cycles after the accumulation of a row, or later, reads the new
-    sum. An access ``ACC_SETTLE`` cycles after an accepted drain request of a row, or later, finds
-    the row zero. Earlier accesses are undefined: the engine's ``done`` and the program's tokens
+    Rows lie in two banks by the parity of their address. A drain request waits in every cycle in
+    which an accumulated row has the same parity; consecutive rows alternate, so that half of the
+    cycles of a running array are left for each parity.
+
+    With the field ``throttle`` no drain request is taken in a cycle with ``hold``.
+
+    :mod:`celosia.hdl.memory.sums` has the registers between the block RAM and the adder.
+
+    A drain request that is presented ``acc_settle`` cycles after a row was accumulated, or later,
+    sees it; what comes ``ACC_SETTLE`` cycles after a row's drain request was taken, or later, finds
+    the row zero. What comes sooner is undefined: the engine's ``done`` and the program's tokens
     keep the order. Addresses must be below ``acc_depth``.
     """
 
@@ -123,16 +57,13 @@ class AccumulatorMemory(Component):
     def __init__(self, config: Config):
         self._depth = -(-config.accumulators.depth // 2)
         self._addr_width = config.acc_addr_width
-        self._registered = config.control.registered
+        self._stages = config.stages
         self._throttle = bool(config.throttle)
-        self._sleep = config.array.sleep
         self._scales = config.slot_scales > 0
         self._level = config.protected("accumulators")
-        self._corrected = config.acc_corrected
-        self._written_later = (
-            WRITTEN_LATER if config.acc_corrected else int(config.control.registered)
-        )
         self._layout = data.ArrayLayout(signed(config.accumulators.width), config.array.cols)
+        kind = SUMS[config.stages + config.acc_corrected]
+        self._sums = kind(self._layout, self._level, sleep=config.array.sleep)
         super().__init__(
             {
                 "accumulate": In(AccumulatePort(config)),
@@ -146,15 +77,10 @@ class AccumulatorMemory(Component):
 
     def elaborate(self, platform):
         m = Module()
-        banks = []
-        for parity in range(2):
-            if self._corrected:
-                bank = StoredBank(self._depth, self._layout)
-            else:
-                later = self._written_later
-                bank = AccumulatorBank(self._depth, self._layout, self._level, later=later)
+        sums = self._sums
+        banks = [sums.bank(self._depth) for _ in range(2)]
+        for parity, bank in enumerate(banks):
             m.submodules[f"bank_{parity}"] = bank
-            banks.append(bank)
         filled = Array(bank.filled for bank in banks)
         adding, draining = self.accumulate, self.drain.request
 
@@ -163,7 +89,7 @@ class AccumulatorMemory(Component):
         m.d.comb += draining.ready.eq(~(taken | self.hold if self._throttle else taken))
         for parity, bank in enumerate(banks):
             drains = draining.valid & (draining.payload[0] == parity)
-            m.d.comb += bank.read_en.eq(drains if self._sleep else 1)
+            m.d.comb += bank.read_en.eq(sums.enable(drains))
             with m.If(adding.valid & (adding.addr[0] == parity)):
                 m.d.comb += [bank.read_en.eq(1), bank.read_addr.eq(adding.addr[1:])]
             with m.Else():
@@ -188,10 +114,10 @@ class AccumulatorMemory(Component):
             clear_addr_1.eq(Mux(self.scrub, self.scrub_addr, draining.payload)),
         ]
 
-        # With sleep, rows that are not added do not shift.
-        with m.If(adding.valid if self._sleep else 1):
+        # With sleep, what is not to be added does not move.
+        with m.If(sums.enable(adding.valid)):
             m.d.sync += addend_1.eq(adding.data)
-        with m.If(add_1 if self._sleep else 1):
+        with m.If(sums.enable(add_1)):
             m.d.sync += addend_2.eq(addend_1)
 
         # The results of the two previous rows are not in the memory yet when this row is read: one
@@ -209,37 +135,30 @@ class AccumulatorMemory(Component):
         # Rows written later have more predecessors in flight.
         before = [after_2]
         add, add_addr = add_2, add_addr_2
-        for _ in range(self._written_later):
+        for _ in range(sums.later):
             add, add_addr = delay(m, add, 1, reset=True), delay(m, add_addr, 1)
             before.append(delay(m, add & (add_addr == adding.addr), 1, reset=True))
         repeats = delay(m, after_1, 1, reset=True)
         holds = delay(m, filled[add_addr_1[0]], 1, reset=True)
         follows = delay(m, reduce(or_, before), 1, reset=True)
-        adds = delay(m, add_2, int(self._corrected), reset=True)
-        with m.If(adds if self._sleep else 1):
+        adds = delay(m, add_2, sums.latency, reset=True)
+        with m.If(sums.enable(adds)):
             m.d.sync += total_before.eq(total)
         which = (add_addr_1[0], clear_addr_1[0], add_1, drained_1)
-        found, brought = [], add_2 & holds & ~repeats & ~follows
-        if self._corrected:
-            row, drained, found = self._correct(m, banks, *which, add_2, before, total_before)
-            repeats, holds, follows = (
-                delay(m, bit, 1, reset=True) for bit in (repeats, holds, follows)
-            )
-        else:
-            row, drained = self._read(m, banks, *which, before, total_before)
+        brought = add_2 & holds & ~repeats & ~follows
+        row, drained, found = sums.read(m, banks, *which, add_2, before, total_before)
+        repeats, holds, follows = (
+            delay(m, bit, sums.latency, reset=True) for bit in (repeats, holds, follows)
+        )
         for column, value in enumerate(base):
-            again, kept = repeats, holds | follows
-            if self._registered and not self._corrected:
-                # Each column has separate registers for the start value of its sum.
-                again = self._near(m, after_1)
-                kept = self._near(m, filled[add_addr_1[0]] | reduce(or_, before))
+            early = after_1, filled[add_addr_1[0]] | reduce(or_, before)
+            again, kept = sums.begin(m, (repeats, holds | follows), early)
             with m.If(again):
                 m.d.comb += value.eq(total_before[column])
             with m.Elif(kept):
                 m.d.comb += value.eq(row[column])
         added = self._scaled(m, addend_2) if self._scales else addend_2
-        if self._corrected:
-            added = [delay(m, value, 1, en=add_2 if self._sleep else 1) for value in added]
+        added = [delay(m, value, sums.latency, en=sums.enable(add_2)) for value in added]
         for column, value in enumerate(total):
             m.d.comb += value.eq(base[column] + added[column])
 
@@ -252,7 +171,7 @@ class AccumulatorMemory(Component):
                 bank.write_stb.eq(delay(m, adds, 1, reset=True)),
                 bank.clear_stb.eq(delay(m, clears, 1, reset=True)),
                 bank.write_addr.eq(delay(m, addr, 1)),
-                bank.write_row.eq(total_before if self._registered else total),
+                bank.write_row.eq((total, total_before)[self._stages]),
             ]
 
         held = delay(m, filled[clear_addr_1[0]], 1, reset=True)
@@ -271,7 +190,7 @@ class AccumulatorMemory(Component):
                 errors.append(Mux(delay(m, uses, 1), row_errors, 0))
             gather(m, self, errors)
 
-        late = int(self._registered)
+        late = self._stages
         m.d.comb += [
             self.drain.valid.eq(delay(m, drained_1, 1 + late, reset=True)),
             self.drain.data.eq(delay(m, Mux(held, Value.cast(drained), 0), late)),
@@ -287,72 +206,3 @@ class AccumulatorMemory(Component):
             product = multiply(m, f"scale_{column}", low, adding.scales[column])
             added.append(Mux(scaled, product, plain[column]))
         return added
-
-    def _read(self, m, banks, adds, drains, add_1, drained_1, before, total):
-        """Return the row to add to and the row to drain, one cycle after the banks output them.
-
-        ``adds`` and ``drains`` are their banks; ``add_1`` and ``drained_1`` say that there is such
-        a row. ``before`` says which of the sums of two (with ``registered`` or three) requests
-        before belong to the same row; ``total`` was the last of them one cycle ago. The nearest is
-        added to. With ``registered`` rows are selected after a register for each bank, which block
-        RAM includes.
-        """
-        layout = self._layout
-        if not self._registered:
-            rows = Array(bank.row for bank in banks)
-            row = Signal(layout, reset_less=True)
-            drained = Signal(layout, reset_less=True)
-            with m.If(add_1 if self._sleep else 1):
-                m.d.sync += row.eq(Mux(before[0], total, rows[adds]))
-            with m.If(drained_1 if self._sleep else 1):
-                m.d.sync += drained.eq(rows[drains])
-            return row, drained
-        rows = Array(data.View(layout, delay(m, bank.row.as_value(), 1)) for bank in banks)
-        total = data.View(layout, delay(m, total.as_value(), 1))
-        earlier = data.View(layout, delay(m, total.as_value(), 1))
-        row = Signal(layout)
-        for column, value in enumerate(row):
-            follows, far = (self._near(m, after) for after in before)
-            found = Array(bank[column] for bank in rows)[self._near(m, adds)]
-            m.d.comb += value.eq(Mux(follows, total[column], Mux(far, earlier[column], found)))
-        return row, rows[delay(m, drains, 1)]
-
-    def _near(self, m, value):
-        """Return a bit of the previous cycle, from a register that synthesis does not share."""
-        near = Signal(attrs=dict(KEPT))
-        m.d.sync += near.eq(value)
-        return near
-
-    def _correct(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total_before):
-        """Return the row to add to, one cycle later than :meth:`_read`, and the row to drain.
-
-        Both are corrected from registers. ``before`` says which of the sums of two, three or four
-        requests before belong to the same row; ``total_before`` was the last of them one cycle ago.
-        The nearest is added to. Returns the errors of both rows too, one cycle after they are
-        corrected.
-        """
-        stored = [bank.row.as_value() for bank in banks]
-        words, errors = [], []
-        for name, which, uses in (("add", adds, add_1), ("drain", drains, drained_1)):
-            row = delay(m, Array(stored)[which], 1, en=uses if self._sleep else 1)
-            decoders = []
-            size = len(row) // self._layout.length
-            for column in range(self._layout.length):
-                decoder = WordDecoder(self._layout.size // self._layout.length, "correct")
-                m.submodules[f"{name}_decoder_{column}"] = decoder
-                m.d.comb += decoder.stored.eq(row[column * size : (column + 1) * size])
-                decoders.append(decoder)
-            words.append(Cat(decoder.word for decoder in decoders))
-            wrong = [delay(m, decoder.found, 1) for decoder in decoders]
-            errors.append(reduce(or_, (errors_found(found, "correct") for found in wrong)))
-        total = total_before.as_value()
-        totals = [total]
-        for _ in before[1:]:
-            totals.append(delay(m, totals[-1], 1))
-        nearest = totals[-1]
-        before = [delay(m, after, 1) for after in before]
-        for after, earlier in reversed(list(zip(before[:-1], totals, strict=False))):
-            nearest = Mux(after, earlier, nearest)
-        word = Mux(Cat(before).any(), nearest, words[0])
-        row = delay(m, word, 1, en=add_2 if self._sleep else 1)
-        return data.View(self._layout, row), data.View(self._layout, words[1]), errors

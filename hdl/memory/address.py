@@ -1,5 +1,8 @@
 """Address generators of the load and store engines: rows, and bursts of external memory."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -8,7 +11,7 @@ from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH, Engine
 from celosia.hdl.component import Component
 from celosia.hdl.ports import command_layout
-from celosia.hdl.stream.skid import Skid
+from celosia.hdl.stream.skid import skids
 
 BURST_BOUNDARY = 4096
 """No burst crosses a multiple of this external address (bytes); AXI4 demands it."""
@@ -105,14 +108,9 @@ class Rows(Component):
             named.valid.eq(walking),
             advance.eq(walking & named.ready),
         ]
-        if self.config.control.registered:
-            m.submodules.skid = skid = Skid(row_layout(self.config))
-            connect(m, named, skid.i)
-            connect(m, skid.o, flipped(self.o))
-            m.d.comb += self.busy.eq(walking | skid.o.valid)
-        else:
-            connect(m, named, flipped(self.o))
-            m.d.comb += self.busy.eq(walking)
+        _, *held = streams = skids(m, named, stages=self.config.stages)
+        connect(m, streams[-1], flipped(self.o))
+        m.d.comb += self.busy.eq(reduce(or_, [skid.valid for skid in held], walking))
         with m.If(advance):
             m.d.sync += [
                 row.word_addr.eq(row.word_addr + word_stride),

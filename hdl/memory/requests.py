@@ -53,7 +53,7 @@ class Requests(Component):
 
 def requests_latency(config: Config) -> int:
     """Return the cycles from a request to its answer if it is granted at once."""
-    return config.sram_latency + config.control.registered
+    return config.sram_latency + config.stages
 
 
 def lines_wait(config: Config) -> bool:

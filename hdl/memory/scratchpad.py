@@ -11,7 +11,7 @@ from celosia.hdl.component import Component
 from celosia.hdl.memory.bank import Bank, rotate, together
 from celosia.hdl.memory.protected import error_port, errors_of, gather
 from celosia.hdl.ports import ReadPort, WritePort, write_layout
-from celosia.hdl.stream.pipeline import data_register, delay
+from celosia.hdl.stream.pipeline import data_register, delay, domain_of
 
 READERS = ("b", "a", "v", "r", "store")
 """Readers in a machine: the array's weights and activations, the vector engine's input and second
@@ -110,8 +110,8 @@ class Scratchpad(Component):
         ]
         for index, bank in enumerate(banks):
             m.submodules[f"bank_{index}"] = bank
-        # A bank's access, in the cycle in which it is granted or the one after.
-        domain = m.d.sync if self.config.control.registered else m.d.comb
+        # What a bank is asked for, in the cycle in which it is granted or the one after.
+        domain = domain_of(m, self.config.stages)
         self._write(m, banks, domain)
         self._read(m, banks, domain)
         gather(m, self, errors_of(banks))
@@ -144,11 +144,10 @@ class Scratchpad(Component):
     def _read(self, m: Module, banks: list[Bank], domain) -> None:
         ports = [getattr(self, f"read_{name}") for name in self.readers]
         asked = [(port.request.valid, port.request.p) for port in ports]
-        latency = [self.config.sram_latency] * len(ports)
-        if self.config.control.registered:
-            valid, addr = asked[0]
-            asked[0] = (delay(m, valid, 1, reset=True), delay(m, addr, 1))
-            latency[0] = self.config.weight_latency
+        latency = [self.config.weight_latency, *[self.config.sram_latency] * (len(ports) - 1)]
+        valid, addr = asked[0]
+        stages = self.config.stages
+        asked[0] = (delay(m, valid, stages, reset=True), delay(m, addr, stages))
         if self.config.throttle:
             asked[1:] = [(valid & ~self.hold, addr) for valid, addr in asked[1:]]
         for place, (port, free) in enumerate(zip(ports, self._free(asked), strict=True)):
@@ -172,7 +171,7 @@ class Scratchpad(Component):
 
     def _asked(self, m: Module, port):
         """Return the signal that sets a bank's port: with ``registered`` a register."""
-        return data_register(m, port) if self.config.control.registered else port
+        return data_register(m, port, stages=self.config.stages)
 
     def _bank(self, addr):
         return addr[(self.config.bank_bytes - 1).bit_length() :]

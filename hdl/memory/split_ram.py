@@ -18,13 +18,13 @@ class SplitRam(Ram):
     2-to-1 multiplexer. Memories of up to ``WHOLE`` words are not split, because a block RAM is at
     least that deep.
 
-    With ``registered`` words are read one cycle later, from a register for each of the two parts,
-    which block RAM includes. The select bit of the multiplexer has a register for each part of a
-    word, because the block RAMs of a word are far apart.
+    With ``stages`` of 1 words are read a cycle later, out of a register for each of the two, which
+    block RAM has of its own. Which of these is shown has a register for each part of a word, as the
+    block RAMs of a word are far from each other.
     """
 
-    def __init__(self, width: int, depth: int, *, part: int, registered: bool = False):
-        self.registered = registered
+    def __init__(self, width: int, depth: int, *, part: int, stages: int = 0):
+        self.stages = stages
         super().__init__(width, depth, part=part, ordered=False)
 
     def elaborate(self, _platform):
@@ -48,7 +48,7 @@ class SplitRam(Ram):
                 ram.read_en.eq(self.read_en & (read_high == number)),
                 ram.read_addr.eq(self.read_addr),
             ]
-        words = [delay(m, ram.read_data, int(self.registered)) for ram in parts]
+        words = [delay(m, ram.read_data, self.stages) for ram in parts]
         if len(parts) == 1:
             m.d.comb += self.read_data.eq(words[0])
             return m
@@ -57,10 +57,7 @@ class SplitRam(Ram):
             m.d.sync += shown.eq(read_high)
         places = range(0, self.width, self.part)
         shows = [Signal(name=f"shows_{place}") for place in places]
-        if self.registered:
-            spread(m, shown, shows)
-        else:
-            m.d.comb += [each.eq(shown) for each in shows]
+        spread(m, shown, shows, stages=self.stages)
         for place, each in zip(places, shows, strict=True):
             low_part, high_part = (word[place : place + self.part] for word in words)
             m.d.comb += self.read_data[place : place + self.part].eq(Mux(each, high_part, low_part))

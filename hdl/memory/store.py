@@ -8,11 +8,11 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from celosia.arch.config import Config
 from celosia.arch.isa import Engine
 from celosia.hdl.component import Component
-from celosia.hdl.memory.address import Bursts, Rows, piece_layout, span_layout
+from celosia.hdl.memory.address import Bursts, Rows, span_layout
 from celosia.hdl.memory.requests import Requests, lines_wait, requests_latency
 from celosia.hdl.ports import EngineStatus, MemoryWritePort, ReadPort, command_layout
 from celosia.hdl.stream.pipeline import delay
-from celosia.hdl.stream.skid import Skid
+from celosia.hdl.stream.skid import skids
 
 BURSTS_AHEAD = 16
 """Most bursts that wait for the memory's report of a completed write."""
@@ -57,11 +57,7 @@ class StoreEngine(Component):
             ahead.w_data.eq(rows.o.p.span),
             ahead.w_en.eq(rows.o.valid & rows.o.ready & ~rows.o.p.span.empty),
         ]
-        pieces = bursts.o
-        if self.config.control.registered:
-            m.submodules.skid = skid = Skid(piece_layout(self.config))
-            connect(m, bursts.o, skid.i)
-            pieces = skid.o
+        *_, pieces = skids(m, bursts.o, stages=self.config.stages)
         taken = Signal()
         asked = self._request(m, pieces, events, taken)
         moving = self._words(m, ahead, events.w_rdy, asked, taken)

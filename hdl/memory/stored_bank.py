@@ -1,6 +1,6 @@
-"""A bank of accumulator rows that are read as stored, and corrected after a register."""
+"""Rows of accumulators in block RAM: read corrected, or as they are stored."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -14,8 +14,76 @@ WRITTEN_LATER = 2
 """Cycles by which a :class:`StoredBank` writes a row later than other banks."""
 
 
+class AccumulatorBank(Component):
+    """Rows of sums, each with a bit that tells whether it holds a sum; one read, one write a cycle.
+
+    ``row`` and ``filled`` are what ``read_addr`` of the last cycle with ``read_en`` held then. Both
+    are undefined at first; a clear writes ``filled`` only, so that no gate stands between an adder
+    and the memory. Both are undefined for a row that was written in the cycle of its read.
+    ``write_row`` comes ``later`` cycles behind ``write_stb`` and ``write_addr``, for which
+    ``filled`` does not wait. ``errors`` tells of what is read, with a ``level`` of protection, a
+    cycle later.
+    """
+
+    read_en: Signal
+    read_addr: Signal
+    row: data.View
+    filled: Signal
+    write_stb: Signal
+    clear_stb: Signal
+    write_addr: Signal
+    write_row: data.View
+
+    def __init__(
+        self, depth: int, layout: data.ArrayLayout, level: str = "none", *, later: int = 0
+    ):
+        self._depth = depth
+        self._later = later
+        self._level = level
+        self._layout = layout
+        addr_width = (depth - 1).bit_length()
+        super().__init__(
+            {
+                "read_en": In(1),
+                "read_addr": In(addr_width),
+                "row": Out(layout),
+                "filled": Out(1),
+                "write_stb": In(1),
+                "clear_stb": In(1),
+                "write_addr": In(addr_width),
+                "write_row": In(layout),
+                **error_port(level),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        size, part = self._layout.size, self._layout.size // self._layout.length
+        m.submodules.rows = rows = protected_ram(size, self._depth, self._level, part=part)
+        m.submodules.marks = marks = protected_ram(1, self._depth, self._level)
+        if self._level != "none":
+            # Rows that hold no sum may be anything.
+            filled = delay(m, self.filled, 1)
+            m.d.comb += self.errors.eq(Mux(filled, rows.errors, 0) | marks.errors)
+        m.d.comb += [
+            rows.read_en.eq(self.read_en),
+            rows.read_addr.eq(self.read_addr),
+            self.row.eq(rows.read_data),
+            marks.read_en.eq(self.read_en),
+            marks.read_addr.eq(self.read_addr),
+            self.filled.eq(marks.read_data),
+            rows.write_addr.eq(delay(m, self.write_addr, self._later)),
+            rows.write_data.eq(self.write_row),
+            rows.write_en.eq(delay(m, self.write_stb, self._later, reset=True)),
+            marks.write_addr.eq(self.write_addr),
+            marks.write_data.eq(self.write_stb),
+            marks.write_en.eq(self.write_stb | self.clear_stb),
+        ]
+        return m
+
+
 class StoredBank(Component):
-    """An :class:`~celosia.hdl.memory.accumulator.AccumulatorBank` whose reader corrects the rows.
+    """An :class:`AccumulatorBank` whose reader corrects the rows.
 
     ``row`` has each sum as stored, followed by its check bits of ``correct``. ``errors`` covers
     ``filled`` only. ``write_row`` arrives WRITTEN_LATER cycles after ``write_stb`` and

@@ -10,18 +10,24 @@ KEPT = {"keep": 1}
 
 
 def delay(
-    m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1, reset: bool = False
+    m: Module,
+    value: ValueLike,
+    cycles: int,
+    *,
+    en: ValueLike = 1,
+    reset: bool = False,
+    name: str = "",
 ) -> Value:
     """Return a value delayed by ``cycles`` cycles with ``en`` at 1.
 
-    The registers are added to ``m`` in the domain ``sync``. With ``reset`` they are 0 after a
-    reset, as valid bits need; else the outputs of the first ``cycles`` cycles are stale. Synthesis
-    merges identical delays of one value. The registers are named after the variable to which the
-    result is assigned, if any.
+    The registers are added to ``m`` in the domain ``sync``. With ``reset``, for bits that say
+    whether others mean something, they are 0 after a reset; else what comes out within the first
+    ``cycles`` cycles is stale. Identical delays of one value are merged by synthesis. The registers
+    are called ``name``, or else as the variable that the result is assigned to, if any.
     """
     value = Value.cast(value)
-    # The name of the variable that the caller assigns to, if any.
-    name = Signal(src_loc_at=1).name
+    # The variable that the caller assigns to, where it does.
+    name = name or Signal(src_loc_at=1).name
     named = not name.startswith("$")
     for cycle in range(1, cycles + 1):
         own = f"{name}_{cycle}" if cycle < cycles else name
@@ -32,21 +38,49 @@ def delay(
     return value
 
 
-def data_register(m: Module, port: Any) -> Any:
-    """Return a register without reset that drives ``port``, for data with a valid bit.
+def domain_of(m: Module, stages: int) -> Any:
+    """Return the domain in which an assignment takes effect ``stages`` (0 or 1) cycles later."""
+    return (m.d.comb, m.d.sync)[stages]
 
-    A reset of data would need a net to all registers, and would keep a register out of a block RAM.
+
+def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -> ValueLike:
+    """Return a value behind ``stages`` (0 or 1) registers that synthesis shares with nothing.
+
+    The register can be placed beside the circuit that reads it. ``reset`` as in :func:`delay`.
     """
-    register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
-    m.d.comb += port.eq(register)
-    return register
+    for _ in range(stages):
+        shape = Value.cast(value).shape()
+        register = Signal(shape, name="near", reset_less=not reset, attrs=dict(KEPT))
+        m.d.sync += register.eq(value)
+        value = register
+    return value
 
 
-def spread(m: Module, value: ValueLike, ends: Sequence[Value]) -> None:
-    """Drive each end with the previous cycle's value, from a separate register.
+def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
+    """Return a register without a reset that drives ``port``, whose data a bit beside it tells of.
 
-    Synthesis keeps the registers apart, so that each can be placed near the logic it drives.
+    Without ``stages`` (0) it is the port itself.
+
+    A reset that reaches data as well as these bits is a net to everywhere, and keeps a register
+    out of a block RAM.
     """
+    for _ in range(stages):
+        register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
+        m.d.comb += port.eq(register)
+        port = register
+    return port
+
+
+def spread(m: Module, value: ValueLike, ends: Sequence[Value], *, stages: int = 1) -> None:
+    """Drive each end by the value of the cycle before, from a register of its own.
+
+    Without ``stages`` (0) it is the value of the same cycle.
+
+    Several stay apart in synthesis, so that each can be near what is behind its end.
+    """
+    if not stages:
+        m.d.comb += [end.eq(value) for end in ends]
+        return
     if len(ends) == 1:
         m.d.sync += ends[0].eq(value)
         return

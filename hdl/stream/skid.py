@@ -1,10 +1,23 @@
 """A skid buffer, which drives a stream's ``ready`` from a register."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
-from amaranth.lib import stream
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from celosia.hdl.component import Component
+
+
+def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wiring.PureInterface]:
+    """Return the stream ``source``, and behind it the one behind each of ``stages`` (0 or 1) skids.
+
+    The last one is the stream to take; the others' payloads are still to come to it.
+    """
+    streams = [source]
+    for _ in range(stages):
+        m.submodules.skid = skid = Skid(source.p.shape())
+        wiring.connect(m, source, skid.i)
+        streams.append(skid.o)
+    return streams
 
 
 class Skid(Component):

@@ -9,14 +9,28 @@ from celosia.hdl.stream.pipeline import data_register
 
 
 def slices(
-    m: Module, source: wiring.PureInterface, *names: str, forward: bool = False
+    m: Module, source: wiring.PureInterface, *names: str, stages: int = 1, forward: bool = False
 ) -> wiring.PureInterface:
-    """Return the stream ``source`` after a register slice for each of ``names``, in ``m``."""
-    for name in names:
+    """Return the stream ``source`` behind a register slice of each of ``names``, in ``m``.
+
+    Without ``stages`` (0) the stream is returned as it is.
+    """
+    for name in names * stages:
         m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)
         wiring.connect(m, source, stage.i)
         source = stage.o
     return source
+
+
+def slices_before(
+    m: Module, sink: wiring.PureInterface, name: str, *, stages: int, forward: bool = False
+) -> wiring.PureInterface:
+    """Return the stream that reaches ``sink`` through ``stages`` (0 or 1) register slices."""
+    for _ in range(stages):
+        m.submodules[name] = stage = RegisterSlice(sink.p.shape(), forward=forward)
+        wiring.connect(m, stage.o, sink)
+        sink = stage.i
+    return sink
 
 
 class RegisterSlice(Component):

@@ -61,7 +61,7 @@ def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], 
     lanes = len(sink.p.value)
     for strobe, source in sources:
         near = [strobe] * lanes
-        if config.control.registered and config.fused:
+        for _ in range(config.lane_stages):
             near = [Signal(name=f"near_{lane}") for lane in range(lanes)]
             spread(m, strobe, near)
         m.d.comb += source.ready.eq(sink.ready & strobe)
@@ -79,6 +79,4 @@ def staged(
 
     Without ``fused``, on small devices, a slice has one place.
     """
-    if not config.control.registered:
-        return source
-    return slices(m, source, *names, forward=not config.fused)
+    return slices(m, source, *names, stages=config.stages, forward=not config.fused)

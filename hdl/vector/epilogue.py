@@ -90,7 +90,7 @@ class Epilogue(Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat of values to its write."""
-        return self.config.control.registered + self._depth + 1
+        return self.config.stages + self._depth + 1
 
     @property
     def _depth(self) -> int:
@@ -104,12 +104,8 @@ class Epilogue(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.places = places = Walker(
-            self.config.sp_addr_width, registered=self.config.control.registered
-        )
-        values = wiring.flipped(self.i)
-        if self.config.control.registered:
-            values = slices(m, values, "door")
+        m.submodules.places = places = Walker(self.config.sp_addr_width, stages=self.config.stages)
+        values = slices(m, wiring.flipped(self.i), "door", stages=self.config.stages)
         room = Signal()
         m.d.comb += [
             places.walk.eq(self.o_walk),

@@ -1,6 +1,6 @@
 """The vector engine's front ends in parallel."""
 
-from amaranth.hdl import Cat, Module, Signal, Value, signed
+from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,7 +11,7 @@ from celosia.hdl.functions.row_factors import factor_layout, numbered_layout
 from celosia.hdl.memory.protected import error_port, errors_of, gather
 from celosia.hdl.ports import command_layout
 from celosia.hdl.stream.flow import Flow
-from celosia.hdl.stream.pipeline import KEPT
+from celosia.hdl.stream.pipeline import near
 from celosia.hdl.vector.beats import beat_layout, collect, distribute, value_layout
 from celosia.hdl.vector.decode import flag_layout, opcode_layout
 from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
@@ -89,11 +89,7 @@ class FrontEnds(Component):
 
     def _near(self, m, value):
         """Return a value for a front end; with ``registered`` from a separate register."""
-        if not self.config.control.registered:
-            return value
-        near = Signal(Value.cast(value).shape(), reset_less=True, attrs=dict(KEPT))
-        m.d.sync += near.eq(value)
-        return near
+        return near(m, value, stages=self.config.stages)
 
     def _drained(self, m, rows):
         """Connect the accumulators to the front ends that take whole rows."""

@@ -12,7 +12,7 @@ from celosia.hdl.functions.row_factors import RowFactors, factor_layout, numbere
 from celosia.hdl.functions.softmax import SoftmaxUnit
 from celosia.hdl.memory.protected import error_port, errors_of, gather
 from celosia.hdl.stream.flow import Flow
-from celosia.hdl.stream.slice import RegisterSlice
+from celosia.hdl.stream.slice import slices_before
 from celosia.hdl.vector.beats import beat_layout, elements, present, staged, value_layout
 
 OFFSET_WIDTH = COUNT_WIDTH + 3
@@ -236,13 +236,9 @@ class NormFront(Component):
             m.d.comb += unit.rms.eq(self.rms)
             gather(m, self, errors_of([unit]))
         m.submodules.addnorm = unit
-        joined = unit.i
-        if self.config.control.registered:
-            m.submodules.before = before = RegisterSlice(
-                unit.i.p.shape(), forward=not self.config.fused
-            )
-            wiring.connect(m, before.o, unit.i)
-            joined = before.i
+        joined = slices_before(
+            m, unit.i, "before", stages=self.config.stages, forward=not self.config.fused
+        )
         values = staged(m, self.config, unit.o, "behind")
         both = Signal()
         m.d.comb += [

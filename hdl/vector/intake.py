@@ -42,7 +42,7 @@ class Intake(Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat to its result."""
-        return 2 * self.config.control.registered + self._depth
+        return 2 * self.config.stages + self._depth
 
     @property
     def _depth(self) -> int:
@@ -53,9 +53,7 @@ class Intake(Component):
         """Place the pipeline, which never stalls."""
         m = Module()
         lanes, taken = self.config.beat_lanes, Signal()
-        beats = self.i
-        if self.config.control.registered:
-            beats = slices(m, wiring.flipped(self.i), "door")
+        beats = slices(m, wiring.flipped(self.i), "door", stages=self.config.stages)
         narrow = data.StructLayout(
             {
                 "elements": data.ArrayLayout(signed(16), lanes),
@@ -95,9 +93,7 @@ class Intake(Component):
             found.row_last.eq(delay(m, word.row_last, self._depth)),
             found.last.eq(delay(m, word.last, self._depth)),
         ]
-        brought = out.o
-        if self.config.control.registered:
-            brought = slices(m, out.o, "brought")
+        brought = slices(m, out.o, "brought", stages=self.config.stages)
         m.d.comb += [
             self.o.p.data.as_value().eq(Cat(brought.p.elements)),
             self.o.p.count.eq(brought.p.count),

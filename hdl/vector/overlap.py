@@ -48,7 +48,8 @@ class Overlap(Component):
         # It has been read, but the previous command is still written, or the back end has not begun
         # it: only one command at a time may be behind.
         waiting = Signal()
-        read = waiting if self.config.control.registered else self.read | waiting
+        # 0 cycles and 1 cycle behind it.
+        read = (self.read | waiting, waiting)[self.config.stages]
         ended = self.written & ~self.behind
         m.d.comb += [
             self.o.eq(Mux(self.behind, kept, self.i)),

@@ -66,8 +66,15 @@ def held_bits(config: Config) -> list[int | None]:
 
 def words_wait(config: Config, first: int) -> int:
     """Return the cycles that a command's first beat, after ``first`` cycles, waits for its word."""
-    latency = WORD_LATENCY + config.control.registered + FACTOR_LATENCY * (config.row_factors > 0)
-    return max(0, latency - first - config.control.registered)
+    return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
+
+
+def sums_stages(config: Config) -> int:
+    """Return the register stages of accumulators in front of the back end (cycles).
+
+    There is one where words come later all the same.
+    """
+    return config.stages * (config.row_factors > 0)
 
 
 def factor_members(config: Config) -> dict[str, Any]:
@@ -126,9 +133,7 @@ class ParamMemory(Component):
         m = Module()
         level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
         places, lines, held = held_bits(self.config), [], {}
-        m.submodules.walker = walker = Walker(
-            self._addr_width, registered=self.config.control.registered
-        )
+        m.submodules.walker = walker = Walker(self._addr_width, stages=self.config.stages)
         m.d.comb += [
             walker.walk.eq(self.walk),
             self.owes.eq(start_walk(m, walker, self.start, behind=self.config.fused is not None)),
@@ -138,7 +143,7 @@ class ParamMemory(Component):
             if not kept:
                 continue
             if level == "none":
-                ram = SplitRam(len(kept), self.depth, part=len(kept), registered=True)
+                ram = SplitRam(len(kept), self.depth, part=len(kept), stages=1)
             else:
                 part = min(CHECKED, width)
                 count = -(-len(kept) // part) * part

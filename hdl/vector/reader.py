@@ -17,7 +17,7 @@ from celosia.hdl.vector.walker import Walker, walk_layout
 
 def reader_latency(config: Config) -> int:
     """Return the cycles from the start of a walk to its first beat."""
-    return requests_latency(config) + 3 + config.control.registered
+    return requests_latency(config) + 3 + config.stages
 
 
 class RowReader(Component):
@@ -74,11 +74,7 @@ class RowReader(Component):
             self.walking.eq(walker.o.valid),
         ]
         beats = stream.Signature(beat_layout(self.config)).create()
-        if self.config.control.registered:
-            passed = slices(m, beats, "stage")
-            connect(m, passed, flipped(self.o))
-        else:
-            connect(m, beats, flipped(self.o))
+        connect(m, slices(m, beats, "stage", stages=self.config.stages), flipped(self.o))
         m.d.comb += [
             fifo.w_data.eq(line),
             fifo.w_en.eq(valid),

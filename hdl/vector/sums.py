@@ -11,6 +11,10 @@ from celosia.hdl.stream.skid import Skid
 from celosia.hdl.stream.slice import RegisterSlice
 from celosia.hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
 
+WAITING = (Skid, RegisterSlice)
+"""Components in which a payload waits, so that nothing in front depends on ``ready``, by latency
+(cycles)."""
+
 
 class SumWriter(Component):
     """Writes the k-th beat of ``i``, 16-bit elements, to the k-th address of ``walk``.
@@ -33,13 +37,10 @@ class SumWriter(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        # Other writers must not wait for a value that the normalization computes in this cycle.
-        stage = RegisterSlice if self.config.control.registered else Skid
-        m.submodules.skid = skid = stage(self.i.p.shape())
+        # Who else writes must not wait for what a normalization computes in the same cycle.
+        m.submodules.skid = skid = WAITING[self.config.stages](self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
-        m.submodules.places = places = Walker(
-            self.config.sp_addr_width, registered=self.config.control.registered
-        )
+        m.submodules.places = places = Walker(self.config.sp_addr_width, stages=self.config.stages)
         start_walk(m, places, self.start, behind=False)
         ahead = made_ahead(m, self.config, places)
         request = self.write.request

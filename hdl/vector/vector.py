@@ -19,7 +19,7 @@ from celosia.hdl.ports import (
     command_layout,
 )
 from celosia.hdl.stream.pipeline import KEPT, delay
-from celosia.hdl.stream.slice import RegisterSlice
+from celosia.hdl.stream.slice import RegisterSlice, slices_before
 from celosia.hdl.vector.beats import collect, distribute
 from celosia.hdl.vector.decode import VectorDecoder
 from celosia.hdl.vector.drain import DrainReader
@@ -29,7 +29,7 @@ from celosia.hdl.vector.front_ends import FrontEnds
 from celosia.hdl.vector.intake import Intake
 from celosia.hdl.vector.kept_factors import KeptFactors
 from celosia.hdl.vector.overlap import Overlap
-from celosia.hdl.vector.params import ParamMemory
+from celosia.hdl.vector.params import ParamMemory, sums_stages
 from celosia.hdl.vector.reader import RowReader
 from celosia.hdl.vector.sums import SumWriter
 from celosia.hdl.vector.walks import VectorWalks
@@ -125,10 +125,11 @@ class VectorEngine(Component):
         adds = flag.add | pairs
         # A normalization adds before its unit, not after it.
         adding = delay(m, flag.add & ~opcode.norm, 1)
-        if config.control.registered:
-            # A command starts one cycle later, when it is decoded.
-            opcode, flag, pairs, fills = opcode_r, flag_r, pairs_r, filling
-            drains, adds = delay(m, drains, 1), delay(m, adds, 1)
+        # With registers between units a command starts a cycle later, when it is decoded.
+        stages = config.stages
+        opcode, flag = (opcode, opcode_r)[stages], (flag, flag_r)[stages]
+        pairs, fills = (pairs, pairs_r)[stages], (fills, filling)[stages]
+        drains, adds = delay(m, drains, stages), delay(m, adds, stages)
 
         # The decoded command, and the units that take part in it.
         m.d.comb += [
@@ -160,14 +161,10 @@ class VectorEngine(Component):
 
         # The data path.
         distribute(m, reader.o, [(filling, fill.i), (~filling, fronts.i)])
-        residual = epilogue.residual
         m.d.comb += epilogue.add.eq(adding)
-        if config.control.registered:
-            m.submodules.residuals = residuals = RegisterSlice(
-                residual.p.shape(), forward=not config.fused
-            )
-            connect(m, residuals.o, residual)
-            residual = residuals.i
+        residual = slices_before(
+            m, epilogue.residual, "residuals", stages=stages, forward=not config.fused
+        )
         behind = adding | pairs_r
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
         sums = self._sliced(m, accumulators.o, opcode_r.drain)
@@ -220,17 +217,17 @@ class VectorEngine(Component):
         With ``fused``, used in machines that fill a device, each walk has separate registers for
         its sizes. Its walker can then be placed near the unit that uses its addresses.
         """
-        if not self.config.control.registered:
-            return operand
         if not isinstance(operand, data.View):
-            return delay(m, operand, 1)
-        late = Signal(operand.shape())
-        for name in operand.shape().members:
-            kept = KEPT if self.config.fused and name in ("m", "n", "tile") else {}
-            register = Signal.like(operand[name], name=name, reset_less=True, attrs=dict(kept))
-            m.d.sync += register.eq(operand[name])
-            m.d.comb += late[name].eq(register)
-        return late
+            return delay(m, operand, self.config.stages)
+        for _ in range(self.config.stages):
+            early, late = operand, Signal(operand.shape())
+            for name in early.shape().members:
+                kept = KEPT if self.config.fused and name in ("m", "n", "tile") else {}
+                register = Signal.like(early[name], name=name, reset_less=True, attrs=dict(kept))
+                m.d.sync += register.eq(early[name])
+                m.d.comb += late[name].eq(register)
+            operand = late
+        return operand
 
     def _sliced(self, m, sums, drains):
         """Return accumulator beats for the back end, from a register if that costs no time.
@@ -238,13 +235,13 @@ class VectorEngine(Component):
         That is the case with ``registered`` and ``row_factors``, when words are one cycle later
         anyway.
         """
-        if not (self.config.control.registered and self.config.row_factors):
-            return sums
-        m.submodules.behind = behind = RegisterSlice(sums.p.shape())
-        m.d.comb += [behind.i.p.eq(sums.p), behind.i.valid.eq(sums.valid & drains)]
-        with m.If(drains):
-            m.d.comb += sums.ready.eq(behind.i.ready)
-        return behind.o
+        for _ in range(sums_stages(self.config)):
+            m.submodules.behind = behind = RegisterSlice(sums.p.shape())
+            m.d.comb += [behind.i.p.eq(sums.p), behind.i.valid.eq(sums.valid & drains)]
+            with m.If(drains):
+                m.d.comb += sums.ready.eq(behind.i.ready)
+            sums = behind.o
+        return sums
 
     def _factors(self, m, params, fronts, decoder, start, opcode):
         """Store the factors of rows; return whether the next command waits for one to arrive.
@@ -274,9 +271,7 @@ class VectorEngine(Component):
         """
         begun, waiting, starts = Signal(), Signal(), Signal()
         m.d.sync += begun.eq((starts | begun) & ~self.i.ready)
-        m.d.comb += start.eq(
-            delay(m, starts, 1, reset=True) if self.config.control.registered else starts
-        )
+        m.d.comb += start.eq(delay(m, starts, self.config.stages, reset=True))
         m.d.comb += [
             waiting.eq(self.i.valid & ~begun & ~awaited & (~overlap.behind | overlap.follows)),
             starts.eq(waiting),
@@ -290,7 +285,7 @@ class VectorEngine(Component):
         m.submodules.intake = intake = Intake(self.config)
         copy = ParamMemory(self.config, self.config.pre_depth, marked=True)
         m.submodules.pre_params = copy
-        late = int(self.config.control.registered)
+        late = self.config.stages
         m.d.comb += [
             *(
                 getattr(copy, name).eq(delay(m, getattr(params, name), late))
@@ -320,7 +315,7 @@ class VectorEngine(Component):
         With ``registered`` parameters are written one cycle later, because the next command begins
         to read them at least two cycles later.
         """
-        command, late = self.i.p, int(self.config.control.registered)
+        command, late = self.i.p, self.config.stages
         m.d.comb += [
             fill.start.eq(start),
             fill.params.eq(opcode.params),

@@ -46,19 +46,20 @@ def place_layout(addr_width: int) -> data.StructLayout:
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
     """Start a walk, or with ``behind`` queue it; return whether it is still to start.
 
-    A queued walk follows the current one without a gap. A ``registered`` walker starts one cycle
-    later, through a register.
+    The next beat finds its place in the cycle after the last one's. A walker with a stage starts a
+    cycle later, by a register beside it.
     """
     if not behind:
-        m.d.comb += walker.start.eq(delay(m, start, int(walker.registered), reset=True))
+        m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
         return Const(0)
     owed, wanted, busy = Signal(), Signal(), Signal()
     m.d.comb += [
-        wanted.eq(owed if walker.registered else start | owed),
+        # 0 cycles and 1 cycle behind ``start``.
+        wanted.eq((start | owed, owed)[walker.stages]),
         busy.eq(walker.o.valid & ~(walker.o.ready & walker.o.p.last)),
         walker.start.eq(wanted & ~busy),
     ]
-    m.d.sync += owed.eq((start | owed) & (busy | (start if walker.registered else 0)))
+    m.d.sync += owed.eq((start | owed) & (busy | (0, start)[walker.stages]))
     return start | owed
 
 
@@ -67,7 +68,7 @@ def made_ahead(m: Module, config: Config, walker: "Walker") -> wiring.PureInterf
 
     One slice is near the walker, and one near the unit that writes.
     """
-    return staged(m, config, slices(m, walker.o, *["near"] * config.control.registered), "ahead")
+    return staged(m, config, slices(m, walker.o, "near", stages=config.stages), "ahead")
 
 
 class Walker(Component):
@@ -80,18 +81,19 @@ class Walker(Component):
     ``count`` is the number of columns in the beat. ``row_last`` marks the last beat of a tile's
     row, ``tile_last`` the last of a tile and ``last`` the last of the walk.
 
-    With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from the
-    beginning of its row in the first tile: higher addresses are reduced by the period.
-    ``beat_step`` and ``tile_step`` must then be less than ``period``. A walk starts in the cycle
-    after ``start``, from the ``walk`` of that cycle; ``m``, ``n``, ``beat`` and ``tile`` are at
-    least 1. With ``registered`` the ``walk`` must be valid one cycle before ``start`` as well,
-    because comparisons with it come from registers.
+    With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from where
+    its row begins in the first tile: an address behind them becomes one as far behind their
+    beginning. ``beat_step`` and ``tile_step`` are then less than ``period``.
+
+    A walk starts in the cycle after ``start``, from the ``walk`` of that cycle; ``m``, ``n``,
+    ``beat`` and ``tile`` are at least 1. With ``stages`` of 1 the ``walk`` is there a cycle
+    before ``start`` as well, and what is compared of it comes from registers.
     """
 
-    def __init__(self, addr_width: int, *, wraps: bool = False, registered: bool = False):
+    def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):
         self.addr_width = addr_width
         self.wraps = wraps
-        self.registered = registered
+        self.stages = stages
         super().__init__(
             {
                 "start": In(1),
@@ -183,8 +185,7 @@ class Walker(Component):
             (begun.n - begun.tile)[:COUNT_WIDTH],
             begun.tile + begun.beat,
         )
-        if self.registered:
-            known = tuple(delay(m, value, 1) for value in known)
+        known = tuple(delay(m, value, self.stages) for value in known)
         with m.If(self.start):
             m.d.sync += [
                 walk.eq(begun),

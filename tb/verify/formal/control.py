@@ -68,7 +68,8 @@ def _queue(depth: int, registered: bool):
                 Assert(dut.busy | (model.count == 0)),
             ]
 
-        return Harness(module.CommandQueue(Engine.STORE, depth, registered=registered), state)
+        queue = module.StagedCommandQueue if registered else module.CommandQueue
+        return Harness(queue(Engine.STORE, depth), state)
 
     return harness
 

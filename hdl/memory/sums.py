@@ -1,0 +1,133 @@
+"""Registers between the rows of accumulators and their adder, in three kinds."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Array, Cat, Mux, Signal
+from amaranth.lib import data
+
+from celosia.hdl.memory.protected import WordDecoder, errors_found
+from celosia.hdl.memory.stored_bank import WRITTEN_LATER, AccumulatorBank, StoredBank
+from celosia.hdl.stream.pipeline import delay, near
+
+
+class DirectSums:
+    """The adder stands in front of the block RAM: a sum is written in the cycle that makes it.
+
+    ``later`` is the number of cycles by which a row is written later than that, ``latency`` that of
+    the registers between a row and the adder, ``sleep`` whether registers hold still where nothing
+    passes.
+    """
+
+    later = 0
+    latency = 0
+
+    def __init__(self, layout: data.ArrayLayout, level: str, *, sleep: bool):
+        self._layout = layout
+        self._level = level
+        self._sleep = sleep
+
+    def enable(self, strobe):
+        """Return the enable of a register that is used in cycles with ``strobe``."""
+        return strobe if self._sleep else 1
+
+    def bank(self, depth: int) -> AccumulatorBank | StoredBank:
+        """Return a bank of ``depth`` rows."""
+        return AccumulatorBank(depth, self._layout, self._level, later=self.later)
+
+    def begin(self, m, marks, early):
+        """Return whether a column adds to the last sum, and if not, whether to its row.
+
+        ``marks`` are these, and ``early`` are the same a cycle before.
+        """
+        return marks
+
+    def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
+        """Return the row to add to, the one to drain, and errors that are found in them.
+
+        Both come a cycle after the banks brought them. ``adds`` and ``drains`` are their banks, and
+        ``add_1`` and ``drained_1`` tell whether there are such, ``add_2`` of a cycle before.
+        ``before`` tells which of the sums two requests before, or more, are of the same row;
+        ``total`` was the last of them a cycle ago: the nearest is added to.
+        """
+        rows = Array(bank.row for bank in banks)
+        row = Signal(self._layout, reset_less=True)
+        drained = Signal(self._layout, reset_less=True)
+        with m.If(self.enable(add_1)):
+            m.d.sync += row.eq(Mux(before[0], total, rows[adds]))
+        with m.If(self.enable(drained_1)):
+            m.d.sync += drained.eq(rows[drains])
+        return row, drained, []
+
+
+class StagedSums(DirectSums):
+    """A register stands between the adder and the block RAM: a row is written a cycle later.
+
+    Rows are chosen behind a register for each bank, which block RAM has itself, and each column has
+    registers that choose the row or sum that it adds to.
+    """
+
+    later = 1
+
+    def begin(self, m, marks, early):
+        again, kept = early
+        return near(m, again, reset=True), near(m, kept, reset=True)
+
+    def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
+        layout = self._layout
+        rows = Array(data.View(layout, delay(m, bank.row.as_value(), 1)) for bank in banks)
+        total = data.View(layout, delay(m, total.as_value(), 1))
+        earlier = data.View(layout, delay(m, total.as_value(), 1))
+        row = Signal(layout)
+        for column, value in enumerate(row):
+            follows, far = (near(m, after, reset=True) for after in before)
+            found = Array(bank[column] for bank in rows)[near(m, adds, reset=True)]
+            m.d.comb += value.eq(Mux(follows, total[column], Mux(far, earlier[column], found)))
+        return row, rows[delay(m, drains, 1)], []
+
+
+class CorrectedSums(StagedSums):
+    """Rows are corrected from registers, which stand on both sides of their decoder.
+
+    A row is written two cycles later than with :class:`StagedSums`. Errors of both rows come a
+    cycle after they are corrected.
+    """
+
+    later = WRITTEN_LATER
+    latency = 1
+
+    def bank(self, depth: int) -> AccumulatorBank | StoredBank:
+        return StoredBank(depth, self._layout)
+
+    def begin(self, m, marks, early):
+        return marks
+
+    def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
+        stored = [bank.row.as_value() for bank in banks]
+        words, errors = [], []
+        for name, which, uses in (("add", adds, add_1), ("drain", drains, drained_1)):
+            row = delay(m, Array(stored)[which], 1, en=self.enable(uses))
+            decoders = []
+            size = len(row) // self._layout.length
+            for column in range(self._layout.length):
+                decoder = WordDecoder(self._layout.size // self._layout.length, "correct")
+                m.submodules[f"{name}_decoder_{column}"] = decoder
+                m.d.comb += decoder.stored.eq(row[column * size : (column + 1) * size])
+                decoders.append(decoder)
+            words.append(Cat(decoder.word for decoder in decoders))
+            wrong = [delay(m, decoder.found, 1) for decoder in decoders]
+            errors.append(reduce(or_, (errors_found(found, "correct") for found in wrong)))
+        totals = [total.as_value()]
+        for _ in before[1:]:
+            totals.append(delay(m, totals[-1], 1))
+        nearest = totals[-1]
+        before = [delay(m, after, 1) for after in before]
+        for after, earlier in reversed(list(zip(before[:-1], totals, strict=False))):
+            nearest = Mux(after, earlier, nearest)
+        word = Mux(Cat(before).any(), nearest, words[0])
+        row = delay(m, word, 1, en=self.enable(add_2))
+        return data.View(self._layout, row), data.View(self._layout, words[1]), errors
+
+
+SUMS = (DirectSums, StagedSums, CorrectedSums)
+"""The kinds, by a machine's ``stages`` and one more where rows are corrected from registers."""
