@@ -33,15 +33,15 @@ def queue_latency(depth: int) -> int:
 class CommandQueue(Component):
     """Assembles an engine's commands from words, and queues up to ``depth`` commands.
 
-    One word a cycle; a command comes out ``latency`` cycles after its last word at the earliest.
-    Operands that the instruction does not have keep whatever value they had. ``busy`` while there
-    is a command or a part of one. From three places on (``stored``) all but the first are a
-    memory's. With ``parity`` each operand has two bits more, one for each half, and so has the
-    rest; ``wrong`` a cycle after one that comes out is not as it came in.
+    It accepts one word per cycle; a command appears at least ``latency`` cycles after its last
+    word. Operands that the instruction does not have keep their old value. ``busy`` is 1 while a
+    command or part of one is present. From depth 3 on (``stored``), all but the first command are
+    in a memory. With ``parity``, each half of each operand and of the header has a parity bit;
+    ``wrong`` is 1 one cycle after a command that fails its check.
     """
 
     stages = 0
-    """Cycles from what decides about a command to the counters of its place."""
+    """Cycles by which counters change after a departure (cycles)."""
 
     def __init__(self, engine: Engine, depth: int, *, parity: bool = False):
         self.engine = engine
@@ -176,16 +176,16 @@ class CommandQueue(Component):
                             self._take(m, command, name)
 
     def _next_operands(self, m, command, index):
-        """Write fields that were named before their words came: none are."""
+        """Write operands whose field was known before they arrived: none in this queue."""
 
 
 class StagedCommandQueue(CommandQueue):
-    """A queue in which no place depends on those before it.
+    """A queue whose places do not depend on each other.
 
-    A place is filled only when it is empty, and which operand is next is known before it comes.
-    Commands are to be taken from a memory (``stored``) no oftener than in every other cycle: what
-    lets one leave is a long way, and counters learn it a cycle later. Another one leaves two cycles
-    later at the earliest, when this one has been taken.
+    A place is filled only while it is empty, and the next operand is known one cycle ahead.
+    Commands may leave a memory (``stored``) in every other cycle at most. A departure is known
+    late, so counters change one cycle later. The next departure is at least two cycles later, when
+    this command has been counted.
     """
 
     stages = 1
@@ -211,20 +211,20 @@ class StagedCommandQueue(CommandQueue):
 
 
 class _DirectGrant:
-    """A command goes to its engine in the cycle in which it has its tokens."""
+    """A command goes to its engine in the cycle in which its tokens are available."""
 
     queue = CommandQueue
 
     def tokens(self, m, some, pushed):
-        """Return, by source and sink, whether there are tokens, and strobes that count more."""
+        """Return the available tokens by source and sink, and the strobes that count new ones."""
         return some, pushed
 
     def late(self, m, taken):
-        """Return 1 where a command's tokens that were taken are not counted yet."""
+        """Return 1 if the tokens of an accepted command are not subtracted yet."""
         return Const(0, 1)
 
     def grant(self, m, queue, out, granted, taken):
-        """Lead a queue's commands to ``out`` where they are ``granted``."""
+        """Connect a queue's commands to ``out`` in cycles with ``granted``."""
         m.d.comb += [
             out.p.eq(queue.o.p.command),
             out.valid.eq(queue.o.valid & granted),
@@ -232,23 +232,24 @@ class _DirectGrant:
         ]
 
     def count(self, m, name, under_way, taken, done, late_taken):
-        """Count the commands under way, and return strobes of which one is 1 while there are."""
+        """Count the unfinished commands; return strobes that are 1 while there are any."""
         m.d.sync += under_way.eq(under_way + taken - done)
         return [under_way != 0]
 
 
 class _StagedGrant(_DirectGrant):
-    """A command that has its tokens takes them and waits in a register in front of its engine.
+    """A command consumes its tokens and moves to a register in front of its engine.
 
-    It comes there a cycle before the engine may take it and a cycle after the one before was taken:
-    what starts an engine depends on registers only. Tokens of the matrix engine, whose ``done`` is
-    a register, are there at once, others a cycle later; they are counted a cycle later.
+    It does so one cycle before the engine can accept it, and one cycle after the previous command
+    was accepted. The start of an engine then depends on registers only. Tokens of the matrix
+    engine, whose ``done`` is a register, are usable at once, other tokens one cycle later. Tokens
+    are counted one cycle later.
     """
 
     queue = StagedCommandQueue
 
     def tokens(self, m, some, pushed):
-        # A cycle later: the next command takes tokens two cycles after one at the earliest.
+        # One cycle later: the next command takes tokens at least two cycles after one.
         late = {pair: delay(m, strobe, 1, reset=True) for pair, strobe in pushed.items()}
         available = {
             (source, sink): held
@@ -264,8 +265,8 @@ class _StagedGrant(_DirectGrant):
     def grant(self, m, queue, out, granted, taken):
         m.d.comb += queue.o.ready.eq(~out.valid & granted)
         command = data_register(m, out.p)
-        # Tokens decide about `valid` alone, not about the enable of so many registers; nor does
-        # whether there is a command, if all of them come from a memory.
+        # Tokens control `valid` only, not the enable of many registers. If commands come from a
+        # memory, the presence of a command does not control it either.
         with m.If(~out.valid & (1 if queue.stored else queue.o.valid)):
             m.d.sync += command.eq(queue.o.p.command)
         with m.If(taken):
@@ -274,7 +275,7 @@ class _StagedGrant(_DirectGrant):
             m.d.sync += out.valid.eq(0)
 
     def count(self, m, name, under_way, taken, done, late_taken):
-        # What was granted in the cycle before is counted in this one.
+        # A grant of the previous cycle is counted in this one.
         late_done = delay(m, done, 1, reset=True)
         after = Signal.like(under_way, name=f"under_way_next_{name}")
         some_under_way = Signal(name=f"some_under_way_{name}")
@@ -298,8 +299,9 @@ class Dispatch(Component):
     ``lacking_NAME``. ``overflow`` is 1 until ``clear`` after more than 255 tokens of one kind were
     held; the run's results are then invalid.
 
-    With ``registered`` commands go to engines as :class:`_StagedGrant` says, each queue has its
-    words from a register slice, a cycle later, and ``idle`` is told a cycle later.
+    With ``registered``, commands are issued as :class:`_StagedGrant` describes. Each queue then
+    receives its words through a register slice, one cycle later, and ``idle`` is reported one cycle
+    later.
     """
 
     def __init__(self, config: Config):

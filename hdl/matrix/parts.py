@@ -13,8 +13,8 @@ from celosia.hdl.stream.pipeline import delay
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
     """Return the layout of the part of weights used by a vector, and its mark as the last one.
 
-    Where slots hold weights in pairs, a part that is ``alone`` is one of the two. Without any parts
-    the layout has no bits.
+    The last part is signed. If slots hold pairs of weights, a part that is ``alone`` is one weight
+    of a pair. Without parts and pairs the layout has no bits.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)

@@ -26,11 +26,6 @@ class SlotGuard(Component):
     and columns at the top, so a row could meet an earlier column at an element. To prevent that,
     the time of each line minus its index must be later than that of the line before. Lines in
     ascending order from 0 always satisfy this.
-
-    ``written`` says that line ``index`` of any slot is asked for. Rows of weights enter at the left
-    and columns at the top: a row would meet an earlier column at an element if it entered as many
-    cycles later as its index is higher. Hence the time of each line, less its index, must be
-    later than that of the line before. Lines in ascending order from 0 always keep that.
     """
 
     def __init__(self, config: Config):
@@ -53,9 +48,9 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Lead what ``tiles``, a :class:`~celosia.hdl.matrix.tiles.TileWalker`, brings next here.
+        """Connect the next tile of ``tiles``, a :class:`~celosia.hdl.matrix.tiles.TileWalker`.
 
-        This guard has no use for it.
+        This guard does not use it.
         """
 
     def elaborate(self, _platform):
@@ -78,7 +73,7 @@ class SlotGuard(Component):
         return m
 
     def _decide(self, m, empty, needed, recent, since):
-        """Drive ``free`` by what is ``needed``, if not ``empty``, and what was freed recently."""
+        """Drive ``free`` from the slots ``needed`` and those freed; ``empty``: none is held."""
         m.d.comb += self.free.eq(self._free(self.slot, self.line, needed, recent[1:], since))
 
     def _free(self, slot, line, needed, recent, since, *, ahead=False):
@@ -112,10 +107,10 @@ class SlotGuard(Component):
 
 
 class StagedSlotGuard(SlotGuard):
-    """A guard whose ``free`` comes from a register: it is computed in the cycle before.
+    """A guard that computes ``free`` in the previous cycle, for a register.
 
-    ``moves`` tells that ``slot`` and ``line`` will be ``next_slot`` and ``next_line`` then, else
-    that they stay.
+    ``moves`` says that ``slot`` and ``line`` will become ``next_slot`` and ``next_line``, else they
+    stay.
     """
 
     def _more_members(self):
@@ -126,7 +121,7 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Lead the tile that a :class:`~celosia.hdl.matrix.tiles.StagedTileWalker` brings next."""
+        """Connect the next tile of a :class:`~celosia.hdl.matrix.tiles.StagedTileWalker`."""
         m.d.comb += [
             self.moves.eq(tiles.moves),
             self.next_slot.eq(tiles.following.slot),

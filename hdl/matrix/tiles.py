@@ -60,10 +60,10 @@ def tile_layout(config: Config) -> data.StructLayout:
 class TileWalker(Component):
     """Generates the tiles of MATMUL and PRELOAD commands.
 
-    Tile column by tile column, in each from the first K tile on, one tile a cycle from the cycle
-    after a command was taken on. The next command is taken while the last tiles of this one wait,
-    so that there is no pause between them. ``command`` is that of the tile on ``o``. Sizes must be
-    at least 1.
+    Tiles are generated tile column by tile column, K tiles in ascending order, one per cycle from
+    the cycle after a command is accepted. The next command is accepted while the last tiles of the
+    current one wait, so there is no pause between them. ``command`` is that of the tile on ``o``.
+    Sizes must be at least 1.
     """
 
     def __init__(self, config: Config):
@@ -81,7 +81,7 @@ class TileWalker(Component):
         return {}
 
     def _leave(self, m, out):
-        """Lead tiles to ``o``."""
+        """Connect the tiles to ``o``."""
         wiring.connect(m, out, wiring.flipped(self.o))
 
     def elaborate(self, _platform):
@@ -261,9 +261,9 @@ class TileWalker(Component):
 
 
 class StagedTileWalker(TileWalker):
-    """A walker whose tiles come from a register, a cycle later.
+    """A walker whose tiles come from a register, one cycle later.
 
-    ``moves`` says that ``o`` brings ``following`` next, or nothing.
+    ``moves`` says that ``o`` changes to ``following`` next, or to no tile.
     """
 
     def _more_members(self):

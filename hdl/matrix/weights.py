@@ -58,19 +58,16 @@ def job_layout(config: Config) -> data.StructLayout:
 class WeightFetcher(Component):
     """Fetches the weights of MATMUL and PRELOAD commands, and passes on their tiles.
 
-    A tile's weights are read from ``b`` line by line, rows of B or, transposed, its columns, and
-    leave on ``o_weights`` without their zero point: into the slots of the ring in turn, or for
-    PRELOAD into the slot named. A tile takes as many cycles as it has rows; transposed, ``cols``
-    cycles; the next one follows without a pause. Its columns past the end of B become zero. With
-    ``append`` it takes as many as there are lines to write in it, of pairs twice, of blocks three
-    times as many. A resident MATMUL reads nothing.
-    A tile's lines wait until no product needs its slot, which ``freed`` tells
-    (:mod:`celosia.hdl.matrix.slots`). A command is taken when its last tile is being read, so the
-    next one's weights load under its products.
+    A tile's weights are read from ``b`` line by line: rows of B or, transposed, its columns. They
+    leave on ``o_weights`` with their zero point subtracted, into the slots of the ring in turn, or
+    for PRELOAD into its slot. A tile takes one cycle for each of its rows, or ``cols`` cycles if
+    transposed; the next tile follows without a pause. Columns past the end of B become zero. With
+    ``append`` a tile takes one cycle for each line that is written in it, two for pairs and three
+    for blocks. A resident MATMUL reads no weights.
 
-    A tile's lines wait until no product needs its slot (:class:`SlotGuard`), as reported by
-    ``freed``. A command is accepted when its predecessor's last tile is being read, so its weights
-    load during those products.
+    A tile's lines wait until no product needs its slot (:mod:`celosia.hdl.matrix.slots`), as
+    reported by ``freed``. A command is accepted when its predecessor's last tile is being read, so
+    its weights load during those products.
 
     ``o`` outputs a tile when its first line has been requested. Activations requested from the next
     cycle on (up to ``weight_latency - sram_latency`` cycles later) find every weight in place: row

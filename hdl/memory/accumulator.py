@@ -32,22 +32,12 @@ class AccumulatorMemory(Component):
     Rows are in two banks by the parity of their address. A drain request waits in every cycle in
     which an accumulated row has the same parity. Consecutive rows alternate, so half of the cycles
     of a running array remain for each parity. With the field ``throttle`` no drain request is
-    accepted in a cycle with ``hold``. With ``registered`` a register is between the adder and the
-    block RAM: a row is written one cycle later. If rows are corrected from registers
-    (``acc_corrected``), registers are also between the block RAM and its decoder, and between
-    decoder and adder: two cycles later.
+    accepted in a cycle with ``hold``. The registers between the block RAM and the adder are those
+    of :mod:`celosia.hdl.memory.sums`.
 
-    Rows lie in two banks by the parity of their address. A drain request waits in every cycle in
-    which an accumulated row has the same parity; consecutive rows alternate, so that half of the
-    cycles of a running array are left for each parity.
-
-    With the field ``throttle`` no drain request is taken in a cycle with ``hold``.
-
-    :mod:`celosia.hdl.memory.sums` has the registers between the block RAM and the adder.
-
-    A drain request that is presented ``acc_settle`` cycles after a row was accumulated, or later,
-    sees it; what comes ``ACC_SETTLE`` cycles after a row's drain request was taken, or later, finds
-    the row zero. What comes sooner is undefined: the engine's ``done`` and the program's tokens
+    A drain request ``acc_settle`` cycles after the accumulation of a row, or later, reads the new
+    sum. An access ``ACC_SETTLE`` cycles after an accepted drain request of a row, or later, finds
+    the row zero. Earlier accesses are undefined: the engine's ``done`` and the program's tokens
     keep the order. Addresses must be below ``acc_depth``.
     """
 

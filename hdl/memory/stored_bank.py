@@ -15,14 +15,14 @@ WRITTEN_LATER = 2
 
 
 class AccumulatorBank(Component):
-    """Rows of sums, each with a bit that tells whether it holds a sum; one read, one write a cycle.
+    """Rows of sums, each with a bit for whether it holds a sum; one read and one write per cycle.
 
-    ``row`` and ``filled`` are what ``read_addr`` of the last cycle with ``read_en`` held then. Both
-    are undefined at first; a clear writes ``filled`` only, so that no gate stands between an adder
-    and the memory. Both are undefined for a row that was written in the cycle of its read.
-    ``write_row`` comes ``later`` cycles behind ``write_stb`` and ``write_addr``, for which
-    ``filled`` does not wait. ``errors`` tells of what is read, with a ``level`` of protection, a
-    cycle later.
+    ``row`` and ``filled`` are the content of ``read_addr`` in the last cycle with ``read_en``. Both
+    are undefined at first; a clear writes ``filled`` only, so that no gate is between an adder and
+    the memory. Both are undefined for a row that is written in the cycle of its read. ``write_row``
+    arrives ``later`` cycles after ``write_stb`` and ``write_addr``; ``filled`` changes without this
+    delay. With a ``level`` of protection, ``errors`` reports wrong words one cycle after they are
+    read.
     """
 
     read_en: Signal

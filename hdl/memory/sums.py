@@ -12,11 +12,10 @@ from celosia.hdl.stream.pipeline import delay, near
 
 
 class DirectSums:
-    """The adder stands in front of the block RAM: a sum is written in the cycle that makes it.
+    """A sum is written in the cycle that computes it: no register after the adder.
 
-    ``later`` is the number of cycles by which a row is written later than that, ``latency`` that of
-    the registers between a row and the adder, ``sleep`` whether registers hold still where nothing
-    passes.
+    ``later`` is the delay of a row's write (cycles), ``latency`` that of the registers between a
+    row and the adder (cycles). With ``sleep`` registers hold if they have no new value.
     """
 
     later = 0
@@ -38,17 +37,17 @@ class DirectSums:
     def begin(self, m, marks, early):
         """Return whether a column adds to the last sum, and if not, whether to its row.
 
-        ``marks`` are these, and ``early`` are the same a cycle before.
+        ``marks`` are these two bits, and ``early`` the same bits one cycle before.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
-        """Return the row to add to, the one to drain, and errors that are found in them.
+        """Return the row to add to, the row to drain, and the errors in both.
 
-        Both come a cycle after the banks brought them. ``adds`` and ``drains`` are their banks, and
-        ``add_1`` and ``drained_1`` tell whether there are such, ``add_2`` of a cycle before.
-        ``before`` tells which of the sums two requests before, or more, are of the same row;
-        ``total`` was the last of them a cycle ago: the nearest is added to.
+        The rows come one cycle after the banks output them. ``adds`` and ``drains`` are their
+        banks; ``add_1`` and ``drained_1`` say that there is such a row, ``add_2`` one cycle later.
+        ``before`` says which of the sums of two or more requests before belong to the same row;
+        ``total`` was the last of them one cycle ago. The nearest is added to.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -61,10 +60,10 @@ class DirectSums:
 
 
 class StagedSums(DirectSums):
-    """A register stands between the adder and the block RAM: a row is written a cycle later.
+    """A register is between the adder and the block RAM: a row is written one cycle later.
 
-    Rows are chosen behind a register for each bank, which block RAM has itself, and each column has
-    registers that choose the row or sum that it adds to.
+    Rows are selected after a register for each bank, which block RAM includes. Each column has
+    separate registers that select its row or its last sum.
     """
 
     later = 1
@@ -87,10 +86,10 @@ class StagedSums(DirectSums):
 
 
 class CorrectedSums(StagedSums):
-    """Rows are corrected from registers, which stand on both sides of their decoder.
+    """Rows are corrected from registers, which are on both sides of their decoder.
 
-    A row is written two cycles later than with :class:`StagedSums`. Errors of both rows come a
-    cycle after they are corrected.
+    A row is written one cycle later than with :class:`StagedSums`. The errors of both rows are
+    reported one cycle after the correction.
     """
 
     later = WRITTEN_LATER

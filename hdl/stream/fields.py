@@ -1,7 +1,7 @@
 """Fields of payloads and ports of units that a machine may not have.
 
-A unit's layouts and signatures say once which fields it has; what drives them gives all values, and
-those of an absent unit are dropped, so that it leaves no logic.
+A unit's layouts and signatures say once which fields it has. The circuit that drives them gives all
+values; those of an absent unit are dropped, so that it leaves no logic.
 """
 
 from typing import Any

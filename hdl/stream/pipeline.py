@@ -20,10 +20,10 @@ def delay(
 ) -> Value:
     """Return a value delayed by ``cycles`` cycles with ``en`` at 1.
 
-    The registers are added to ``m`` in the domain ``sync``. With ``reset``, for bits that say
-    whether others mean something, they are 0 after a reset; else what comes out within the first
-    ``cycles`` cycles is stale. Identical delays of one value are merged by synthesis. The registers
-    are called ``name``, or else as the variable that the result is assigned to, if any.
+    The registers are added to ``m`` in the domain ``sync``. With ``reset`` they are 0 after a
+    reset, as valid bits need; else the outputs of the first ``cycles`` cycles are stale. Synthesis
+    merges identical delays of one value. The registers have the name ``name``, or else that of the
+    variable to which the result is assigned, if any.
     """
     value = Value.cast(value)
     # The variable that the caller assigns to, where it does.
@@ -44,9 +44,9 @@ def domain_of(m: Module, stages: int) -> Any:
 
 
 def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -> ValueLike:
-    """Return a value behind ``stages`` (0 or 1) registers that synthesis shares with nothing.
+    """Return a value after ``stages`` (0 or 1) registers that synthesis does not share.
 
-    The register can be placed beside the circuit that reads it. ``reset`` as in :func:`delay`.
+    The register can be placed near the logic that reads it. ``reset`` as in :func:`delay`.
     """
     for _ in range(stages):
         shape = Value.cast(value).shape()
@@ -57,12 +57,10 @@ def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -
 
 
 def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
-    """Return a register without a reset that drives ``port``, whose data a bit beside it tells of.
+    """Return a register without reset that drives ``port``, for data with a valid bit.
 
-    Without ``stages`` (0) it is the port itself.
-
-    A reset that reaches data as well as these bits is a net to everywhere, and keeps a register
-    out of a block RAM.
+    A reset of data would need a net to all registers, and would keep a register out of a block RAM.
+    Without ``stages`` (0) the port itself is returned.
     """
     for _ in range(stages):
         register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
@@ -72,11 +70,10 @@ def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
 
 
 def spread(m: Module, value: ValueLike, ends: Sequence[Value], *, stages: int = 1) -> None:
-    """Drive each end by the value of the cycle before, from a register of its own.
+    """Drive each end with the previous cycle's value, from a separate register.
 
-    Without ``stages`` (0) it is the value of the same cycle.
-
-    Several stay apart in synthesis, so that each can be near what is behind its end.
+    Synthesis keeps the registers apart, so that each can be placed near the logic it drives.
+    Without ``stages`` (0) the ends have the value of the same cycle.
     """
     if not stages:
         m.d.comb += [end.eq(value) for end in ends]

@@ -8,9 +8,9 @@ from celosia.hdl.component import Component
 
 
 def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wiring.PureInterface]:
-    """Return the stream ``source``, and behind it the one behind each of ``stages`` (0 or 1) skids.
+    """Return the stream ``source``, and the stream after each of ``stages`` (0 or 1) skid buffers.
 
-    The last one is the stream to take; the others' payloads are still to come to it.
+    The last stream is the one to accept payloads from.
     """
     streams = [source]
     for _ in range(stages):

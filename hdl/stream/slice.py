@@ -11,9 +11,9 @@ from celosia.hdl.stream.pipeline import data_register
 def slices(
     m: Module, source: wiring.PureInterface, *names: str, stages: int = 1, forward: bool = False
 ) -> wiring.PureInterface:
-    """Return the stream ``source`` behind a register slice of each of ``names``, in ``m``.
+    """Return the stream ``source`` after a register slice for each of ``names``, in ``m``.
 
-    Without ``stages`` (0) the stream is returned as it is.
+    Without ``stages`` (0) the stream itself is returned.
     """
     for name in names * stages:
         m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)

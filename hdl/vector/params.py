@@ -72,7 +72,7 @@ def words_wait(config: Config, first: int) -> int:
 def sums_stages(config: Config) -> int:
     """Return the register stages of accumulators in front of the back end (cycles).
 
-    There is one where words come later all the same.
+    There is one if parameter words are one cycle later anyway.
     """
     return config.stages * (config.row_factors > 0)
 

@@ -46,8 +46,8 @@ def place_layout(addr_width: int) -> data.StructLayout:
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
     """Start a walk, or with ``behind`` queue it; return whether it is still to start.
 
-    The next beat finds its place in the cycle after the last one's. A walker with a stage starts a
-    cycle later, by a register beside it.
+    A queued walk follows the current one without a gap. A walker with a stage starts one cycle
+    later, through a register.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
@@ -81,13 +81,12 @@ class Walker(Component):
     ``count`` is the number of columns in the beat. ``row_last`` marks the last beat of a tile's
     row, ``tile_last`` the last of a tile and ``last`` the last of the walk.
 
-    With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from where
-    its row begins in the first tile: an address behind them becomes one as far behind their
-    beginning. ``beat_step`` and ``tile_step`` are then less than ``period``.
-
-    A walk starts in the cycle after ``start``, from the ``walk`` of that cycle; ``m``, ``n``,
-    ``beat`` and ``tile`` are at least 1. With ``stages`` of 1 the ``walk`` is there a cycle
-    before ``start`` as well, and what is compared of it comes from registers.
+    With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from the
+    beginning of its row in the first tile: higher addresses are reduced by the period.
+    ``beat_step`` and ``tile_step`` must then be less than ``period``. A walk starts in the cycle
+    after ``start``, from the ``walk`` of that cycle; ``m``, ``n``, ``beat`` and ``tile`` are at
+    least 1. With a stage (``stages`` of 1) the ``walk`` must be valid one cycle before ``start`` as
+    well, because comparisons with it come from registers.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):
