@@ -1,3 +1,3 @@
-"""From parameters to Verilog, and from a trained model to a program."""
+"""Generators: from parameters to Verilog, and from a trained model to a program."""
 
 assert __name__ == "celosia.generators", "import celosia.generators: this is a second copy"

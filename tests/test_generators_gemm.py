@@ -95,6 +95,6 @@ def test_products_larger_than_the_scratchpad_are_exact(preset, changes, shape):
 
 
 def test_a_microcoded_machine_counts_no_window() -> None:
-    message = "^Products are timed by what the matrix engine counts, which micro lacks$"
+    message = "^Products are timed by counters of the matrix engine, which micro lacks$"
     with pytest.raises(ValueError, match=message):
         bench_gemm(PRESETS["micro"], lambda *_: pytest.fail("a machine was made"), m=1, k=1, n=1)

@@ -29,6 +29,7 @@ _CODE = re.compile(r"```.*?```|``[^`]+``|:\w+:`[^`]+`|`[^`]+`|https?://\S+", re.
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<=\])\([^)]*\)|<!--.*?-->", re.DOTALL)
 _PART = re.compile(r"\n\s*(?:[-*|#>]|\d+\.)\s|\n\s*[\w:]+ {3,}|\n\s*\n|[.!?:;](?=\s)|\|")
+_LITERAL = re.compile(r"::\n\s*\n(?P<indent> +)\S.*\n(?:(?P=indent).*\n|\s*\n)*")
 _QUOTES = re.compile(r"\b[rf]?\"|\b[rf]?'(?=\W)|\"|\{[^{}]*\}")
 
 
@@ -55,7 +56,8 @@ def python_prose(text: str) -> str:
         part = lines[first:last]
         part[-1] = part[-1].encode()[: node.end_col_offset].decode()
         part[0] = " " * node.col_offset + part[0][node.col_offset :]
-        prose = _QUOTES.sub(_blank_quote, _CODE.sub(_blank, "\n".join(part)))
+        prose = _LITERAL.sub(_removed, "\n".join(part))
+        prose = _QUOTES.sub(_blank_quote, _CODE.sub(_blank, prose))
         kept[first:last] = prose.split("\n")
         kept[last - 1] += "." if not prose.rstrip().endswith((".", ":")) else ""
     return "\n".join(kept)

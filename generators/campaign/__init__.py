@@ -1,1 +1,1 @@
-"""Campaigns: many independent cases on many processes or machines, whose results survive."""
+"""Campaigns: many independent cases on several processes or machines, with stored results."""

@@ -1,4 +1,4 @@
-"""Cases: each is a seed and an index, so that any of them can be run again alone."""
+"""Cases of a campaign. A case is identified by seed and index, so it can be rerun alone."""
 
 import functools
 import hashlib
@@ -25,7 +25,7 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a campaign: its kind, the campaign's seed and fields, and its number in it."""
+    """One case of a campaign: its kind, seed and fields, and its index in the campaign."""
 
     kind: str
     seed: int
@@ -39,7 +39,7 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the case of a text; raise :class:`InputError` where it names none."""
+        """Return the case that a text stands for; raise :class:`InputError` if it is malformed."""
         kind, *rest = text.split(":", 3)
         fields = [field.partition("=") for field in (rest[2].split(",") if len(rest) > 2 else [])]
         numbers = rest[:2]
@@ -51,27 +51,27 @@ class Case:
         return cls(kind, int(numbers[0]), int(numbers[1]), pairs)
 
     def __getitem__(self, field: str) -> str:
-        """Return a field; raise :class:`InputError` where the case lacks it."""
+        """Return the value of a field; raise :class:`InputError` if the case lacks it."""
         for name, value in self.fields:
             if name == field:
                 return value
         raise InputError(f"Case {self} lacks the field {field}")
 
     def choice(self, field: str, known: Collection[str]) -> str:
-        """Return a field; raise :class:`InputError` where it is none of those that are known."""
+        """Return the value of a field; raise :class:`InputError` if it is not in ``known``."""
         value = self[field]
         check_known(field, value, known)
         return value
 
     def number(self, field: str) -> int:
-        """Return a field; raise :class:`InputError` where it is no number."""
+        """Return the value of a field as a number; raise :class:`InputError` if it is none."""
         value = self[field]
         if not _is_number(value):
             raise InputError(f"Field {field} of case {self} must be a number, not {value!r}")
         return int(value)
 
     def rng(self) -> np.random.Generator:
-        """Return the case's own random numbers: the same in any order and on any machine."""
+        """Return the case's random generator, which depends only on the case's identity."""
         identity = repr((self.kind, self.fields)).encode()
         return np.random.default_rng([self.seed, self.index, zlib.crc32(identity)])
 
@@ -80,8 +80,8 @@ class Case:
 class Campaign:
     """Cases of one kind, seed and fields.
 
-    ``sources`` is a digest of what the results depend on besides: results of others are not taken
-    for those of this campaign.
+    ``sources`` is a digest of everything else that the results depend on: stored results with
+    another digest are not reused.
     """
 
     kind: str
@@ -91,24 +91,23 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """The text under which results are kept."""
+        """Key under which results are stored."""
         return f"{self.case(0)}@{self.sources}"
 
     def case(self, index: int) -> Case:
-        """Return a case by its number."""
+        """Return a case by its index."""
         return Case(self.kind, self.seed, index, tuple(sorted(self.fields.items())))
 
 
 Job = Callable[[Case], dict[str, Any]]
-"""Runs a case and returns what JSON carries; a ``mismatch`` that is not empty is a failure.
-
-It stands in a module, or is a ``functools.partial`` of one that does: other processes import it.
-"""
+"""Function that runs a case and returns a JSON object; a nonempty ``mismatch`` in it is a failure.
+It must be importable by other processes: a function of a module, or a ``functools.partial`` of
+one."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a job, or its error as a sentence or a traceback; and its time (s)."""
+    """Result of a job, or its error (a sentence or a traceback), and its duration (s)."""
 
     case: Case
     result: dict[str, Any]
@@ -117,12 +116,12 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """The job raised, or found a mismatch."""
+        """True if the job raised an exception or found a mismatch."""
         return bool(self.error or self.result.get("mismatch"))
 
     @property
     def message(self) -> str:
-        """Description of the failure in one line; empty without one."""
+        """The failure in one line; empty if there is none."""
         text = self.error or str(self.result.get("mismatch", ""))
         lines = text.strip().splitlines() or [""]
         return lines[-1 if text.startswith("Traceback") else 0]
@@ -133,7 +132,7 @@ _PACKAGES = ("arch", "hdl", "sim", "generators", "tb", "fpga")
 
 @functools.cache
 def sources() -> str:
-    """Return a digest of everything but the command line: another one after any change."""
+    """Return a digest of all packages except the command line; it changes with any edit."""
     content = hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((PACKAGE / package).rglob("*")):

@@ -1,4 +1,4 @@
-"""Running the cases of a campaign that have no outcome yet."""
+"""Runs those cases of a campaign that have no outcome yet."""
 
 import time
 import traceback
@@ -32,12 +32,12 @@ def run_campaign(
     tell: Callable[[int, int], None],
     chunk: int = 1,
 ) -> Iterator[Outcome]:
-    """Run the first ``count`` cases but those that have an outcome, and yield all outcomes.
+    """Run those of the first ``count`` cases that have no outcome, and yield all outcomes.
 
-    Workers get ``chunk`` cases at a time, whose outcomes are written together: what a kill loses is
-    no more than those that were being run. ``tell(done, count)`` is called as they come. A job
-    that raises is an outcome with its traceback. What a worker had that died is run again by
-    another, case by case, and where it dies again, that is the case's outcome.
+    Workers get ``chunk`` cases at a time, whose outcomes are stored together; a kill loses only the
+    chunks in progress. ``tell(done, count)`` is called after each. If a job raises an exception,
+    its traceback is the outcome. If a worker dies, its cases run again one by one in another
+    worker; a case that kills its worker again gets this as its outcome.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]
@@ -55,7 +55,7 @@ def run_campaign(
 
 
 def run_case(job: Job, case: Case) -> Outcome:
-    """Return the outcome of a case."""
+    """Run a case and return its outcome."""
     began = time.monotonic()
     try:
         result, error = job(case), ""
@@ -71,7 +71,7 @@ def _run_chunk(job: Job, cases: Sequence[Case]) -> list[Outcome]:
 
 
 def _run_chunks(job: Job, chunks: deque[list[Case]], workers: Workers) -> Iterator[list[Outcome]]:
-    # Whose worker died is run alone, so that it is known who is to blame if that happens again.
+    # Cases of a dead worker run alone, to identify the one that kills its worker.
     suspects: deque[list[Case]] = deque()
     while chunks or suspects:
         with workers.executor() as (executor, at_once):
@@ -85,7 +85,7 @@ def _on_executor(
     executor: Executor,
     at_once: int,
 ) -> Iterator[list[Outcome]]:
-    """Run chunks until there are none, or until the executor is broken."""
+    """Run chunks until all are done, or until the executor is broken."""
     running: dict[Future[list[Outcome]], list[Case]] = {}
     broken = trial = False
     while running or (not broken and (chunks or suspects)):

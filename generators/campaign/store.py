@@ -1,4 +1,4 @@
-"""Results of campaigns in an SQLite file, which a kill leaves whole."""
+"""Results of campaigns in an SQLite file, which stays intact if the process is killed."""
 
 import json
 import sqlite3
@@ -20,9 +20,9 @@ _WAIT = 60.0  # seconds, for another campaign's transaction on the same file
 
 
 class Store:
-    """Outcomes by campaign and number of the case; without a path they are kept in memory.
+    """Outcomes by campaign and case index; in memory if ``path`` is None.
 
-    Raises :class:`InputError` where the file cannot be written or is no such file.
+    Raises :class:`InputError` if the file cannot be written or is no SQLite file.
     """
 
     def __init__(self, path: Path | None):
@@ -50,7 +50,7 @@ class Store:
         self._database.close()
 
     def keep(self, campaign: Campaign, outcomes: Iterable[Outcome]) -> None:
-        """Write outcomes, all or none of them."""
+        """Store outcomes, all or none of them."""
         rows = [
             (
                 campaign.key,
@@ -70,12 +70,12 @@ class Store:
             raise InputError(f"Cannot keep results in {self._path}: {error}") from error
 
     def done(self, campaign: Campaign) -> set[int]:
-        """Return the numbers of the cases that have an outcome."""
+        """Return the indices of the cases that have an outcome."""
         query = "SELECT number FROM outcomes WHERE campaign = ?"
         return {number for (number,) in self._database.execute(query, (campaign.key,))}
 
     def outcomes(self, campaign: Campaign, count: int) -> Iterator[Outcome]:
-        """Yield the outcomes of the first ``count`` cases by their number."""
+        """Yield the outcomes of the first ``count`` cases in the order of their indices."""
         query = (
             "SELECT number, result, error, seconds FROM outcomes "
             "WHERE campaign = ? AND number < ? ORDER BY number"

@@ -1,4 +1,4 @@
-"""Workers that run the cases: processes of this machine, or the workers of a Dask cluster."""
+"""Workers that run cases: processes on this machine, or a Dask cluster."""
 
 import contextlib
 import importlib
@@ -26,14 +26,12 @@ _ROOM = 64  # threads of workers at least that a scheduler has work for
 
 @dataclass(frozen=True)
 class Workers:
-    """``jobs`` processes on this machine, or all workers of a scheduler.
+    """``jobs`` processes on this machine, or all workers of a Dask scheduler.
 
-    The scheduler is at ``tls://HOST:PORT``, with the certificates that Dask's own settings name, or
-    on this machine at ``tcp://127.0.0.1:PORT``: whoever reaches one runs code on its workers.
-
-    With ``threads`` they are threads of this process, for jobs that wait for other programs.
-
-    Raises :class:`InputError` for a number or an address that cannot be.
+    The scheduler is at ``tls://HOST:PORT``, with the certificates from Dask's settings, or on this
+    machine at ``tcp://127.0.0.1:PORT``: anyone with access to a scheduler can run code on its
+    workers. With ``threads`` the workers are threads of this process, for jobs that wait for other
+    programs. Raises :class:`InputError` if the number or the address is invalid.
     """
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -47,18 +45,19 @@ class Workers:
             raise InputError(f"--jobs must be tcp://HOST:PORT, not {self.cluster!r}")
         if self.cluster is not None and not _is_safe(self.cluster):
             raise InputError(
-                f"--jobs {self.cluster} is another machine without encryption, where whoever "
-                "reaches the scheduler runs code on its workers and here; use tls://HOST:PORT, or "
+                f"--jobs {self.cluster} is another machine without encryption; anyone "
+                "with access to the scheduler can run code on its workers and here. Use "
+                "tls://HOST:PORT, or "
                 "a tunnel of ssh to tcp://127.0.0.1:PORT"
             )
 
     @contextlib.contextmanager
     def executor(self) -> Iterator[tuple[Executor, int]]:
-        """Open an executor, and tell how many cases it runs at once.
+        """Open an executor; return it and the number of cases that it runs at once.
 
-        At the end, also that of an interruption, no process of it is left. Raises
-        :class:`InputError` where Dask is not installed, :class:`RunError` where no scheduler
-        answers or it has no workers.
+        When the block ends, even by an interruption, its processes are gone. Raises
+        :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler answers
+        or it has no workers.
         """
         if self.cluster is not None:
             with _dask(self.cluster) as opened:
@@ -70,7 +69,7 @@ class Workers:
             return
         before = set(multiprocessing.active_children())
         context = multiprocessing.get_context("spawn")
-        # Cases fill the cores: threads of a product in each would wait for each other.
+        # Cases use all cores; multithreaded matrix products in them would compete.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         executor = ProcessPoolExecutor(
             self.jobs, context, initializer=_begin, initargs=(context.Barrier(self.jobs),)
@@ -96,7 +95,7 @@ def _is_address(text: str) -> bool:
 
 
 def _is_safe(address: str) -> bool:
-    """Return whether an address is encrypted, or one of this machine."""
+    """Return whether an address is encrypted, or of this machine."""
     parts = urlsplit(address)
     name = parts.hostname or ""
     try:
@@ -107,12 +106,13 @@ def _is_safe(address: str) -> bool:
 
 
 def _begin(started: Barrier) -> None:
-    """Let a worker end with its parent, and what it runs end with it; its words are no results.
+    """Make a worker and its subprocesses end with its parent; redirect its output to stderr.
 
-    It waits for the others: CPython's executor hangs where a process dies while another is started.
+    It waits for the other workers to start, because CPython's executor hangs if a process dies
+    while another is being started.
     """
     sys.stdout = sys.stderr
-    # As for the command's own process: units are made also where only their latency is asked for.
+    # As in the main process: units are also created just to ask for their latency.
     warnings.filterwarnings("ignore", message=".* created but never used")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
@@ -157,5 +157,5 @@ def _dask(address: str) -> Iterator[tuple[Executor, int]]:
             client.wait_for_workers(1, timeout=_PATIENCE)
         except TimeoutError as error:
             raise RunError(f"The scheduler at {address} has no workers") from error
-        # More may come later, so there is work for them.
+        # More workers may join later; keep work ready for them.
         yield client.get_executor(), max(_ROOM, sum(client.nthreads().values()))

@@ -1,1 +1,1 @@
-"""A compiled model as files for others: memory images, C, registers."""
+"""Exports of a compiled model: memory images, C sources, register descriptions."""

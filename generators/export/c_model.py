@@ -1,4 +1,4 @@
-"""A compiled model in C99: its program, its image and its tensors as constant arrays."""
+"""A compiled model in C99: program, image and tensors as constant arrays."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,14 +20,14 @@ def c_files(
     names: Sequence[str] = (),
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the driver, the registers' header, the model and samples by the names of their files.
+    """Return the driver, register header, model and samples in C, by file name.
 
-    The model is ``NAME_model`` in ``NAME_model.c``, NAME the model's; samples are those of runs:
-    rows of real numbers as :meth:`CompiledModel.request` takes them, and outputs, which begin with
-    the bytes that the golden machine gives. ``names`` are those of the output's columns.
-    Nested weights are read at so many ``bits``.
+    The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
+    ``inputs`` are the samples: rows of real numbers as :meth:`CompiledModel.request` accepts them.
+    ``outputs`` begin with the bytes of the golden machine's output. ``names`` are the names of the
+    output's columns. Nested weights are read at ``bits``.
 
-    Raises :class:`InputError` where a package that makes the header is missing.
+    Raises :class:`InputError` if a package for the header is missing.
     """
     name = identifier(compiled.quantized.description.name)
     return {
@@ -109,7 +109,7 @@ def _model(compiled: CompiledModel, name: str, names: Sequence[str], bits: int) 
 
 
 def _request(request: RowsRequest) -> list[str]:
-    """Return the arrays of what a number of rows needs."""
+    """Return the arrays of registers and memory writes for one number of rows."""
     lines = []
     for index, (_, data) in enumerate(request.writes):
         values = (str(byte) for byte in data)
@@ -133,7 +133,7 @@ def _samples(
     inputs: Sequence[NDArray[np.float32]],
     outputs: Sequence[bytes],
 ) -> str:
-    """Return the source of the samples; inputs that are shorter than others are filled with 0."""
+    """Return the source of the samples; shorter inputs are padded with 0."""
     longest = compiled.input.rows * compiled.input.columns
     upper = name.upper()
     lines = [f'#include "{name}_model.h"\n']
@@ -154,7 +154,7 @@ def _samples(
 
 
 def _row(values: Iterable[str]) -> list[str]:
-    """Return the lines of a row of a table."""
+    """Return the source lines of one row of a table."""
     items = list(values)
     places = range(0, len(items), WIDTH)
     return [
@@ -165,11 +165,11 @@ def _row(values: Iterable[str]) -> list[str]:
 
 
 def _tensor(tensor: Tensor, addr: int) -> str:
-    """Return the initializer of a tensor; its scale is exact."""
+    """Return the initializer of a tensor; its scale is written exactly."""
     values = (addr, tensor.rows, tensor.columns, tensor.width, tensor.zero, tensor.scale.hex())
     return f"{{{', '.join(map(str, values))}}}"
 
 
 def _type(tensor: Tensor) -> str:
-    """Return the type of a tensor's elements."""
+    """Return the C type of a tensor's elements."""
     return "int16_t" if tensor.wide else "int8_t"

@@ -1,4 +1,4 @@
-"""Texts that a model in C is to go on with as the golden machine does, as constant arrays."""
+"""Sample texts for a model in C, with the golden machine's continuations, as constant arrays."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from celosia.generators.export.c_source import array
 
 @dataclass(frozen=True)
 class Sample:
-    """A text: tokens that a host gives, and the likeliest ones behind them."""
+    """A sample text: the tokens from the host, then the likeliest continuation."""
 
     tokens: Sequence[int]
     given: int
-    """Tokens that the host gives: the source, or what the text begins with."""
+    """Number of tokens from the host: the source, or the beginning of the text."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of a model, one for each text of a run, in the pieces of C that have them."""
+    """The C code of a model's samples, one for each text of a run."""
 
     sizes: str
     """Macros of a header."""
@@ -28,7 +28,7 @@ class Samples:
 
 
 def one_sample(name: str, sample: Sample) -> Samples:
-    """Return the pieces of C for one text of a model, whose name is as C allows it."""
+    """Return the C code of one sample text; ``name`` is the model's C identifier."""
     upper = name.upper()
     sizes = f"""\
 #define {upper}_SAMPLE_TOKENS {len(sample.tokens)}
@@ -43,7 +43,7 @@ extern const uint32_t {name}_sample_tokens[];
 
 
 def several_samples(name: str, samples: Sequence[Sample]) -> Samples:
-    """Return the pieces of C for as many texts of a model, whose name is as C allows it."""
+    """Return the C code of several sample texts; ``name`` is the model's C identifier."""
     texts = f"{name.upper()}_TEXTS"
     declared = f"""\
 /* Of each text: the tokens that are given, how many, and with the likeliest ones behind them. */

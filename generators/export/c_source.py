@@ -1,4 +1,4 @@
-"""Pieces of C sources: arrays, strings and names, and the files of the driver."""
+"""C sources: arrays, strings and identifiers, and the files of the driver."""
 
 import re
 from collections.abc import Iterable
@@ -10,16 +10,16 @@ from celosia.generators.export.registers import HEADER, SOURCE, header
 
 _DRIVER = Path(__file__).parent / "driver"
 WIDTH = 8
-"""Elements of a line."""
+"""Elements in a line."""
 _KEYWORD = re.compile(r"^(?=\d)|\W", re.ASCII)
 _PLAIN = re.compile(r"[^ -~]|[\\?]|\*/|/\*")
 _LONGEST = 64  # characters of an identifier, which names files, too
 
 
 def driver(config: Config, *names: str) -> dict[str, str | bytes]:
-    """Return the parts of the driver of some names, and a machine's registers, as files.
+    """Return the named parts of the driver and a machine's register header, by file name.
 
-    Raises :class:`InputError` where a package that makes the registers' header is missing.
+    Raises :class:`InputError` if a package for the register header is missing.
     """
     files = [_DRIVER / f"{name}{ending}" for name in names for ending in (".c", ".h")]
     sources = {path.name: path.read_text(encoding="utf-8") for path in files}
@@ -28,17 +28,17 @@ def driver(config: Config, *names: str) -> dict[str, str | bytes]:
 
 
 def identifier(name: str) -> str:
-    """Return a name as C allows it."""
+    """Return a name changed to a valid C identifier."""
     return _KEYWORD.sub("_", name)[:_LONGEST] or "_"
 
 
 def comment(text: str) -> str:
-    """Return a text as a part of a comment of C, which it neither ends nor continues."""
+    """Return a text that is safe inside a C comment."""
     return _PLAIN.sub("_", text)
 
 
 def array(declaration: str, values: Iterable[str], width: int = WIDTH) -> list[str]:
-    """Return the lines of an array, none where it is empty."""
+    """Return the source lines of an array; none if it is empty."""
     items = list(values)
     if not items:
         return []
@@ -49,7 +49,7 @@ def array(declaration: str, values: Iterable[str], width: int = WIDTH) -> list[s
 
 
 def string(text: str | bytes) -> str:
-    """Return a text as a string of C."""
+    """Return a text as a C string literal."""
     escaped = "".join(
         chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
         for byte in (text.encode() if isinstance(text, str) else text)

@@ -1,4 +1,4 @@
-"""A compiled decoder in C99: its programs, images, registers and tokens as constant arrays."""
+"""A compiled decoder in C99: programs, images, registers and tokens as constant arrays."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -18,9 +18,9 @@ from celosia.generators.runtime.text_host import SCORES, Call, Index, TextHost
 CALLS = {"step": "step", "words": "words", "chunk": "chunk", "logits": "scores"} | {
     name: name for name in ("lookup", "encode")
 }
-"""The driver's names of the programs, but for the one that a second text has, in its order."""
+"""The driver's names of the programs, in its order, without those for a second text."""
 _WITH_BITS = ("step", "chunk", SCORES)
-_SECOND = "second"  # the driver's name of what the second text has of its own
+_SECOND = "second"  # the driver's name for the second text's programs
 _LONGEST = 255  # bytes of a token
 
 
@@ -30,13 +30,13 @@ def text_c_files(
     samples: Sequence[Sample],
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the driver, the registers' header, the model and samples by the names of their files.
+    """Return the driver, register header, model and samples in C, by file name.
 
-    The model is ``NAME_model`` in ``NAME_model.c``, NAME the model's. There is a sample for each
-    text of the program. Nested weights are read at so many ``bits``.
+    The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name. There is
+    one sample for each text of the program. Nested weights are read at ``bits``.
 
-    Raises :class:`InputError` where a package that makes the header is missing, or a token has too
-    many bytes.
+    Raises :class:`InputError` if a package for the header is missing, or a token has too many
+    bytes.
     """
     name = identifier(program.name)
     if program.texts > 1:
@@ -52,7 +52,7 @@ def text_c_files(
 
 
 def _header(program: TextHost, name: str, part: str, samples: Samples) -> str:
-    """Return the header of a model, which a part of the driver runs, and of its samples."""
+    """Return the header of a model and its samples; ``part`` is the driver file that runs it."""
     upper = name.upper()
     return f"""\
 /* Model {comment(program.name)} for configuration {comment(program.config.name)}. */
@@ -70,7 +70,7 @@ extern const {part}_model_t {name}_model;
 
 
 def _model(program: TextHost, tokenizer: TokenizerLike, name: str, part: str, bits: int) -> str:
-    """Return the source of a model, which a part of the driver runs."""
+    """Return the source of a model; ``part`` is the driver file that runs it."""
     pieces = [_piece(tokenizer, token) for token in range(program.vocabulary)]
     stripped = _is_stripped(tokenizer, program.vocabulary)
     texts = (f"(const uint8_t *){string(piece)}" for piece in pieces)
@@ -103,7 +103,7 @@ def _model(program: TextHost, tokenizer: TokenizerLike, name: str, part: str, bi
 
 
 def _fields(program: TextHost, calls: Mapping[str, Call], bits: int) -> list[str]:
-    """Return the initializers of what a model of one text has, and one of several as well."""
+    """Return the initializers of the fields that all models have, for one or several texts."""
     logits, vocabulary = program.logits, program.vocabulary
     scores = (logits.addr, 1, vocabulary, 16, 0, program.logits_step.hex())
     numbers = {
@@ -137,7 +137,7 @@ def _fields(program: TextHost, calls: Mapping[str, Call], bits: int) -> list[str
 
 
 def _piece(tokenizer: TokenizerLike, token: int) -> bytes:
-    """Return the bytes that a token adds to a text, none of an end, behind their number."""
+    """Return the bytes that a token adds to a text, after their number; none for an end token."""
     data = b"" if token in tokenizer.ends else tokenizer.piece(token, token)
     if len(data) > _LONGEST:
         raise InputError(f"Token {token} has {len(data)} bytes, but at most {_LONGEST} may be")
@@ -145,7 +145,7 @@ def _piece(tokenizer: TokenizerLike, token: int) -> bytes:
 
 
 def _is_stripped(tokenizer: TokenizerLike, vocabulary: int) -> bool:
-    """Return whether the first piece of a text leaves out its space."""
+    """Return whether the tokenizer omits the leading space of a text's first piece."""
     first = -1 if tokenizer.begin is None else tokenizer.begin
     return any(
         tokenizer.piece(token, first) != tokenizer.piece(token, token)
@@ -155,7 +155,7 @@ def _is_stripped(tokenizer: TokenizerLike, vocabulary: int) -> bool:
 
 
 def _fill(number: int, fill: Fill) -> list[str]:
-    """Return the arrays of a program that fills the chip."""
+    """Return the arrays of a program that loads data into on-chip memory."""
     image = np.frombuffer(fill.image + bytes(-len(fill.image) % 4), "<u4")
     words = [int(word) for word in image] or [0]
     return [
@@ -169,7 +169,7 @@ def _hex(words: Iterable[int]) -> Iterable[str]:
 
 
 def _values(which: str, call: Call) -> list[str]:
-    """Return the array of the registers that a program takes."""
+    """Return the array of the registers that a program needs."""
     order = [*Index]
     rows = (
         (
@@ -187,6 +187,6 @@ def _values(which: str, call: Call) -> list[str]:
 
 
 def _call(program: TextHost, which: str, values: str, count: int, bits: int) -> str:
-    """Return the initializer of a program with so many ``values``; without any it names none."""
+    """Return the initializer of a program with ``count`` register ``values``."""
     entry = program.entries[entry_at(which, bits) if which in _WITH_BITS else which]
     return f"{{{entry.pc}, {count}, {f'{values}_values' if count else 'NULL'}}}"

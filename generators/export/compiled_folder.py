@@ -1,4 +1,4 @@
-"""Compiled models read back from their files, as a host without Celosia would."""
+"""Reads compiled models back from their files, like a host without Celosia."""
 
 import json
 from pathlib import Path
@@ -24,12 +24,12 @@ from celosia.generators.runtime.text_host import Index, TextHost, Value
 
 
 def is_compiled(model: str) -> bool:
-    """Return whether a name is that of a folder with a compiled model."""
+    """Return whether ``model`` is the path of a folder with a compiled model."""
     return _kind(model) in (ENCODER, DECODER)
 
 
 def is_compiled_text(model: str) -> bool:
-    """Return whether a name is that of a folder with a compiled decoder."""
+    """Return whether ``model`` is the path of a folder with a compiled decoder."""
     return _kind(model) == DECODER
 
 
@@ -42,15 +42,15 @@ def _kind(model: str) -> object:
 
 
 def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike | None, Any]:
-    """Return a compiled model, a decoder's tokenizer, and the manifest.
+    """Return a compiled model, its tokenizer (None for an encoder), and its manifest.
 
-    Raises :class:`InputError` if a file is missing or is not as ``celosia compile`` writes it.
+    Raises :class:`InputError` if a file is missing or was not written by ``celosia compile``.
     """
     check_links(folder)
     known = read_json(folder / MANIFEST)
     again = f"compile it again: celosia compile MODEL --out {folder}"
     form, kind = known.get("format", 1), known.get("kind")
-    # Decoders of the first form have all that the second asks for.
+    # Decoders of format 1 have all fields of format 2.
     if form != FORMAT and (form, kind) != (1, DECODER):
         raise InputError(
             f"Folder {folder} has files of form {form!r}, and form {FORMAT} is read; {again}"
@@ -69,7 +69,7 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
 
 
 def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str, Any]]:
-    """Return a compiled decoder, its tokenizer, and the figures of how it was made integers.
+    """Return a compiled decoder, its tokenizer, and figures about its quantization.
 
     Raises :class:`InputError` as :func:`load_compiled`, and if the folder has an encoder.
     """
@@ -80,7 +80,7 @@ def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str,
 
 
 def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of programs that all models share."""
+    """Return the fields that all programs have."""
     config: Config = load(str(folder / CONFIG))
     return {
         "config": config.replace(name=known["configuration"]["name"]),

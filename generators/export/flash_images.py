@@ -1,4 +1,4 @@
-"""Images for a board's flash: a model and its inputs or its prompt, and the text of the results."""
+"""Power-on images for a board's flash: a model with its inputs or its prompt."""
 
 from collections.abc import Sequence
 
@@ -19,9 +19,9 @@ _LONGEST_NAME = 40
 
 
 class Script:
-    """A machine that notes the requests which a machine behind the host link would get.
+    """Records the host link requests that would control a real machine.
 
-    ``payload`` is the longest payload of one (bytes). ``body`` are the records.
+    ``payload`` is the longest payload of a request (bytes). ``body`` holds the records.
     """
 
     def __init__(self, payload: int):
@@ -48,12 +48,12 @@ class Script:
         self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
 
     def start(self, pc: int = 0) -> None:
-        """Run from a word of the program to its end."""
+        """Run from a program word to the end of the program."""
         self._ask(Command.START, 0, pc)
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
-        """Find the largest of the INT16 numbers in so many bytes of external memory."""
+        """Find the largest INT16 number in ``count`` bytes of external memory."""
         self._ask(Command.READ_MEMORY, count, addr)
 
     def say(self, text: str) -> None:
@@ -61,12 +61,12 @@ class Script:
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Send the label of the largest number, of which 16 bytes count."""
+        """Send the label of the largest number; only its first 16 bytes count."""
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Set a register to the value that belongs to the place of the largest number."""
+        """Set a register to the value at the index of the largest number."""
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
         for value in values:
@@ -87,13 +87,13 @@ def power_on_image(
     labels: Sequence[str],
     payload: int,
 ) -> bytes:
-    """Return the image that loads a model and runs it on inputs, of which there may be none.
+    """Return the image that loads a model and runs it on inputs, if there are any.
 
-    Its line of text is the model's name and the class of each input: that of ``labels`` where
-    there are any, else its number. ``payload`` is the link's longest one (bytes).
+    It sends a line with the model's name and the class of each input: its label in ``labels`` or,
+    if there are none, its number. ``payload`` is the longest payload of the link (bytes).
 
-    Raises :class:`InputError` where there are inputs and the model's output is not one row of
-    INT16 scores.
+    Raises :class:`InputError` if there are inputs, but the model's output is not one row of INT16
+    scores.
     """
     script = Script(payload)
     script.write_memory(0, compiled.image.tobytes())
@@ -124,20 +124,20 @@ def power_on_image(
 def text_image(
     program: TextHost, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
 ) -> bytes:
-    """Return the image that goes on with a prompt by so many tokens, the likeliest each time.
+    """Return the image that continues a prompt by ``steps`` tokens, each time the likeliest one.
 
-    Its line of text is the model's name and the text. The machine's own result chooses each next
-    token: an entry for each token of the vocabulary lies in the image at every step. Bytes of zero
-    are left out.
+    It sends a line with the model's name and the text. The image cannot contain the chosen tokens,
+    so each step has an entry for every token of the vocabulary, selected by the machine's result.
+    Zero bytes in tokens are omitted.
 
-    Raises :class:`InputError` where the vocabulary has more tokens than an image's tables, or one
-    of them more bytes.
+    Raises :class:`InputError` if the vocabulary has more tokens than an image's tables hold, or a
+    token has too many bytes.
     """
     script, words = Script(payload), range(program.vocabulary)
     tokens = tokenizer.encode(prompt)
 
     def names_behind(before: int | None) -> list[bytes]:
-        """Return the bytes that each token adds behind one, or behind any but a first one."""
+        """Return the bytes that each token adds after ``before``, or after any other token."""
         return [
             b""
             if each in tokenizer.ends

@@ -1,4 +1,4 @@
-"""Files of a compiled model in a folder that may have those of another one."""
+"""Files of a compiled model in a folder that may hold those of another one."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ _KEY = "files"
 
 
 def with_digests(files: Mapping[str, str | bytes]) -> Files:
-    """Return a compiled model's files; its manifest has the SHA-256 of each of the others."""
+    """Return a compiled model's files, with the SHA-256 of each added to the manifest."""
     described = json.loads(files[MANIFEST])
     described[_KEY] = {
         name: _digest(text.encode() if isinstance(text, str) else text)
@@ -23,9 +23,9 @@ def with_digests(files: Mapping[str, str | bytes]) -> Files:
 
 
 def outdated(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Return what the manifest in a folder names and new files leave there.
+    """Return the files in a folder that its manifest names and the new files do not replace.
 
-    A file that was changed since, or that the manifest does not name, is the user's and stays.
+    Files that were changed since, or that the manifest does not name, belong to the user and stay.
     """
     try:
         named = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))[_KEY]

@@ -1,4 +1,4 @@
-"""The manifest of a compiled model: one form for encoders and decoders."""
+"""The manifest of a compiled model, in one format for encoders and decoders."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,17 +12,17 @@ from celosia.generators.runtime.encoder_host import EncoderHost
 from celosia.generators.runtime.text_host import TextHost
 
 PROGRAM_HEX = "program.hex"
-"""The program as text, a word of 32 bits a line."""
+"""File of the program as text, one 32-bit word a line."""
 PROGRAM = "program.bin"
 CONFIG = "config.toml"
 IMAGE = "image.bin"
 MANIFEST = "model.json"
 FORMAT = 2
-"""Number of the form of the files; those before had none."""
+"""Version of the format; the first version had no number."""
 ENCODER, DECODER = "encoder", "decoder"
 """Kinds of models."""
 REGISTER_BYTES = 4
-"""Bytes from register to register."""
+"""Bytes between consecutive registers."""
 
 
 def register_offset(name: str) -> int:
@@ -31,7 +31,7 @@ def register_offset(name: str) -> int:
 
 
 def program_files(code: Executable) -> dict[str, str | bytes]:
-    """Return the programs, one behind the other, and the configuration, by the files' names."""
+    """Return the concatenated programs and the configuration, by file name."""
     return {
         PROGRAM_HEX: "".join(f"{word:08x}\n" for word in code.words),
         PROGRAM: word_bytes(code.words),
@@ -40,7 +40,7 @@ def program_files(code: Executable) -> dict[str, str | bytes]:
 
 
 def word_bytes(words: Sequence[int]) -> bytes:
-    """Return words, each with its least significant byte first."""
+    """Return words as bytes, least significant byte first."""
     return np.array(words, "<u4").tobytes()
 
 
@@ -56,13 +56,14 @@ def described(
 ) -> dict[str, Any]:
     """Return the part of the manifest that all models share.
 
-    A host writes the images of ``setup`` to external memory from address 0 on, one after the other.
-    If an image has a program, the host loads it, starts it at word 0 and waits. Then it loads
-    ``program``, whose ``entries`` are words. ``tensors`` names the tensors that each entry's vector
-    instructions write, in the order in which they run. ``made`` has the figures of how the model
-    was made integers, ``host`` the steps of the model that the machine does not run.
-    ``cycles`` are predicted for the longest input, or the last token, of weights that are read at
-    ``bits``; a microcoded machine has no prediction. Addresses are bytes.
+    A host writes the images of ``setup`` to external memory from address 0 on, one after another.
+    If an image has a program, the host loads it, starts it at word 0 and waits for its end. Then it
+    loads ``program``; ``entries`` are word addresses in it. ``tensors`` names the tensors that each
+    entry's vector instructions write, in execution order. ``made`` has figures about the
+    quantization, ``host`` the steps of the model that the machine does not run.
+
+    ``cycles`` are predicted for the longest input or the last token, with weights read at ``bits``;
+    a microcoded machine has no prediction. Addresses are in bytes.
     """
     config = code.config.replace(trace=False)
     cycles = None

@@ -1,4 +1,4 @@
-"""A compiled encoder as files: program, memory image, and the manifest for a host."""
+"""Files of a compiled encoder: program, memory image, and the manifest for a host."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,17 +15,17 @@ from celosia.generators.program.image import Piece
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """Memory and registers for one number of rows, besides the input itself."""
+    """Memory and registers that a host must write for inputs of ``rows`` rows."""
 
     rows: int
     registers: dict[str, int]
-    """Registers of the host port, by name."""
+    """Registers of the host port by name."""
     writes: tuple[tuple[int, bytes], ...]
-    """Bytes for external memory, each at an address."""
+    """Addresses in external memory, and the bytes to write there."""
 
 
 def requests(compiled: CompiledModel) -> list[RowsRequest]:
-    """Return the request of each number of rows; the last has the most rows."""
+    """Return the request for each number of rows, in ascending order."""
     found = []
     for rows in range(compiled.least_rows, compiled.input.rows + 1):
         request = compiled.beside(rows)
@@ -46,9 +46,9 @@ def package(
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled model by name.
 
-    ``program.hex`` and ``program.bin`` are the program, ``image.bin`` external memory from its
-    first byte on, ``config.toml`` the configuration, ``model.json`` the :func:`manifest`. Words
-    in ``.bin`` files begin with their least significant byte.
+    ``program.hex`` and ``program.bin`` are the program, ``image.bin`` is external memory from its
+    first byte on, ``config.toml`` the configuration, and ``model.json`` the :func:`manifest`. Words
+    in ``.bin`` files are least significant byte first.
     """
     memory = {"latency": latency, "interval": interval, "bits": bits}
     known = manifest(compiled, source, names, made, **memory)
@@ -69,15 +69,15 @@ def manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return the manifest for a host: the part of :func:`described`, and the following.
+    """Return the manifest for a host: the part of :func:`described`, plus the following.
 
-    For each inference a host writes the quantized input and the request of the input's rows, starts
-    the entry ``start``, and reads the output. If ``unit``, it scales its rows to length 1. If the
-    output ``follows``, it has a row less for each that the input has less. An inference may start
-    at ``again`` if one has ended well before and nothing was reset since. If weights are nested,
-    ``encode.4`` and ``encode.2`` read 4 and 2 bits of them. The rows of a ``batch`` of inputs come
-    one input after the other, as those of their outputs do. ``names`` are those of the output's
-    columns.
+    For each inference a host writes the quantized input and the request for its number of rows,
+    starts the entry ``start``, and reads the output. If ``unit``, the host scales the output's rows
+    to length 1. If the output ``follows``, it has one row less for each row that the input has
+    less. An inference may start at ``again`` if an earlier one has ended well without a reset
+    since. If weights are nested, ``encode.4`` and ``encode.2`` read 4 and 2 of their bits. In a
+    ``batch`` the rows of the inputs are concatenated, and so are those of the outputs. ``names``
+    are the names of the output's columns.
     """
     image = {"image": IMAGE, "image_bytes": len(compiled.image), "program": None, "words": 0}
     memory = {"latency": latency, "interval": interval, "bits": bits}
@@ -102,7 +102,7 @@ def manifest(
 
 
 def host_steps(source: Source) -> list[str]:
-    """Return what of a model the machine does not run, in the order in which the host does it."""
+    """Return the steps of a model that the host performs, in order."""
     model = source.description
     steps = [f"before: {step.name} ({step.what})" for step in source.before]
     if model.embedding == "tokens":
@@ -115,7 +115,7 @@ def host_steps(source: Source) -> list[str]:
 
 
 def _tensor(tensor: Tensor, piece: Piece) -> dict[str, Any]:
-    """Return where integers lie, row by row, and what they stand for: scale * (q - zero)."""
+    """Return the address and layout of integers, and their real values: scale * (q - zero)."""
     return {
         "addr": piece.addr,
         "rows": tensor.rows,

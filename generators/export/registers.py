@@ -1,4 +1,4 @@
-"""Outputs of PeakRDL for the registers: a header for C, and pages in HTML."""
+"""Register descriptions made by PeakRDL: a C header, and HTML pages."""
 
 import tempfile
 from pathlib import Path
@@ -8,41 +8,41 @@ from celosia.arch.packages import library
 from celosia.arch.registers import MAX_PROGRAM_DEPTH, NAME, systemrdl
 
 HEADER = f"{NAME}.h"
-"""Name of the header."""
+"""File name of the header."""
 
 SOURCE = f"{NAME}.rdl"
-"""Name of the SystemRDL file."""
+"""File name of the SystemRDL source."""
 
 PACKAGES = {
     "systemrdl": "systemrdl-compiler",
     "peakrdl_cheader": "peakrdl-cheader",
     "peakrdl_html": "peakrdl-html",
 }
-"""The package that carries each module."""
+"""The package of each module."""
 
 _TITLE = "Celosia registers"
 
 
 def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
-    """Return the C header of the registers: masks of fields, and a struct of the whole map.
+    """Return the C header of the registers: field masks, and a struct of the whole map.
 
-    The struct gives offsets; what it is packed with makes compilers read it byte by byte.
-    Raises :class:`InputError` where a package is missing.
+    Use the struct for offsets only: it is packed, so compilers access its members byte by byte.
+    Raises :class:`InputError` if a package is missing.
     """
     exporter = _module("peakrdl_cheader.exporter").CHeaderExporter()
     standards = _module("peakrdl_cheader.c_standards").CStandard
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         path = Path(folder) / HEADER
-        # C11's assertions need a C library, which firmware may not have.
+        # C11's assertions need a C library, which firmware may lack.
         root = compiled(Path(folder), program_depth)
         exporter.export(root, str(path), std=standards.gnu99)
         return path.read_text(encoding="utf-8")
 
 
 def pages() -> dict[str, bytes]:
-    """Return pages of the registers in HTML: the content of each file, by its path.
+    """Return HTML pages of the registers: the content of each file by its path.
 
-    Raises :class:`InputError` where a package is missing.
+    Raises :class:`InputError` if a package is missing.
     """
     exporter = _module("peakrdl_html").HTMLExporter()
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
@@ -53,7 +53,7 @@ def pages() -> dict[str, bytes]:
 
 
 def compiled(folder: Path, program_depth: int = MAX_PROGRAM_DEPTH) -> Any:
-    """Return the registers as PeakRDL takes them; the source is left in the folder."""
+    """Return the registers as PeakRDL's input; the source file is left in the folder."""
     path = folder / SOURCE
     path.write_text(systemrdl(program_depth), encoding="utf-8")
     compiler = _module("systemrdl").RDLCompiler()

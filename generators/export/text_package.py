@@ -1,4 +1,4 @@
-"""A compiled decoder as files: programs, memory images, and what a host must know of both."""
+"""Files of a compiled decoder: programs, memory images, and the manifest for a host."""
 
 import json
 from collections.abc import Mapping
@@ -36,15 +36,14 @@ def text_package(
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled decoder by name.
 
-    ``program.hex`` and ``program.bin`` are its programs, one behind the other; ``image.bin`` is
-    external memory when they run, or, where all weights stay on the chip, what the last program of
-    its filling takes. Those that fill the chip are ``setup_0.bin`` and so on, the images of all but
-    the last one ``setup_0_image.bin`` and so on. ``config.toml`` is the configuration,
-    ``model.json`` the :func:`text_manifest`; the tokenizer's file goes with them. Words in ``.bin``
-    files begin with their least significant byte. ``made`` has the figures of how the model was
-    made integers.
+    ``program.hex`` and ``program.bin`` are its programs, concatenated. ``image.bin`` is external
+    memory while they run or, if all weights stay on the chip, the data of the last setup program.
+    The setup programs are ``setup_0.bin`` and so on; the images of all but the last one are
+    ``setup_0_image.bin`` and so on. ``config.toml`` is the configuration, ``model.json`` the
+    :func:`text_manifest`, and the tokenizer's file is included. Words in ``.bin`` files are least
+    significant byte first. ``made`` has figures about the quantization.
 
-    Raises :class:`InputError` where the tokenizer's file cannot be read.
+    Raises :class:`InputError` if the tokenizer's file cannot be read.
     """
     tokenizer = _tokenizer_file(source)
     known = text_manifest(program, made, latency=latency, interval=interval, bits=bits) | {
@@ -64,14 +63,14 @@ def text_package(
 
 
 def _reading(tokenizer: TokenizerLike) -> dict[str, bool]:
-    """Return how a tokenizer.json is read, beside its content."""
+    """Return the options with which a tokenizer.json is read."""
     if not isinstance(tokenizer, TextTokenizer):
         return {"split": False, "cleaned": False}
     return {"split": tokenizer.split, "cleaned": tokenizer.cleaned}
 
 
 def _tokenizer_file(source: TextSource) -> dict[str, str | bytes]:
-    """Return the tokenizer's file, under the name by which it is read as what it is."""
+    """Return the tokenizer's file, under a name that identifies its format."""
     path = source.tokenizer_file
     if isinstance(source.tokenizer, TextTokenizer):
         return {TOKENIZER_FILE: source.tokenizer.to_json().encode()}
@@ -90,12 +89,12 @@ def text_manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return the manifest for a host: the part of :func:`described`, and the following.
+    """Return the manifest for a host: the part of :func:`described`, plus the following.
 
-    Before an entry starts it writes the registers of ``calls``: of each the ``index``
-    (:class:`celosia.generators.runtime.text_host.Index`), first modulo ``modulo`` where that is not
-    0, then divided by ``divide`` without its rest, times ``times``. ``cycles`` are predicted for
-    ``position``, of several texts for all of them at once.
+    Before it starts an entry, a host writes the registers in ``calls``. Each is computed from its
+    ``index`` (:class:`celosia.generators.runtime.text_host.Index`): modulo ``modulo`` if that is
+    not 0, then divided by ``divide`` without remainder, then times ``times``. ``cycles`` are
+    predicted for ``position``; those of several texts are for all of them together.
     """
     last = len(program.setup) - 1
     setup = [
@@ -142,7 +141,7 @@ def text_manifest(
 
 
 def _texts(program: TextHost) -> dict[str, int]:
-    """Return how many texts a run takes a token of, and the registers from one to the next."""
+    """Return the number of texts in a run, and the distance between their registers."""
     if program.texts == 1:
         return {}
     return {"texts": program.texts, "text_registers": TEXT_REGISTERS}

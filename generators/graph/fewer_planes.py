@@ -1,4 +1,4 @@
-"""Models of nested weights at fewer bits: the planes that are left out count for nothing."""
+"""Models with nested weights at fewer bits: the lower planes are left out."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,21 +15,21 @@ from celosia.generators.graph.rebuilt import rebuilt
 Graph = TypeVar("Graph", bound=IntegerGraph)
 
 BITS = tuple(sorted(PLANES, reverse=True))
-"""Bits of nested weights that may be read, all of them first (bits)."""
+"""Numbers of bits at which nested weights can be read, in descending order (bits)."""
 
 
 def is_nested(model: IntegerGraph) -> bool:
-    """Return whether a model's weights are nested."""
+    """Return whether a model has nested weights."""
     return any(isinstance(op, Linear) and op.planes for op in model.ops)
 
 
 def planes_of(bits: int) -> int:
-    """Return the planes that so many bits are."""
+    """Return the number of planes that hold the upper ``bits`` bits."""
     return [*PLANES].index(bits) + 1
 
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
-    """Refuse bits that weights in a format are not read at."""
+    """Raise :class:`InputError` if weights in this format cannot be read at some of the bits."""
     for width in bits:
         if width not in BITS:
             raise InputError(f"Bits must be {', '.join(map(str, BITS[:-1]))} or 2, not {width}")
@@ -38,10 +38,10 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
 
 
 def coarser(model: Graph, bits: int) -> Graph:
-    """Return a model of nested weights of which only the upper bits are read.
+    """Return a model whose nested weights are read at ``bits`` bits.
 
-    Steps and parameters are those of all bits, but for what inputs' zero points add. A source's
-    encoder has all bits. At all bits it is the model itself.
+    Steps and parameters stay those of all bits, except the biases that compensate zero points. A
+    source's encoder keeps all bits. At all bits it is the model itself.
     """
     if bits == OPERAND_BITS:
         return model

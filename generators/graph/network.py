@@ -1,8 +1,8 @@
-"""A Transformer as a graph: what follows what, of encoders and decoders alike.
+"""A Transformer as a graph of nodes, for encoders and decoders alike.
 
-A node computes one value from others; tensors of weights are known by name. The float reference
-evaluates the graph, calibration looks at its values, and the quantizer makes integer operations
-(:mod:`celosia.generators.graph.quantized`) of its nodes, one after the other.
+A node computes one value from others; weight tensors are referenced by name. The float reference
+evaluates the graph, calibration observes its values, and the quantizer converts its nodes one after
+another to integer operations (:mod:`celosia.generators.graph.quantized`).
 """
 
 import enum
@@ -16,16 +16,16 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """The memory that a value lives in."""
+    """The memory that holds a value."""
 
     STREAM = "stream"
-    """The residual stream: INT16 with one step for the whole model."""
+    """The residual stream: INT16 with the same step in the whole model."""
     SCRATCHPAD = "scratchpad"
     """Values that only the next operations read."""
     CACHE = "cache"
-    """Rows of earlier runs are kept: keys and values of a decoder."""
+    """Kept with the rows of earlier runs: keys and values of a decoder."""
     SOURCE = "source"
-    """Rows of the source's run are kept: keys and values of cross-attention."""
+    """Kept from the source's run: keys and values of cross-attention."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Value:
     name: str
     columns: int
     rows: int = 0
-    """Rows, the first of those of the node's source; 0 for one of each of the run's tokens."""
+    """Rows, the first ones of the node's source; 0 for one row for each token of the run."""
     home: Home = Home.SCRATCHPAD
     place: str = ""
-    """The buffer that values follow each other in; the last part of the name where empty."""
+    """Buffer shared by values that follow each other; "" for the last part of the name."""
 
     @property
     def buffer(self) -> str:
@@ -52,12 +52,12 @@ class Embedding:
 
     target: Value
     positions: str
-    """Name of the positions, [places, columns]; empty where nothing is added."""
+    """Name of the position table, [places, columns]; "" if none is added."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """``target`` is the class token in its row 0, plus ``positions``, before any input is there."""
+    """``target`` holds the class token in row 0, plus ``positions``, before the input is added."""
 
     target: Value
 
@@ -71,20 +71,20 @@ class Linear:
     weight: str
     """Name of the weights, [outputs, inputs]."""
     bias: str
-    """Name of the biases, [outputs], which a model may lack."""
+    """Name of the biases, [outputs]; the model may lack them."""
     row: int = 0
     activation: str = ""
-    """The function, as descriptions name it; empty for none."""
+    """Name of the activation function as in descriptions; "" for none."""
     sums: Value | None = None
     """Input of the activation."""
     gain: str = ""
-    """Name of a trained factor, [1]; empty for none."""
+    """Name of a trained factor, [1]; "" for none."""
     residual: Value | None = None
 
 
 @dataclass(frozen=True)
 class Norm:
-    """``target = normalize(source) * weight + bias``, with tensors of the norm's name."""
+    """``target = normalize(source) * weight + bias``; the tensors' names begin with ``name``."""
 
     source: Value
     target: Value
@@ -93,7 +93,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """``target = source``, in other integers."""
+    """``target = source`` with another integer step."""
 
     source: Value
     target: Value
@@ -101,7 +101,7 @@ class Convert:
 
 @dataclass(frozen=True)
 class Rotary:
-    """``target`` is ``source`` with pairs of each head's columns rotated by the token's place."""
+    """``target`` is ``source`` with pairs of each head's columns rotated by token position."""
 
     source: Value
     target: Value
@@ -118,11 +118,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class Attention:
-    """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` for each head, plus a residual.
+    """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
-    Heads are slices of the columns; neighbouring query heads share a key head where there are
-    fewer. Keys and values are those of all tokens so far where their home is the cache, and those
-    of the source's tokens, which another run has made, where it is the source's.
+    Heads are slices of the columns; if there are fewer key heads, neighbouring query heads share
+    one. Keys and values with the home CACHE are those of all tokens so far. Those with the home
+    SOURCE are those of the source's tokens, computed by another run.
     """
 
     query: Value
@@ -130,9 +130,9 @@ class Attention:
     value: Value
     target: Value
     prefix: str
-    """Start of the names of scores, probabilities, and trained scalars."""
+    """Prefix of the names of scores, probabilities, and trained scalars."""
     gain: str = ""
-    """Name of a trained factor, [1]; empty for none."""
+    """Name of a trained factor, [1]; "" for none."""
     residual: Value | None = None
 
 
@@ -149,31 +149,31 @@ Node = Embedding | Start | Linear | Norm | Convert | Rotary | Gate | Attention |
 
 @dataclass(frozen=True)
 class Network:
-    """A model's nodes in the order in which they run."""
+    """A model's nodes in execution order."""
 
     description: Description
     input: Value
-    """Input from the host: features, rows that it has looked up, or numbers of tokens."""
+    """Input from the host: features, rows that it has looked up, or token numbers."""
     output: Value
     before: tuple[Node, ...]
     layers: tuple[tuple[Node, ...], ...]
     after: tuple[Node, ...]
     source: "Network | None" = None
-    """The encoder that is run once over a source, for the keys and values of cross-attention."""
+    """The encoder that runs once on a source, for the keys and values of cross-attention."""
 
     @property
     def encodes(self) -> bool:
-        """The graph is that of a source's encoder."""
+        """True if this is the graph of a source's encoder."""
         return any(node.target.home is Home.SOURCE for node in self.after)
 
     @property
     def all_nodes(self) -> list[Node]:
-        """All nodes, those of the source first."""
+        """All nodes; those of the source are first."""
         return [*(() if self.source is None else self.source.nodes), *self.nodes]
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes but for those of the source."""
+        """All nodes except those of the source."""
         return [*self.before, *(node for layer in self.layers for node in layer), *self.after]
 
 
@@ -190,7 +190,7 @@ class _Builder:
     def __init__(self, model: Description, start: str = ""):
         self.model = model
         self.start = start
-        """Start of all names."""
+        """Prefix of all names."""
         self.nodes: list[Node] = []
 
     def run(self) -> Network:
@@ -230,7 +230,7 @@ class _Builder:
         return target
 
     def _active(self, name: str, sums: str, source: Value, target: Value, function: str) -> Value:
-        """Add a linear layer with its activation, of which ``sums`` is the value in between."""
+        """Add a linear layer with its activation; ``sums`` names the value between them."""
         weight, bias, between = f"{name}.weight", f"{name}.bias", Value(sums, target.columns)
         node = Linear(source, target, weight, bias, activation=function, sums=between)
         self.nodes.append(node)
@@ -241,7 +241,7 @@ class _Builder:
         return target
 
     def _before(self) -> tuple[Value, Value]:
-        """Return what the host gives, and what the first block takes."""
+        """Return the host's input, and the input of the first block."""
         model = self.model
         if isinstance(model, TextDescription):
             embedding = self._stream(f"{self.start}embedding")
@@ -265,7 +265,7 @@ class _Builder:
         return source, embedding
 
     def _block(self, prefix: str, x: Value) -> Value:
-        """Add the nodes of a layer, from the residual stream to the stream that is returned."""
+        """Add the nodes of a layer; return its output on the residual stream."""
         model = self.model
         normed = model.norm != "none"
         post = normed and model.placement == "post"
@@ -285,7 +285,7 @@ class _Builder:
             return self._norm(norm, source, self._stream(norm, place))
 
         if not normed and model.skip:
-            # Nothing keeps the stream's size: it has another step in each layer.
+            # Without norms the stream's range varies: it has another step in each layer.
             rescaled = self._stream(f"{prefix}.stream")
             self.nodes.append(Convert(x, rescaled))
             x = rescaled
@@ -303,7 +303,7 @@ class _Builder:
         return after("mlp", total, "stream")
 
     def _cross(self, prefix: str, x: Value) -> Value:
-        """Add the attention of the residual stream to the source, and return the stream."""
+        """Add the attention of the residual stream to the source; return the stream."""
         h = Value(f"{prefix}.attention_input", self.model.dim)
         self._norm(f"{prefix}.attention_norm", x, h)
         total = self._stream(f"{prefix}.attention_sum")
@@ -318,7 +318,7 @@ class _Builder:
         residual: Value | None,
         home: Home = Home.SCRATCHPAD,
     ) -> None:
-        """Add an attention; with the source's home another run makes its keys and values."""
+        """Add an attention; with home SOURCE another run computes its keys and values."""
         model = self.model
         text = isinstance(model, TextDescription)
         rotary = isinstance(model, TextDescription) and model.position == "rotary"
@@ -370,7 +370,7 @@ class _Builder:
                 self._linear(full, x, target)
 
     def _after(self, stream: Value) -> Value:
-        """Add the nodes behind the last block, and return the output."""
+        """Add the nodes after the last block; return the output."""
         model = self.model
         if isinstance(model, TextDescription):
             final = Value(f"{self.start}final", model.dim)

@@ -8,9 +8,9 @@ from celosia.generators.graph.stored import Stored, stored_rows
 from celosia.generators.graph.tensors import Ints, Rescale, Tensor, rescale_of
 
 ROTARY_STEPS = 256
-"""Steps of a query or key in front of the rotation in an INT8 behind it, equation (9)."""
+"""Steps of a query or key before the rotation in one INT8 step after it, equation (9)."""
 TIMES_STEPS = 4096
-"""Steps of a product in the INT8 that it becomes, equation (10)."""
+"""Steps of a product in one step of its INT8 result, equation (10)."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Embedding:
     """INT8 vectors, [vocabulary, columns]."""
     rescale: Rescale
     positions: Ints | None
-    """INT16 [places, columns]; None where nothing is added."""
+    """INT16 [places, columns]; None if none is added."""
 
 
 @dataclass(frozen=True)
 class Linear:
-    """``target[row:] = rescale(source @ weight)``, then an activation or a residual added."""
+    """``target[row:] = rescale(source @ weight)``, then an activation or a residual."""
 
     source: Tensor
     target: Tensor
@@ -35,39 +35,39 @@ class Linear:
     """Symmetric weights, [k, n]."""
     rescale: Rescale
     row: int = 0
-    """First row of the target that is written."""
+    """First written row of the target."""
     relu: bool = False
     table: Ints | None = None
     """Activation table, [256], applied to the rescaled sums."""
     polynomial: bool = False
-    """The table's bytes are polynomials, of sums rescaled to INT16."""
+    """The table holds polynomials of sums rescaled to INT16."""
     residual: bool = False
     """The target's old value is added."""
     stored: Stored | None = None
-    """The weights' codes where they are in a format of fewer bits."""
+    """The weights' codes if they are in a format of fewer bits."""
     planes: tuple["Plane", ...] = ()
-    """Planes of nested weights, the uppermost first; none of others."""
+    """Planes of nested weights, highest first; empty for other weights."""
     low_rank: "LowRank | None" = None
-    """Correction that is added to the sums; None where there is none."""
+    """Correction added to the sums; None without one."""
     factors: bool = False
-    """The rescale is times the rows' factors, which a deferred norm has left to it."""
+    """The rescale is multiplied by the rows' factors from a deferred norm."""
 
     @property
     def size(self) -> int:
-        """Number of weights, those of a correction among them."""
+        """Number of weights, including those of a correction."""
         low = self.low_rank
         return self.weight.size + (0 if low is None else low.first.size + low.weight.size)
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the weights as they are stored, those of a correction among them."""
+        """Bytes of the weights as stored, including those of a correction."""
         k, n = self.weight.shape
         forms = [plane.stored for plane in self.planes] if self.planes else [self.stored]
         return int(sum(stored_rows(form, k) for form in forms) * n + self.size - k * n)
 
     @property
     def parts(self) -> list["Linear"]:
-        """The products that make it: its own, or each plane's, between a correction's two."""
+        """The products that make up the layer: one, or one per plane, and a correction's two."""
         low = self.low_rank
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
         own = own or [self]
@@ -78,7 +78,7 @@ class Linear:
 
     @property
     def look_up(self) -> tuple[str, ...]:
-        """The flag of the instruction that applies the table, if there is one."""
+        """The flag of the instruction that applies the table, if there is a table."""
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
 
 
@@ -88,20 +88,20 @@ class Plane:
 
     stored: Stored
     bias: Ints
-    """Biases of the sums of this plane and those above it, [n]."""
+    """Biases for the sums of this plane and those above it, [n]."""
 
     @property
     def values(self) -> Ints:
-        """Operands that are added to those of the planes above, [k, n]."""
+        """Operands of this plane, which are added to those of the planes above, [k, n]."""
         return np.array(self.stored.form.values, np.int64)[self.stored.codes]
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """``first.target @ weight`` is added to the sums of a product, equation (18)."""
+    """A correction: ``first.target @ weight`` is added to the sums of a product, equation (18)."""
 
     first: Linear
-    """Makes the thin tensor of what the product takes."""
+    """Computes the thin tensor from the product's input."""
     weight: Ints
     """INT8 in the steps of the product's sums, [rank, n]."""
 
@@ -115,9 +115,9 @@ class Norm:
     rescale: Rescale
     rms: bool
     eps: int
-    """The added variance of equation (4)."""
+    """The constant added to the variance in equation (4)."""
     deferred: bool = False
-    """``target = rescale(source)``: the products that take it multiply by the rows' factors."""
+    """``target = rescale(source)``; the products that read it multiply by the rows' factors."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Convert:
 class Rotary:
     """``target`` is ``source`` with pairs of each head's columns rotated, equation (9).
 
-    An INT8 target has :data:`ROTARY_STEPS` steps of the source in one of its own.
+    One step of an INT8 target is :data:`ROTARY_STEPS` steps of the source.
     """
 
     source: Tensor
@@ -158,9 +158,9 @@ class Head:
     probabilities: Rescale
     """From Q0.24 to INT8."""
     context: Rescale
-    """From sums over probabilities and values to the target, of all columns or of each."""
+    """From sums over probabilities and values to the target, for all columns or for each."""
     diagonal: int | None
-    """Term that is added on the diagonal, in Q0.24; None where attention is not shaped."""
+    """Term added on the diagonal, in Q0.24; None if attention is not shaped."""
 
 
 @dataclass(frozen=True)
@@ -174,25 +174,25 @@ class Attention:
     head_dim: int
     """Columns of a head's values."""
     scores: Rescale
-    """From sums over queries and keys to INT16 scores in units of 2**-8 octaves.
-
-    Of all heads alike, [1], or of each query head, [heads].
-    """
+    """From sums over queries and keys to INT16 scores in units of 2**-8 octaves: for all heads,
+    [1], or for each query head, [heads]."""
     probability_zero: int
     heads: tuple[Head, ...]
     residual: bool = False
     """The target's old value is added."""
     variable: bool = False
-    """Keys behind an inference's last token are masked."""
+    """Keys after an inference's last token are masked."""
     kv_bits: int = 8
-    """Upper bits of keys and values that are kept, equation (21)."""
+    """Stored upper bits of keys and values, equation (21)."""
     whole: int = 0
-    """First columns of each key head whose lower bits are kept, too; of all they are INT8."""
+    """First columns of each key head whose lower bits are stored too; if all columns, keys are
+    INT8."""
     block: int = 0
-    """Columns of values that share an exponent, equation (22), in the place of upper bits; 0: none.
-    """
+    """Columns of values that share an exponent, equation (22), instead of storing upper bits; 0:
+    none."""
     deferred: bool = False
-    """Probabilities are weights, by whose sums, the rows' factors, the contexts are divided."""
+    """Probabilities are unnormalized weights; contexts are divided by their sums, the rows'
+    factors."""
 
     @property
     def key_dim(self) -> int:
@@ -206,7 +206,7 @@ class Attention:
 
     @property
     def prefix(self) -> str:
-        """Start of the layer's names."""
+        """Prefix of the layer's names."""
         return self.query.name.rpartition(".")[0]
 
 
@@ -217,12 +217,12 @@ class Pool:
     source: Tensor
     target: Tensor
     factor: float
-    """Steps of the target in a step of the source."""
+    """Steps of the target in one step of the source."""
     variable: bool = False
-    """Rows behind an inference's last token are left out."""
+    """Rows after an inference's last token are excluded."""
 
     def rescale(self, rows: int) -> Rescale:
-        """Return the parameters of the sum of so many rows."""
+        """Return the parameters for the sum of ``rows`` rows."""
         return rescale_of(0, self.factor / rows)
 
 

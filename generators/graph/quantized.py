@@ -24,19 +24,19 @@ from celosia.generators.reference.floats import unit_rows
 
 @dataclass(frozen=True)
 class IntegerGraph:
-    """A model's operations in integers, in the order in which they run.
+    """A model's operations in integers, in execution order.
 
-    Operations of different layers differ in numbers only: the layers' lists have the same
-    operations on the same buffers, with the same shapes and zero points.
+    Layers differ in numbers only: each layer's list has the same operations on the same buffers,
+    with the same shapes and zero points.
     """
 
     description: Description
     input: Tensor
     output: Tensor
     stream: Tensor
-    """The residual stream; its scale is the same everywhere."""
+    """The residual stream; it has the same scale everywhere."""
     start: Ints | None
-    """The stream before the first operation, [sequence, dim]; None where nothing reads it."""
+    """The stream before the first operation, [sequence, dim]; None if no operation reads it."""
     before: tuple[Op, ...]
     layers: tuple[tuple[Op, ...], ...]
     after: tuple[Op, ...]
@@ -48,7 +48,7 @@ class IntegerGraph:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all linear layers' weights as they are stored, parameters apart."""
+        """Bytes of all linear layers' weights as stored, without parameters."""
         return sum(op.stored_bytes for op in self.ops if isinstance(op, Linear))
 
 
@@ -59,14 +59,14 @@ class QuantizedModel(IntegerGraph):
     description: ModelDescription
 
     def macs(self, length: int) -> int:
-        """Return the products of an inference of some length, none for padding.
+        """Return the products of an inference of ``length`` tokens, without padding.
 
         They are those of linear layers and of attention.
         """
         total, padding = 0, self.description.sequence - length
         for op in self.ops:
             if isinstance(op, Linear):
-                # A tensor of fewer rows than the input has none for each token.
+                # A tensor with fewer rows than the input has no row for each token.
                 left = padding if op.source.rows >= self.input.rows else 0
                 total += (op.source.rows - left) * op.size
             elif isinstance(op, Attention):
@@ -77,7 +77,7 @@ class QuantizedModel(IntegerGraph):
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
         """Return inputs [..., tokens, features] as the machine takes them.
 
-        Without linear embedding these are the rows that :func:`lookup` gives.
+        Without linear embedding the inputs are the rows returned by :func:`lookup`.
         """
         return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
 
@@ -89,13 +89,13 @@ class QuantizedModel(IntegerGraph):
 
 @dataclass(frozen=True)
 class TextGraph(IntegerGraph):
-    """A graph over the tokens of a text in integers."""
+    """An integer graph over the tokens of a text."""
 
     description: TextDescription
 
     @property
     def embedding(self) -> Embedding:
-        """The operation that looks tokens up."""
+        """The operation that looks up tokens."""
         (found,) = (op for op in self.before if isinstance(op, Embedding))
         return found
 
@@ -104,26 +104,25 @@ class TextGraph(IntegerGraph):
 class SourceEncoder(TextGraph):
     """The encoder of an encoder-decoder in integers.
 
-    Behind its output are the operations that make the keys and values of each layer's
-    cross-attention.
+    Its last operations compute the keys and values of each layer's cross-attention.
     """
 
 
 @dataclass(frozen=True)
 class Decoder(TextGraph):
-    """A decoder of texts in integers; its output are the scores of all next tokens."""
+    """A text decoder in integers; its output is the scores of all next tokens."""
 
     source: SourceEncoder | None = None
-    """The encoder that runs once over a source, which every token attends to."""
+    """The encoder that runs once on a source, to which every token attends."""
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all linear layers' weights as they are stored, the encoder's among them."""
+        """Bytes of all linear layers' weights as stored, including the encoder's."""
         return super().weight_bytes + (0 if self.source is None else self.source.weight_bytes)
 
     @cached_property
     def named(self) -> Mapping[str, Op]:
-        """Every operation by the name of the tensor that it makes."""
+        """Every operation by the name of its target tensor."""
         return {op.target.name: op for op in self.ops}
 
     @property
@@ -133,27 +132,27 @@ class Decoder(TextGraph):
 
     @property
     def rotary(self) -> Ints | None:
-        """The pairs of :class:`Rotary`, the same for all; None where positions are learned."""
+        """The pairs of :class:`Rotary`, equal in all layers; None if positions are learned."""
         return next((op.pairs for op in self.ops if isinstance(op, Rotary)), None)
 
     @property
     def kv_bits(self) -> int:
-        """Width of the keys and values that are kept (bits)."""
+        """Width of stored values, and of stored keys outside of whole columns (bits)."""
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Width of the keys that are kept, apart from whole columns (bits)."""
+        """Width of stored keys outside of whole columns (bits)."""
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
     @property
     def whole(self) -> int:
-        """First columns of each key head that are kept in all their bits."""
+        """First columns of each key head that are stored with all bits."""
         return self.attentions[0].whole
 
     @property
     def block(self) -> int:
-        """Columns of values that share an exponent; 0 where none do."""
+        """Columns of values that share an exponent; 0 if none do."""
         return self.attentions[0].block
 
     @property
@@ -163,7 +162,7 @@ class Decoder(TextGraph):
 
     @property
     def places(self) -> int:
-        """Places that texts have, as far as the tables of positions go (tokens)."""
+        """Largest length of a text according to the position tables (tokens)."""
         table = self.embedding.positions if self.rotary is None else self.rotary
         assert table is not None
         return len(table)

@@ -1,4 +1,4 @@
-"""Graphs with other parts: what a change makes of each, all else as it was."""
+"""Copies of graphs with some parts replaced."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -12,9 +12,9 @@ _WHOLE = (*get_args(Op), IntegerGraph, LowRank, Plane, Head)
 
 
 def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
-    """Return a graph, or a part of one, with each part that ``change`` gives another for.
+    """Return a graph, or a part of one, in which ``change`` replaces parts.
 
-    ``change`` returns None for a part that stays, whose own parts are asked for then.
+    ``change(part)`` returns the replacement, or None to keep the part and visit its own parts.
     """
     whole: Any = part
     changed: Any = change(part)

@@ -22,12 +22,12 @@ class Stored:
     form: WeightFormat
     codes: Ints = field(repr=False)
     group: int = 0
-    """Inputs that share a scale; 0 where only outputs have scales."""
+    """Inputs that share a scale; 0 if only outputs have scales."""
     scales: Ints | None = field(default=None, repr=False)
     """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return a part, from a group's first row on, as bytes [stored rows, columns]."""
+        """Return a part, beginning at a group's first row, as bytes [stored rows, columns]."""
         codes = self.codes[rows, columns]
         if self.scales is None:
             return pack(codes, self.form)
@@ -39,31 +39,31 @@ class Stored:
 def stored_data(
     weight: Ints, stored: Stored | None, rows: slice, columns: slice
 ) -> NDArray[np.uint8]:
-    """Return a part of weights [k, n] as rows of bytes: operands, or codes where there are."""
+    """Return a part of weights [k, n] as rows of bytes: codes if ``stored``, else operands."""
     if stored is None:
         return np.ascontiguousarray(weight[rows, columns], np.int8).view(np.uint8)
     return stored.data(rows, columns)
 
 
 def stored_rows(stored: Stored | None, k: int) -> int:
-    """Return the rows of bytes that k rows of weights are, from a group's first on."""
+    """Return the rows of bytes for ``k`` rows of weights, beginning at a group's first row."""
     return k if stored is None else stored.form.stored_rows(k, stored.group)
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:
-    """Return the rows of weights of which parts have whole multiples: tiles, and groups."""
+    """Return the row granularity of parts of a matrix: whole tiles, and whole groups."""
     return math.lcm(config.array.rows, stored.group if stored and stored.group else 1)
 
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:
-    """Return whether weight slots hold weights two to a byte."""
+    """Return whether weight slots hold these weights two to a byte."""
     return stored is not None and config.packed_slots and stored.form.paired
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return some weights as bytes for slots of ``size`` rows, and with scales as they are stored.
+    """Return weights as bytes for slots of ``size`` rows, and with their scales as stored.
 
-    Rows begin with a group where there are groups, which are of whole slots.
+    With groups, rows begin at a group, and groups are multiples of slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]
@@ -75,9 +75,9 @@ def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | No
 
 
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
-    """Return the flags of an instruction that reads weights.
+    """Return the flags of an instruction that reads these weights.
 
-    Raises :class:`InputError` where the configuration lacks their format or their groups.
+    Raises :class:`InputError` if the configuration lacks their format or groups.
     """
     if stored is None:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Integer tensors, and the parameters with which sums become their elements."""
+"""Integer tensors, and the parameters that turn sums into their elements."""
 
 from dataclasses import dataclass, field
 
@@ -19,35 +19,33 @@ class Tensor:
     """An integer tensor; element q stands for ``scale * (q - zero)``, times its column's gain."""
 
     name: str
-    """Its name in the float model, or what it is."""
+    """Name in the float model, or a description."""
     buffer: str
-    """The buffer it lies in; tensors of one buffer follow each other in time."""
+    """Buffer that holds it; tensors of one buffer follow each other in time."""
     rows: int
-    """Rows; 0 for one of each of a run's tokens."""
+    """Rows; 0 for one row for each token of a run."""
     columns: int
     scale: float
     zero: int = 0
     width: int = 8
-    """Width of an element (bits); one of 16 takes two bytes, any other takes one."""
+    """Width of an element (bits); 16 bits take two bytes, other widths one."""
     gains: Floats | None = field(default=None, compare=False)
-    """The gain of each column, [columns]; None where all are 1."""
+    """Gain of each column, [columns]; None if all are 1."""
     home: Home = Home.SCRATCHPAD
-    """The memory that it lives in."""
+    """The memory that holds it."""
     offsets: Floats | None = field(default=None, compare=False)
-    """The real value that the integer 0 stands for in each column, [columns]; None where it is 0.
-    """
+    """Real value of the integer 0 in each column, [columns]; None if all are 0."""
     picks: Ints | None = field(default=None, compare=False)
-    """The column of the float model that each column is, [columns]; None where they are the same.
-    """
+    """Column of the float model for each column, [columns]; None if they are the same."""
 
     @property
     def steps(self) -> Floats:
-        """The real value of one step of each column, [columns], or of all alike, [1]."""
+        """Real value of one step in each column, [columns], or in all of them, [1]."""
         return self.scale * (np.ones(1) if self.gains is None else self.gains)
 
     @property
     def wide(self) -> bool:
-        """Elements are INT16."""
+        """True if elements are INT16."""
         return self.width == WIDE
 
     @property
@@ -57,7 +55,7 @@ class Tensor:
 
     @property
     def stride(self) -> int:
-        """Bytes from row to row."""
+        """Bytes between consecutive rows."""
         return self.columns * self.element
 
     @property
@@ -68,7 +66,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Rescale:
-    """Parameters of equation (1): of each column, [n], or of all columns alike, [1]."""
+    """Parameters of equation (1): for each column, [n], or for all columns, [1]."""
 
     bias: Ints
     multiplier: Ints
@@ -76,17 +74,17 @@ class Rescale:
 
     @property
     def per_tensor(self) -> bool:
-        """All columns are alike."""
+        """True if all columns share the parameters."""
         return len(self.bias) == 1
 
     def columns(self, first: int, count: int) -> "Rescale":
-        """Return the parameters of some columns of those that are not alike."""
+        """Return the parameters of ``count`` columns from ``first`` on, if they are separate."""
         part = slice(first, first + count)
         return Rescale(self.bias[part], self.multiplier[part], self.shift[part])
 
 
 def rescale_of(bias: ArrayLike, factors: ArrayLike) -> Rescale:
-    """Return the parameters of integer biases and real factors, [n] each."""
+    """Return the parameters for integer biases and real factors, [n] each."""
     pairs = [quantize_multiplier(float(factor)) for factor in np.atleast_1d(factors)]
     multiplier, shift = np.array(pairs, np.int64).T
     return Rescale(np.atleast_1d(np.asarray(bias, np.int64)), multiplier, shift)

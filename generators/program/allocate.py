@@ -1,4 +1,4 @@
-"""Scratchpad addresses for buffers: what lives at the same time lies apart."""
+"""Scratchpad addresses for buffers: buffers that are live at the same time do not overlap."""
 
 import math
 from collections import defaultdict
@@ -16,15 +16,15 @@ Interval = tuple[int, int]
 
 @dataclass
 class Use:
-    """Lifetime of a buffer, and the buffers that it is used together with."""
+    """Lifetime of a buffer, and the buffers that are accessed together with it."""
 
     intervals: list[Interval] = field(default_factory=list)
-    """First and last place in the program of each time it holds something."""
+    """First and last instruction index of each time span in which its content is needed."""
     beside: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Count of uses of each other buffer by the same or a neighbouring instruction."""
+    """Number of uses of each other buffer by the same or a neighbouring instruction."""
 
     def overlaps(self, other: "Use") -> bool:
-        """Return whether both hold something at the same time."""
+        """Return whether two buffers are live at the same time."""
         i = j = 0
         while i < len(self.intervals) and j < len(other.intervals):
             (first, last), (other_first, other_last) = self.intervals[i], other.intervals[j]
@@ -38,13 +38,13 @@ class Use:
 
 
 def buffers_of(draft: Draft) -> list[str]:
-    """Return the buffers that an instruction names."""
+    """Return the buffers that an instruction accesses."""
     values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
     return sorted({value.buffer for value in values if isinstance(value, Ref)})
 
 
 def begins(draft: Draft, buffer: str) -> bool:
-    """Return whether an instruction gives a buffer new content, and takes none of the old."""
+    """Return whether an instruction writes new content to a buffer without reading the old."""
     values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
     places = sum(isinstance(value, Ref) and value.buffer == buffer for value in values)
     return draft.defines == buffer and places == 1
@@ -85,11 +85,11 @@ def allocate(
     config: Config,
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int] | None:
-    """Return an address for every buffer, or None where none was found.
+    """Return an address for every buffer, or None if none was found.
 
-    Each buffer lies inside one bank at a multiple of the line, away from all buffers that it is
-    used together with as far as the banks allow. Large buffers are placed first. Those of ``held``
-    have their addresses for good, hold something at all times, and may reach from bank to bank.
+    Each buffer is inside one bank at a multiple of the line and, as far as possible, in another
+    bank than the buffers accessed together with it. Large buffers are placed first. Buffers in
+    ``held`` have fixed addresses, are always live, and may span several banks.
     """
     for spread in (True, False):
         placed = _place(uses, sizes, config, held, spread=spread)
@@ -99,9 +99,10 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return the address of rows of which half lie in each of two banks, none in both.
+    """Return the address at which rows are split in the middle between two banks.
 
-    It is None where they have no room so, or one bank holds them in its half.
+    No row is in both banks. None if there is no room, or one bank could hold them in half of its
+    size.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)
@@ -110,7 +111,7 @@ def across(rows: int, stride: int, config: Config) -> int | None:
 
 
 def half_bytes(rows: int, stride: int, config: Config) -> int:
-    """Return the bytes of those of some rows, about half, that end where a bank may begin."""
+    """Return the bytes of about half of the rows, ending at a multiple of the line."""
     whole = math.lcm(stride, config.line_bytes)
     return rows * stride // 2 // whole * whole
 
@@ -118,7 +119,7 @@ def half_bytes(rows: int, stride: int, config: Config) -> int:
 def inside(
     held: Mapping[str, int], sizes: Mapping[str, int], bank: int, config: Config
 ) -> list[Interval]:
-    """Return the bytes of a bank that held buffers take, from their first to behind their last."""
+    """Return the byte ranges (first, end) of a bank that held buffers take."""
     begin, line = bank * config.bank_bytes, config.line_bytes
     intervals = []
     for name, addr in held.items():
@@ -174,9 +175,9 @@ def fit(
     config: Config,
     fixed: Sequence[Interval] = (),
 ) -> dict[str, int] | None:
-    """Return an offset in one bank for each buffer of ``sizes``, or None where it has no room.
+    """Return an offset in one bank for each buffer of ``sizes``, or None without room.
 
-    The bytes of ``fixed`` are others'.
+    The bytes in ``fixed`` are taken.
     """
     line = config.line_bytes
     placed: dict[str, tuple[int, int]] = {}
@@ -194,7 +195,7 @@ def fit(
 
 
 def live_bytes(uses: Mapping[str, Use], sizes: Mapping[str, int]) -> int:
-    """Return the most bytes that hold something at the same time."""
+    """Return the largest number of bytes that are live at the same time."""
     changes: dict[int, int] = defaultdict(int)
     for name, use in uses.items():
         for first, last in use.intervals:

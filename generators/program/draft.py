@@ -8,59 +8,56 @@ from celosia.arch.isa import REGISTERS, Opcode
 
 @dataclass(frozen=True)
 class Ref:
-    """A scratchpad address: so many bytes from the start of a buffer."""
+    """A scratchpad address: ``offset`` bytes after the start of a buffer."""
 
     buffer: str
     offset: int = 0
 
 
 LENGTH_REGISTER = REGISTERS - 1
-"""The register in which the host gives an inference's length."""
+"""The register in which the host passes an inference's length."""
 LENGTH_REGISTERS = 6
-"""Registers, the length's and those below it, in which the host gives rows of an inference."""
+"""Number of registers, from the length's downward, in which the host passes row counts."""
 Rows = Mapping[int, tuple[int, int]]
-"""The first row and the row count of the part of a sequence that each register counts."""
+"""For each register, the first row and the row count of the part of a sequence that it counts."""
 
 
 def row_counts(rows: Rows, length: int) -> dict[int, int]:
-    """Return the registers of an inference of ``length`` rows: the rows of each part that it has.
+    """Return the registers of an inference of ``length`` rows: the rows of each part.
 
-    An instruction has at least one row, so a part behind the length has one, too.
+    An instruction has at least one row, so a part past the length also has one.
     """
     return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 
 
 @dataclass(frozen=True)
 class Given:
-    """An operand that the host gives in a register before it starts the program.
-
-    It is ``base`` plus the register.
-    """
+    """An operand ``base`` plus a register, which the host sets before it starts the program."""
 
     register: int
     most: int
-    """The register's largest value."""
+    """Largest value of the register."""
     base: int | Ref = 0
 
 
 @dataclass(frozen=True)
 class Written:
-    """The part of a tensor that a vector instruction writes; no columns where it writes none."""
+    """The part of a tensor that a vector instruction writes; without columns if it writes none."""
 
     name: str
-    """The tensor's name in the float model; what is done where no tensor is written."""
+    """Name of the tensor in the float model, or a description if no tensor is written."""
     row: int = 0
     rows: int = 0
     column: int = 0
     columns: int = 0
     head: int = 0
-    """The head, of scores and probabilities."""
+    """The head of scores and probabilities."""
     below: tuple["Written", ...] = ()
-    """The parts in the rows below, where one instruction writes several."""
+    """The parts in the rows below, if one instruction writes several."""
 
     @property
     def parts(self) -> list["Written"]:
-        """All parts, each without those below it."""
+        """All parts as separate entries."""
         return [replace(self, below=()), *self.below]
 
 
@@ -72,18 +69,18 @@ class Draft:
     operands: Mapping[str, int | Ref | Given]
     flags: frozenset[str] = frozenset()
     defines: str = ""
-    """The buffer whose old content nothing needs any more from here on."""
+    """The buffer whose old content is not needed from here on."""
     written: Written | None = None
     """Tensor that a vector instruction writes."""
     once: bool = False
-    """Later runs find what it leaves, and leave it out."""
+    """Later runs omit it, because its result persists."""
     plane: int = 0
-    """Planes of nested weights above the one that it is for; runs of no more leave it out."""
+    """Number of planes above the plane that it reads; runs with no more planes omit it."""
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """Instructions that come again with other operands; a loop where program memory is short."""
+    """Instructions repeated with other operands; a loop if program memory is short."""
 
     iterations: Sequence[Sequence["Draft | Repeat"]]
 
@@ -93,14 +90,14 @@ Node = Draft | Repeat
 
 @dataclass
 class Item:
-    """Instructions that compute something, and the loads that must come before them."""
+    """Instructions that compute something, and the loads that must precede them."""
 
     loads: list[Draft] = field(default_factory=list)
     body: list[Node] = field(default_factory=list)
 
 
 def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
-    """Yield the instructions in the order in which they run."""
+    """Yield the instructions in execution order."""
     for node in nodes:
         if isinstance(node, Draft):
             yield node
@@ -110,7 +107,7 @@ def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
 
 
 def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
-    """Return the instructions of a run that reads so many planes of nested weights."""
+    """Return the instructions of a run that reads ``planes`` planes of nested weights."""
     return [
         Repeat([upper(each, planes) for each in node.iterations])
         if isinstance(node, Repeat)
@@ -125,16 +122,16 @@ def arrange(
 ) -> list[Sequence[Node]]:
     """Return each section's instructions, with loads placed ``ahead`` items before their use.
 
-    ``across`` lets a load move into the section before.
+    ``across`` lets a load move into the previous section.
     """
     flat = [(index, item) for index, section in enumerate(sections) for item in section]
     starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]
     placed: list[list[Node]] = [[] for _ in flat]
     for place, (index, item) in enumerate(flat):
-        # No further, so that a load follows the last use of its buffer in the layer before.
+        # No further, so that a load follows the last use of its buffer in the previous layer.
         longest = min(ahead, len(sections[index]) - 1)
         first = 0 if across else starts[index]
-        # At the start half as far, so that the first items need not wait for all of these loads.
+        # At the start only half as far, so that the first items do not wait for all of these loads.
         placed[max(place - longest, (first + place) // 2)].extend(item.loads)
     result: list[Sequence[Node]] = []
     for index in range(len(sections)):

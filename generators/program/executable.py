@@ -1,9 +1,9 @@
-"""Programs in a machine's memory, of encoders and decoders, and the words where they are started.
+"""Programs of encoders and decoders in a machine's memory, and their entry points.
 
-An encoder has the entry ``encode``, ``again`` where its weights stay on the chip from run to run,
-and ``encode.4`` and ``encode.2`` where these are nested. A decoder has ``step`` for one token, with
-chunks of a prompt ``words`` and ``chunk``, and ``logits``, which stores the scores behind the last
-token; with a source it has ``lookup`` and ``encode`` as well.
+An encoder has the entry ``encode``, the entry ``again`` if its weights stay on the chip, and
+``encode.4`` and ``encode.2`` if they are nested. A decoder has ``step`` for one token, ``words``
+and ``chunk`` if it takes chunks of a prompt, and ``logits``, which stores the scores after the last
+token. With a source it also has ``lookup`` and ``encode``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,24 +15,24 @@ from celosia.generators.program.draft import Node, Written, flatten
 from celosia.generators.program.predict import Prediction, predict
 
 ENCODE = "encode"
-"""Name of an encoder's program, which loads all that it needs."""
+"""Name of an encoder's program that loads all data it needs."""
 AGAIN = "again"
-"""Name of the program of a run that finds weights and parameters where one before left them."""
+"""Name of the program for runs that reuse the weights and parameters of an earlier run."""
 
 
 def entry_at(name: str, bits: int) -> str:
-    """Return the name of an entry that reads so many bits of nested weights."""
+    """Return the name of the entry that reads ``bits`` bits of nested weights."""
     return name if bits == OPERAND_BITS else f"{name}.{bits}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A program among those that lie in the program memory together."""
+    """A program among those in the program memory."""
 
     pc: int
-    """Its first word."""
+    """Address of its first word."""
     written: list[Written]
-    """Tensors that vector instructions write, in the order in which they run."""
+    """Tensors that its vector instructions write, in execution order."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,17 @@ class Executable:
 
     config: Config
     words: list[int]
-    """All programs, one behind the other."""
+    """All programs, concatenated."""
     entries: dict[str, Entry]
-    """They by name."""
+    """The programs by name."""
 
     def expect(
         self, name: str, registers: Mapping[int, int], latency: int, interval: int = 1
     ) -> Prediction:
-        """Return what is to be expected of a program whose registers the host has written.
+        """Return the prediction for a program whose registers the host has written.
 
-        External memory has some latency and cycles for each word.
+        ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
+        word.
         """
         return predict(
             self.words,
@@ -63,14 +64,14 @@ class Executable:
 
 
 def written(nodes: Sequence[Node]) -> list[Written]:
-    """Return the tensors that instructions write, in the order in which they run."""
+    """Return the tensors that instructions write, in execution order."""
     return [draft.written for draft in flatten(nodes) if draft.written is not None]
 
 
 def joined(
     programs: Mapping[str, Sequence[Node]], assemble: Callable[[Sequence[Node]], list[int]]
 ) -> tuple[list[int], dict[str, Entry]]:
-    """Return the words of programs one behind the other, and their entries."""
+    """Return the words of concatenated programs, and their entries."""
     words, entries = list[int](), {}
     for name, nodes in programs.items():
         entries[name] = Entry(len(words), written(nodes))

@@ -1,4 +1,4 @@
-"""The memory image: what a program finds in external memory, and where."""
+"""The memory image: the content of external memory for a program, and its layout."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from celosia.generators.lower.fitting import FitError
 
 Bytes = NDArray[np.uint8]
 LONGEST_ROW = 1 << 14
-"""Longest row of a load or store that the image is laid out for (bytes)."""
+"""Longest row of a load or store in the layout of the image (bytes)."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of external memory as ``m`` rows of ``row_bytes`` bytes that follow each other."""
+    """A piece of external memory as ``m`` consecutive rows of ``row_bytes`` bytes."""
 
     addr: int
     m: int
@@ -28,7 +28,7 @@ class Piece:
 
 
 class ImageBuilder:
-    """Lays pieces one behind the other, each at a multiple of the external word."""
+    """Concatenates pieces, each at a multiple of the external word."""
 
     def __init__(self, config: Config):
         self._config = config
@@ -40,7 +40,7 @@ class ImageBuilder:
         return self.add(np.zeros(count, np.uint8))
 
     def add(self, data: Bytes) -> Piece:
-        """Add bytes, [count], followed by zeros up to whole rows of whole words."""
+        """Add bytes, [count], padded with zeros to whole rows of whole words."""
         piece = piece_of(self.size, len(data), self._config)
         padded = np.zeros(piece.size, np.uint8)
         padded[: len(data)] = data
@@ -51,7 +51,7 @@ class ImageBuilder:
     def finish(self, model: str) -> Bytes:
         """Return the whole image.
 
-        Raises :class:`FitError` where it is larger than the external address space.
+        Raises :class:`FitError` if it is larger than the external address space.
         """
         limit = 1 << self._config.memory.addr_width
         if self.size > limit:

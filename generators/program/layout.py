@@ -10,7 +10,7 @@ PARAM_BYTES = 9
 
 
 def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
-    """Return rows [m, bytes] each padded to whole external words, and their stride in bytes."""
+    """Return rows [m, bytes], each padded to whole external words, and their stride (bytes)."""
     stride = -(-data.shape[1] // config.mem_bytes) * config.mem_bytes
     padded = np.zeros((data.shape[0], stride), np.uint8)
     padded[:, : data.shape[1]] = data
@@ -18,17 +18,17 @@ def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
 
 
 def aligned(count: int, config: Config) -> int:
-    """Return the bytes from row to row of the scratchpad that rows of so many bytes need."""
+    """Return the distance in the scratchpad between rows of ``count`` bytes (bytes)."""
     return -(-count // config.scratchpad.align) * config.scratchpad.align
 
 
 def aligned_rows(data: Bytes, config: Config) -> Bytes:
-    """Return rows [m, bytes] with zeros behind each, so that they may follow each other there."""
+    """Return rows [m, bytes] padded with zeros to :func:`aligned` bytes."""
     return np.pad(data, ((0, 0), (0, aligned(data.shape[1], config) - data.shape[1])))
 
 
 def element_rows(values: NDArray[np.int64], dtype: str) -> Bytes:
-    """Return integers [m, n] as rows of the bytes of another type, [m, bytes]."""
+    """Return integers [m, n] as rows of the bytes of type ``dtype``, [m, bytes]."""
     return np.ascontiguousarray(values.astype(dtype)).view(np.uint8).reshape(len(values), -1)
 
 
@@ -40,10 +40,10 @@ def param_words(
     *,
     by_tile: bool,
 ) -> Bytes:
-    """Return the parameter words of n columns as the scratchpad holds them, [words, bytes].
+    """Return the parameter words of n columns in scratchpad layout, [words, bytes].
 
-    With ``by_tile`` they are in DRAIN's order, where every tile column starts a new word;
-    otherwise column j is lane j % lanes of word j // lanes.
+    With ``by_tile`` they are in DRAIN's order, where every tile column starts a new word; otherwise
+    column j is lane j % lanes of word j // lanes.
     """
     n, lanes = len(bias), config.vector.lanes
     columns = np.arange(n)

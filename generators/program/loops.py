@@ -1,13 +1,12 @@
-"""Programs with addresses: loops found, tokens set, words made.
+"""Programs with addresses: detect loops, set tokens, emit words.
 
 A loop's tokens must be the same in every iteration, and none may cross its ends. So the vector
-engine has a barrier, a cheap instruction of its own, before each loop, at the start of its body
-and behind it: the first waits for all that comes before, the second starts every other engine of
-the body, and the body's last instruction, one of the vector engine, waits for all of them.
+engine has a barrier, a cheap separate instruction, before each loop, at the start of its body, and
+after it. The first barrier waits for everything before the loop. The second starts every other
+engine of the body. The body's last instruction, one of the vector engine, waits for all of them.
 
-A loop without barriers is possible where the tokens that several iterations need, each behind the
-one before, are the same in all of them: then an engine may begin the next iteration while others
-are still in this one (:func:`words`).
+A loop needs no barriers if consecutive iterations need the same tokens. An engine may then begin
+the next iteration while others are still in the current one (:func:`words`).
 """
 
 from collections import defaultdict
@@ -24,14 +23,12 @@ from celosia.sim.flow import Step
 from celosia.sim.regions import Region, meet, regions
 
 Steps = tuple[tuple[int, int], ...]
-"""By how much a value grows from iteration to iteration of the loop at each depth.
-
-A value that the host gives has the one pair (:data:`GIVEN`, register), whatever the loops.
-"""
+"""Growth of a value per iteration, in pairs (loop depth, growth). A value from the host has the
+single pair (:data:`GIVEN`, register) in any loop."""
 GIVEN = -1
-"""In place of a depth: the value is in a register that no instruction writes."""
+"""Stands for a depth: the value is in a register that no instruction writes."""
 BARRIER = "barrier"
-"""The buffer that barriers read a parameter word from."""
+"""The buffer from which barriers read a parameter word."""
 
 
 def barrier() -> Draft:
@@ -41,7 +38,7 @@ def barrier() -> Draft:
 
 
 def with_barriers(nodes: Sequence[Node]) -> list[Node]:
-    """Return nodes with the barriers of loops."""
+    """Return nodes with the barriers of their loops."""
     ordered: list[Node] = []
     for node in nodes:
         if isinstance(node, Repeat):
@@ -57,7 +54,7 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
 
 
 def least_words(nodes: Sequence[Node]) -> int:
-    """Return the words of a program without those that its loops' registers need."""
+    """Return the words of a program without those that set its loops' registers."""
     total = 0
     for node in nodes:
         if isinstance(node, Draft):
@@ -70,7 +67,7 @@ def least_words(nodes: Sequence[Node]) -> int:
 
 @dataclass
 class Line:
-    """An instruction of all iterations of the loops around it."""
+    """An instruction, for all iterations of the loops around it."""
 
     opcode: Opcode
     flags: frozenset[str]
@@ -78,7 +75,7 @@ class Line:
     """Each operand's value in the first iteration, and its growth."""
     reads: frozenset[Region]
     writes: frozenset[Region]
-    """Memory that all iterations touch."""
+    """Memory accessed over all iterations."""
 
     @property
     def engine(self) -> Engine:
@@ -97,7 +94,7 @@ class Loop:
 
     @property
     def barred(self) -> bool:
-        """The loop's body begins with a barrier."""
+        """True if the loop's body begins with a barrier."""
         first = self.body[0]
         return isinstance(first, Line) and first.opcode == Opcode.PARAMS
 
@@ -109,9 +106,9 @@ TRIED = 4
 def lines(
     nodes: Sequence[Node], addresses: Mapping[str, int], config: Config, depth: int = 0
 ) -> list[Line | Loop] | None:
-    """Return nodes with addresses and loops, or None where iterations differ in more than steps.
+    """Return nodes with addresses and loops, or None if iterations differ in more than steps.
 
-    Raises :class:`ProgramError` where an instruction could not run on the configuration.
+    Raises :class:`ProgramError` if an instruction cannot run on the configuration.
     """
     placed: list[Line | Loop] = []
     for node in nodes:
@@ -198,12 +195,12 @@ def _inside(nodes: Sequence[Line | Loop]) -> Iterator[Line]:
 
 
 def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[int, Tokens]:
-    """Return the tokens of every line, by its identity, in nodes and the loops in them."""
+    """Return the tokens of every line, by its identity, in nodes and their loops."""
     flat: list[Line] = []
     accesses: list[Access] = []
     last: dict[Engine, int] = {}
     waiting: dict[Engine, int] = {}
-    """Engines that must wait for a barrier before they do anything more, and its place."""
+    """Engines that must wait for a barrier before their next instruction, and its index."""
     by_line: dict[int, Tokens] = {}
     for index, node in enumerate(nodes):
         if isinstance(node, Loop):
@@ -242,9 +239,10 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
 
 
 def _flow(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
-    """Return the tokens of every line, by its identity, where loops have no barriers.
+    """Return the tokens of every line, by its identity, if loops have no barriers.
 
-    Each iteration is taken to touch what any of them does. None where iterations need other tokens.
+    Each iteration is assumed to access the memory of all iterations. None if iterations need
+    different tokens.
     """
     flat: list[Line] = []
     loops: list[tuple[int, int]] = []
@@ -268,10 +266,10 @@ def _flow(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | N
 
 
 def _take_last(accesses: Sequence[Access], tokens: Sequence[Tokens], first: int, size: int) -> None:
-    """Let what comes behind a loop take those tokens that the last iteration alone does not give.
+    """Let instructions after a loop pop the tokens that its last iteration pushes additionally.
 
-    That is the last instruction of the token's engine before one that takes a later token of the
-    same engine.
+    The consumer is the last instruction of the token's engine before one that pops a later token of
+    the same source engine.
     """
     end = first + TRIED * size
     for place in range(end - size, end):
@@ -284,11 +282,11 @@ def _take_last(accesses: Sequence[Access], tokens: Sequence[Tokens], first: int,
 
 
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
-    """Return a program's words, or None where its loops cannot be.
+    """Return a program's words, or None if its loops are impossible.
 
-    They need more registers than there are, or, without barriers, other tokens in each iteration.
-    Where few are left, registers that the host gives hold other values too, so that it is to write
-    them before each start.
+    They are impossible if they need too many registers or, without barriers, different tokens in
+    each iteration. If registers are scarce, those set by the host are reused, so the host must
+    write them before each start.
     """
     if config.fused:
         _follow(nodes)
@@ -314,7 +312,7 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
 
 
 def _follow(nodes: Sequence[Line | Loop]) -> None:
-    """Let a DRAIN begin while the one before it is written, if it is the same but for addresses."""
+    """Let a DRAIN begin while an equal one (except addresses) before it is still writing."""
     before: Line | None = None
     for node in nodes:
         if isinstance(node, Loop):
@@ -337,7 +335,7 @@ def _follows(before: Line, line: Line) -> bool:
 
 
 def _in_place(kinds: Iterable[Steps]) -> dict[Steps, int]:
-    """Return the values that grow from a given register's that no other one needs, and it."""
+    """Return host registers that hold a single growing value, by that value's growth."""
     users: dict[int, list[Steps]] = defaultdict(list)
     for steps in kinds:
         if GIVEN in dict(steps):
@@ -350,7 +348,7 @@ def _in_place(kinds: Iterable[Steps]) -> dict[Steps, int]:
 
 
 def _left(nodes: Sequence[Line | Loop]) -> list[int]:
-    """Return the given registers that nothing needs from the first loop on."""
+    """Return the host registers that are not needed from the first loop on."""
     first = next(place for place, node in enumerate(nodes) if isinstance(node, Loop))
     before, behind = (
         {dict(steps).get(GIVEN, 0) for line in _inside(part) for _, steps in line.values.values()}
@@ -381,7 +379,7 @@ def _emit(
         for steps, _ in growing:
             begin = dict(steps).get(GIVEN, 0)
             if steps[0][0] == depth and begin != registers[steps]:
-                # What the host gives grows from there.
+                # A value from the host grows from its register.
                 program.append(_set(registers[steps], Operand(0, begin)))
         program.append(Instruction(Opcode.LOOP, {"count": node.count}))
         program += _emit(node.body, tokens, registers, depth + 1)

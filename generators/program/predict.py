@@ -1,8 +1,8 @@
-"""The cycles that a program will take, without running it.
+"""Predicts the cycles of a program without running it.
 
 Every instruction passes once through the sequencer, its engine's queue and its engine; tokens,
-queues and memory make it wait as they do in the circuit. What an engine does with a command is a
-formula (``timing``), longer where a product reads the same bank of the scratchpad.
+queues and memory make it wait as in the circuit. The time of a command in its engine is a formula
+(``timing``), longer if a product reads the same bank of the scratchpad.
 """
 
 from collections import deque
@@ -20,34 +20,34 @@ from celosia.hdl.memory.requests import lines_wait
 from celosia.sim.flow import Step, run
 
 _START = 4
-"""Cycles from the start of a run until the first word enters a queue."""
+"""Cycles from the start of a run to the first word in a queue."""
 _STOP = 3
 """Cycles from the last command's end to the halt."""
 _ASK = 5
-"""Cycles from a taken LOAD to its first request."""
+"""Cycles from an accepted LOAD to its first request."""
 _ROOM = 2
-"""Cycles from a LOAD that may be taken to the first request that could be its own."""
+"""Cycles from the earliest acceptance of a LOAD to its earliest first request."""
 _KEEP = 3
 """Cycles from a LOAD's last word to its end."""
 _FETCH = 6
-"""Cycles from a taken STORE to its first word."""
+"""Cycles from an accepted STORE to its first word."""
 _WRITTEN = 2
-"""Cycles from the end of a command that is followed until the next one may leave."""
+"""Cycles from the end of a ``followed`` command to the earliest departure of the next one."""
 _BURSTS = 8
-"""Bursts that the external memory takes before the first of them is done."""
+"""Bursts that external memory accepts before the first of them is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Prediction of a run."""
+    """Predicted figures of a run."""
 
     cycles: int
     words_read: int
-    """Words of external memory."""
+    """Words read from external memory."""
     busy: Mapping[Engine, int]
-    """Cycles that each engine works."""
+    """Cycles in which each engine works."""
     timeline: Sequence[tuple[int, int]] = field(repr=False)
-    """First cycle of each instruction, and the cycle behind its last, in program order."""
+    """First cycle of each instruction, and the cycle after its last, in program order."""
 
 
 def predict(
@@ -59,9 +59,10 @@ def predict(
     registers: Mapping[int, int] | None = None,
     start: int = 0,
 ) -> Prediction:
-    """Return the cycles of a program on a memory of some latency and cycles per word.
+    """Return the predicted cycles of a program.
 
-    ``registers`` are those that the host sets, ``start`` is the program's first word.
+    External memory has a ``latency`` to the first word and an ``interval`` between words (cycles).
+    ``registers`` are set by the host; ``start`` is the program's first word.
     """
     values = [0] * REGISTERS
     for number, value in (registers or {}).items():
@@ -80,7 +81,7 @@ class _Command:
     visible: int
     """First cycle in which it can be at the queue's head."""
     place: int
-    """Its place in the program's order."""
+    """Its index in program order."""
 
 
 class _Machine:
@@ -92,7 +93,7 @@ class _Machine:
         self._vector, self._matrix = VectorTiming(config), MatrixTiming(config)
         self._now = _START
         self._at = start
-        """Word behind the last instruction."""
+        """Word after the last instruction."""
         self._decoded: dict[int, Instruction] = {}
         self._gaps: dict[tuple[int, int], int] = {}
         self._queues: dict[Engine, deque[_Command]] = {engine: deque() for engine in Engine}
@@ -121,7 +122,7 @@ class _Machine:
         self._read = 0
 
     def step(self, step: Step) -> None:
-        """Pass an instruction to its engine's queue, once there is room for it."""
+        """Pass an instruction to its engine's queue once there is room for it."""
         engine = step.engine
         whole = self._instruction(step.address)
         if step.opcode == whole.opcode or self._at != step.address + whole.definition.words:
@@ -130,7 +131,7 @@ class _Machine:
         while not self._leaves[engine]:
             self._advance()
         # The first word waits until the queue has room for another command; with ``registered`` the
-        # third one, as two wait in front of the queue.
+        # third one, because two wait before the queue.
         late = int(self._config.control.registered)
         begin = max(self._now, self._leaves[engine].popleft() - 2 * late)
         self._now = begin + DEFINITIONS[step.opcode].words
@@ -139,9 +140,9 @@ class _Machine:
         self._timeline.append((0, 0))
 
     def _advance(self) -> None:
-        """Run the head of a queue whose tokens are there.
+        """Run the head of a queue whose tokens are available.
 
-        The vector engine comes last: it waits for banks that others read, and nobody for it.
+        The vector engine is last: it waits for banks that others read, and no engine waits for it.
         """
         for engine in (Engine.MATRIX, Engine.LOAD, Engine.STORE, Engine.VECTOR):
             queue = self._queues[engine]
@@ -154,13 +155,13 @@ class _Machine:
         step, late = command.step, int(self._config.control.registered)
         ready = max(command.visible + late, self._free[engine], self._taken[engine] + 1 + late)
         for source in step.pop:
-            # Those of the matrix engine are there at once.
+            # Tokens of the matrix engine are usable at once.
             later = late and source != Engine.MATRIX
             ready = max(ready, self._tokens[source, engine].popleft() + later)
         begin, accepted, done = self._time(step, ready)
         self._busy[engine] += done - begin
         self._timeline[command.place] = begin, done + 1
-        # With ``registered`` a command waits for its engine in a place of its own.
+        # With ``registered`` a command waits for its engine in a separate register.
         self._leaves[engine].append(ready - 1 if late else accepted)
         self._taken[engine] = accepted
         for sink in step.push:
@@ -168,7 +169,7 @@ class _Machine:
         self._last = max(self._last, done)
 
     def _time(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return when a command begins, when it leaves its queue, and when it is complete."""
+        """Return the cycles in which a command begins, leaves its queue, and is complete."""
         if step.engine == Engine.MATRIX:
             return self._matrix.take(step, ready)
         if step.engine == Engine.VECTOR:
@@ -178,7 +179,7 @@ class _Machine:
                 done = leaves = max(done, self._behind + self._vector.beats(step))
             if "followed" in step.flags:
                 leaves = self._vector.read(step, done)
-                # One command at a time is behind another.
+                # Only one command at a time overlaps another.
                 if self._behind:
                     leaves = max(leaves, self._behind + _WRITTEN - 1)
                 behind = done
@@ -196,12 +197,12 @@ class _Machine:
         for row in range(step["m"]):
             passed = self._asked
             for size in self._burst_sizes(step, row):
-                # Requests go ahead of data as far as the memory takes them.
+                # Requests precede data as far as the memory accepts them.
                 asked = max(asked, self._asked + 1, self._bursts[0])
                 self._data = max(self._data, asked + self._latency) + size * self._interval
                 self._bursts.append(self._data)
                 self._asked = asked
-        # The last row leaves room for the next command while it waits for the memory.
+        # The last row makes room for the next command while it waits for the memory.
         self._free[Engine.LOAD] = max(ready + step["m"] + 1, passed - _ROOM)
         return begin, ready, self._data + _KEEP
 
@@ -221,7 +222,7 @@ class _Machine:
         return self._decoded[address]
 
     def _control(self, address: int) -> int:
-        """Return the cycles of what the sequencer does itself before an instruction."""
+        """Return the cycles of the sequencer's own instructions before an engine's instruction."""
         key = (self._at, address)
         if key not in self._gaps:
             here, cycles = self._at, 0
@@ -230,13 +231,13 @@ class _Machine:
                 cycles += instruction.definition.words
                 here += instruction.definition.words
                 if instruction.opcode == Opcode.ENDLOOP and address < here:
-                    # The turn costs a cycle; a body begins with an instruction of an engine.
+                    # Returning costs a cycle; a body begins with an instruction of an engine.
                     here, cycles = address, cycles + 1
             self._gaps[key] = cycles
         return self._gaps[key]
 
     def finish(self) -> Prediction:
-        """Return what became of it."""
+        """Run the remaining commands, and return the prediction."""
         while any(self._queues.values()):
             self._advance()
         return Prediction(

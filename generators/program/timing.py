@@ -1,4 +1,4 @@
-"""Cycles of the engines: the formulas that the circuits' docstrings state, benches assert."""
+"""Cycles of the engines: the formulas in the circuits' docstrings, which benches assert."""
 
 import itertools
 from collections import deque
@@ -25,28 +25,29 @@ from celosia.sim.flow import Step
 
 @dataclass(frozen=True)
 class Reads:
-    """Reads of a product from the scratchpad for some cycles."""
+    """Scratchpad reads of a product over some cycles."""
 
     begin: int
     end: int
     banks: tuple[int | None, int | None]
-    """Of the activations, which take every cycle, and of the weights, where either are read."""
+    """Bank of the activations, which are read in every cycle, and of the weights; None without
+    reads."""
     lines: int
-    """Stored lines of weights, evenly over these cycles."""
+    """Stored lines of weights, evenly distributed over these cycles."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Cycles in which products add to accumulators of one parity; drains of these wait."""
+    """Cycles in which products add to accumulators of one parity; drains of that parity wait."""
 
     begin: int
     end: int
     parity: int
     every: int = 1
-    """Cycles from sum to sum."""
+    """Cycles between sums."""
 
     def wait(self, now: int) -> int:
-        """Return the cycles that a drain waits which finds rows of its parity in a cycle."""
+        """Return the cycles that a drain waits which meets this parity in cycle ``now``."""
         if not self.begin <= now < self.end or (now - self.begin) % self.every:
             return 0
         return self.end - now if self.every == 1 else 1
@@ -61,7 +62,7 @@ def _reads(step: Step) -> bool:
 
 
 def parts(step: Step, config: Config) -> int:
-    """Return how often each vector of a product meets its weights."""
+    """Return the number of passes of each vector of a product."""
     index = index_of(step.flags)
     if "a_wide" in step.flags:
         return 1 if "b_low" in step.flags else 2
@@ -74,7 +75,7 @@ def parts(step: Step, config: Config) -> int:
 
 
 class VectorTiming:
-    """Cycles of the vector engine's commands, as ``celosia.hdl.vector.vector`` states them."""
+    """Cycles of the vector engine's commands, as stated in ``celosia.hdl.vector.vector``."""
 
     def __init__(self, config: Config):
         self._config = config
@@ -89,7 +90,7 @@ class VectorTiming:
             unit = SoftmaxUnit(
                 config.beat_lanes, config.vector.longest_row, factors=config.row_factors
             )
-            # What each further beat of a row adds to the way of all.
+            # The delay that each further beat of a row adds.
             self._held = int(unit.rows(2))
             self._softmax = int(unit.latency) + 2 * config.control.registered
         if config.vector.norm:
@@ -103,10 +104,10 @@ class VectorTiming:
     def done(
         self, step: Step, begin: int, others: Iterable[Reads], sums: Iterable[Sums] = ()
     ) -> int:
-        """Return the cycle in which a command that is offered in ``begin`` completes.
+        """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
-        ``others`` are what comes before it at the banks, one after the other, and ``sums`` what
-        comes before it at the accumulators.
+        ``others`` are the scratchpad reads with priority, in order, and ``sums`` the accumulations
+        with priority.
         """
         begin += self._waits(step, begin, sums)
         beats = self.beats(step)
@@ -136,13 +137,13 @@ class VectorTiming:
         return now + round(left) + self.cycles(step) - beats - 1 + self._turns(step, beats)
 
     def read(self, step: Step, done: int) -> int:
-        """Return the cycle in which a command that is ``followed`` and complete in ``done`` leaves.
+        """Return the cycle in which a ``followed`` command that completes in ``done`` leaves.
 
-        It has asked for the last row of sums, and its second input for the last line.
+        By then it has requested the last row of sums and the last line of its second input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
-        # Rows that are asked for before the first one is taken.
+        # Rows requested before the first one is consumed.
         ahead = config.acc_latency + 1
         groups = -(-config.array.cols // self._lanes(step))
         asked = config.acc_latency + config.control.registered + (rows - ahead) * groups
@@ -154,7 +155,7 @@ class VectorTiming:
         return left
 
     def _waits(self, step: Step, begin: int, sums: Iterable[Sums]) -> int:
-        """Return the cycles in which a drain finds the row's half of the accumulators taken."""
+        """Return the cycles in which a drain finds its half of the accumulators busy."""
         if step.opcode == Opcode.DRAIN:
             addr, stride = step["acc_addr"], step["acc_stride"]
         elif "drain" in step.flags:
@@ -184,9 +185,10 @@ class VectorTiming:
         return config.beat_lanes if step.opcode == Opcode.SOFTMAX else config.vector.lanes
 
     def _turns(self, step: Step, beats: int) -> int:
-        """Return the cycles by which a NORM's sums, written to the output's bank, make it longer.
+        """Return the additional cycles of a NORM whose sums go to the bank of its output.
 
-        Outputs come first: sums of the rows that fit into the norm's latency, then their outputs.
+        Outputs have priority: sums of the rows that fit into the norm's latency alternate with
+        their outputs.
         """
         if "write_sum" not in step.flags:
             return 0
@@ -197,7 +199,7 @@ class VectorTiming:
         return (beats - 1) // turn * turn
 
     def beats(self, step: Step) -> int:
-        """Return how often a command reads its input."""
+        """Return the number of beats in which a command reads its input."""
         config = self._config
         if step.opcode == Opcode.PARAMS:
             return step["n"] * config.param_lines
@@ -231,22 +233,22 @@ class VectorTiming:
 
 
 class MatrixTiming:
-    """Cycles in which the matrix engine streams the tiles of its commands, one after the other.
+    """Cycles in which the matrix engine streams the tiles of its commands, one after another.
 
-    The lines of a tile's weights come a cycle after each other while the tile before computes, into
-    the slot of the one before that; activations follow the first line, with a tree the last. In one
-    bank, lines take the activations' cycles; of weights in a format only those that are stored are
-    read. Resident weights have no lines, and a PRELOAD's tile takes one of the cycles in which
-    vectors set out.
+    The lines of a tile's weights arrive one per cycle while the previous tile computes, into the
+    slot of the tile before that. Activations follow the first line, with a tree the last. If both
+    are in one bank, lines take cycles from the activations; for weights in a format only stored
+    lines are read. Resident weights have no lines. A PRELOAD's tile takes one of the cycles in
+    which vectors are sent.
     """
 
     def __init__(self, config: Config):
         self._config = config
-        # From the cycle behind the last request: the read, the entry, the array, the accumulators.
+        # From the cycle after the last request: the read, the entry, the array, the accumulators.
         self._added = config.sram_latency + array_latency(config) + config.control.registered
         self._settle = self._added + int(config.acc_settle) - dispatch_cycles(config)
         self._end = self._before = 0
-        """Ends of the last tile's and the one before's activations."""
+        """Ends of the activations of the last tile and of the tile before."""
         self._loaded = 0
         """End of the last tile's weights."""
         self._accept = self._accept_next = 0
@@ -257,7 +259,7 @@ class MatrixTiming:
         """Accumulations of the last resident products of one row, or of rows in pairs."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return when a ready command's products begin, when it is taken, and when complete."""
+        """Return the cycles in which a command's products begin, and its acceptance and end."""
         if step.opcode == Opcode.SPARSE:
             return self._take_sparse(step, ready)
         config, product = self._config, step.opcode == Opcode.MATMUL
@@ -271,7 +273,7 @@ class MatrixTiming:
         inner_tiles = -(-step["k"] // config.array.rows)
         first = first_line = -1
         count = parts(step, config)
-        # Of rows in pairs the tile columns begin with one parity and the other by turns.
+        # For rows in pairs the tile columns begin with alternating parities.
         turns = config.beat_lanes >= config.array.cols and m % 2 == 0 and step["acc_stride"] & 1
         loaded = max(loaded, accepted + 1 + config.control.registered)
         decoded, grouped = bool(config.formats), "grouped" in step.flags
@@ -281,7 +283,7 @@ class MatrixTiming:
             line = max(loaded, before)
             loaded = line + max(lines, 1)
             begin = loaded if late and lines else line + (lines > 0)
-            # A group's scales come in front of the first line.
+            # A group's scales precede the first line.
             begin = max(end, begin + decoded + (grouped and lines > inner and not late))
             before, end = end, begin + m * count
             if shared and tile < len(tiles) - 1:
@@ -294,32 +296,31 @@ class MatrixTiming:
                     self._add(begin + cycle + self._added, (row + cycle // count) & 1)
         resident = product and b_bank is None
         if resident and config.beat_lanes >= config.array.cols and not (m | step["acc_stride"]) & 1:
-            # Rows have one parity and the other by turns; what leaves in several beats waits for
-            # no turn.
+            # Rows have alternating parities; a drain in several beats per row waits for no parity.
             for row in (0, 1):
                 begin, parity = first + self._added + row, (step["acc_addr"] + row) & 1
                 self.sums.append(Sums(begin, end + self._added, parity, every=2))
         self._end, self._before, self._loaded = end, before, loaded
-        # A command's last tile leaves the walker as its lines are asked for.
+        # A command's last tile leaves the walker when its lines are requested.
         self._accept = max(
             self._accept_next, accepted + len(tiles), loaded - 1 - config.control.registered
         )
         self._accept_next = loaded
         if late:
-            # The first tile's weights come before any activation.
+            # The first tile's weights precede all activations.
             self.reads.append(Reads(first_line, first, (None, b_bank), stored.pop(0)))
         self.reads.append(Reads(first, end, (a_bank, b_bank), sum(stored)))
         return first, accepted, end + self._settle
 
     def _add(self, now: int, parity: int) -> None:
-        """Note that a row of this parity takes a sum."""
+        """Record a cycle in which a row of this parity receives a sum."""
         if self.sums and (self.sums[-1].end, self.sums[-1].parity) == (now, parity):
             self.sums.append(Sums(self.sums.pop().begin, now + 1, parity))
         else:
             self.sums.append(Sums(now, now + 1, parity))
 
     def _take_sparse(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return the same of a SPARSE, which waits until the array is done, as the array for it."""
+        """Return the same cycles for a SPARSE, which never overlaps products of the array."""
         config = self._config
         sizes = (step[name] for name in ("m", "k", "n", "beats"))
         accepted = max(ready, self._accept, self._end + self._settle if self._end else 0)
@@ -331,16 +332,16 @@ class MatrixTiming:
         return accepted, accepted, done
 
     def _stored(self, step: Step, tiles: Iterable[tuple[int, int]]) -> list[int]:
-        """Return how many lines each tile reads from the scratchpad; codes share them."""
+        """Return the lines that each tile reads from the scratchpad; several codes share a line."""
         index = index_of(step.flags)
         if not index:
             return [lines for lines, _ in tiles]
         share = self._config.formats[index - 1].bits / OPERAND_BITS
-        # What is more than the rows of B are a group's scales.
+        # Lines beyond the rows of B are a group's scales.
         return [lines and lines - rows + round(rows * share) for lines, rows in tiles]
 
     def _tiles(self, step: Step) -> list[tuple[int, int]]:
-        """Return how many lines of weights each tile reads, and how many rows of B it has."""
+        """Return the lines of weights that each tile reads, and its rows of B."""
         config, k, n = self._config, step["k"], step["n"]
         rows, cols = config.array.rows, config.array.cols
         inner = [min(rows, k - place) for place in range(0, k, rows)]

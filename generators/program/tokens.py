@@ -1,4 +1,4 @@
-"""Dependency tokens for a program that has none."""
+"""Adds dependency tokens to a program without tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,29 +17,29 @@ from celosia.sim.regions import Region, regions
 
 @dataclass
 class Access:
-    """Memory that one instruction touches, and its further dependencies."""
+    """Memory accessed by one instruction, and its further dependencies."""
 
     engine: Engine
     reads: Sequence[Region]
     writes: Sequence[Region]
     after: list[int] = field(default_factory=list)
-    """Places of earlier instructions that must have completed, whatever both touch."""
+    """Indices of earlier instructions that must complete first, even without common memory."""
 
 
 @dataclass
 class Tokens:
-    """The engines that an instruction takes a token from and gives one to."""
+    """The engines from which an instruction pops a token and to which it pushes one."""
 
     pop: set[Engine] = field(default_factory=set)
     push: set[Engine] = field(default_factory=set)
 
 
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
-    """Return the tokens that order all hazards of instructions that run one after the other.
+    """Return the tokens that order all hazards of instructions in program order.
 
-    An instruction waits for the latest one of each other engine that it conflicts with, unless
-    it is ordered behind that one already. So a pair of engines exchanges each token once, and
-    tokens are taken in the order in which they are given.
+    An instruction waits for the latest conflicting one of each other engine, unless an earlier wait
+    orders it already. So a pair of engines exchanges each token once, and tokens are popped in the
+    order in which they are pushed.
     """
     memories = Memories(config)
     tokens = [Tokens() for _ in accesses]
@@ -54,7 +54,7 @@ def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
         explicit = {ends[other][0] for other in access.after}
         for source, count in [ends[other] for other in access.after]:
             latest[source] = max(latest[source], count)
-        # The youngest step of another engine may itself stand behind those of the others.
+        # The youngest step of another engine may itself be ordered after those of the others.
         for source in sorted(Engine, key=lambda source: source not in explicit):
             if source == engine or latest[source] <= clock[source]:
                 continue
@@ -75,7 +75,7 @@ def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
 
 
 def _needs(access: Access, clock: NDArray[np.int64], memories: Memories) -> NDArray[np.int64]:
-    """Return the last step of each engine that an access conflicts with and is not behind."""
+    """Return the last step of each engine that conflicts with an access and is not ordered yet."""
     latest = np.zeros(len(Engine), np.int64)
     for region in access.reads:
         np.maximum(latest, memories.latest(region, writes_only=True), out=latest)
@@ -88,7 +88,7 @@ def _needs(access: Access, clock: NDArray[np.int64], memories: Memories) -> NDAr
 def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instruction]:
     """Return a straight-line program with the tokens that order all of its hazards.
 
-    Raises :class:`ProgramError` where an instruction could not run on the configuration.
+    Raises :class:`ProgramError` if an instruction cannot run on the configuration.
     """
     steps = list(run(pack([*program, Instruction(Opcode.HALT)])))
     for step in steps:

@@ -1,1 +1,1 @@
-"""References that evaluate a model: in floating point and in integers."""
+"""References that evaluate a model in floating point and in integers."""

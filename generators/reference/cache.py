@@ -1,4 +1,4 @@
-"""The keys and values of all tokens so far, and which of them a token attends to."""
+"""The KV cache: the keys and values of all tokens so far, and the tokens that attention sees."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,15 +11,14 @@ from celosia.arch.errors import InputError
 
 @dataclass
 class KvCache:
-    """Keys (rotated) and values of a text that grows, real or integer.
+    """Keys (rotated) and values of a growing text, real or integer.
 
-    With ``slots`` of 0 each token attends to all before it. Otherwise to those that a cache of so
-    many slots holds: the first ``sinks`` and the last ``slots - sinks``, itself one of these (Xiao
-    et al. 2024, "Efficient Streaming Language Models with Attention Sinks"). Token ``t`` is in slot
-    ``t``, or ``sinks + (t - sinks) % (slots - sinks)`` where there is none; keys stay as they were
-    rotated. All of them are kept here, and those that are overwritten masked.
-
-    Raises :class:`InputError` where the sinks leave no slot.
+    With ``slots`` of 0 each token attends to all tokens before it. Otherwise it attends to the
+    tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens and the last
+    ``slots - sinks``, including itself (Xiao et al. 2024, "Efficient Streaming Language Models with
+    Attention Sinks"). Token ``t`` is in slot ``t``, or in ``sinks + (t - sinks) % (slots - sinks)``
+    once the slots are full; keys keep their rotation. This class keeps all rows, and masks the
+    overwritten ones. Raises :class:`InputError` if the sinks leave no slot.
     """
 
     slots: int = 0
@@ -27,7 +26,7 @@ class KvCache:
     length: int = 0
     """Tokens so far."""
     kept: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """By name, [..., heads, length, columns]."""
+    """Rows by tensor name, [..., heads, length, columns]."""
 
     def __post_init__(self) -> None:
         """Check slots and sinks."""
@@ -38,34 +37,34 @@ class KvCache:
             )
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """Count more tokens, and return their places, [count]."""
+        """Count more tokens, and return their positions, [count]."""
         self.length += count
         return np.arange(self.length - count, self.length)
 
     def append(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return the rows [..., heads, all, columns] of a tensor with those of new tokens."""
+        """Append the rows of new tokens to a tensor; return all rows [..., heads, all, columns]."""
         if name in self.kept:
             rows = np.concatenate([self.kept[name], rows], axis=-2)
         self.kept[name] = rows
         return rows
 
     def hold(self, name: str, rows: NDArray[Any]) -> None:
-        """Keep the rows of a source's keys or values, [..., n, columns]."""
+        """Store the rows of a source's keys or values, [..., n, columns]."""
         self.kept[name] = rows
 
     def held(self, name: str) -> NDArray[Any]:
         """Return the rows of a source's keys or values.
 
-        Raises :class:`InputError` where no source has been encoded.
+        Raises :class:`InputError` if no source has been encoded.
         """
         if name not in self.kept:
             raise InputError(f"Tensor {name} needs a source, which has not been encoded")
         return self.kept[name]
 
     def seen(self, count: int) -> NDArray[np.bool_]:
-        """Return which of all tokens each of the ``count`` last ones attends to, [count, length].
+        """Return a mask of the tokens to which the last ``count`` tokens attend, [count, length].
 
-        ``length`` counts them already.
+        ``length`` already includes them.
         """
         token = np.arange(self.length)
         last = token[self.length - count :, None]  # [count, 1]

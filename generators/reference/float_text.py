@@ -1,4 +1,4 @@
-"""A text that the float model goes on with, its likeliest token each time."""
+"""Greedy text generation with the float model."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ class FloatText:
         self._cache = KvCache()
 
     def begin(self, tokens: list[int]) -> int:
-        """Return the token behind a prompt, or the first one of the answer to a source.
+        """Return the token after a prompt, or the first token of the answer to a source.
 
         Raises :class:`InputError` as :func:`celosia.generators.reference.floats.forward`.
         """
@@ -27,7 +27,7 @@ class FloatText:
         return self._likeliest([self._model.start])
 
     def step(self, token: int) -> int:
-        """Return the token behind one that is added."""
+        """Append a token, and return the next one."""
         return self._likeliest([token])
 
     def _likeliest(self, tokens: list[int]) -> int:

@@ -1,6 +1,6 @@
-"""The float reference: the graph of any model, with every intermediate value.
+"""The float reference: evaluates the graph of any model, with every intermediate value.
 
-Whole inputs at once, or the tokens of a text step by step with a cache of keys and values.
+It takes whole inputs at once, or the tokens of a text step by step with a cache of keys and values.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ from celosia.generators.graph.network import (
 from celosia.generators.reference.cache import KvCache
 
 FUNCTION_NAMES = {name: name for name in ACTIVATIONS} | {"gelu": "gelu_erf"}
-"""The name in :data:`celosia.arch.functions.FUNCTIONS` of each activation of a description."""
+"""Name in :data:`celosia.arch.functions.FUNCTIONS` of each activation in descriptions."""
 
 
 def forward(
@@ -42,20 +42,19 @@ def forward(
 ) -> dict[str, Floats]:
     """Return every value of a batch by its name in the model's graph, [batch, rows, columns].
 
-    ``inputs`` of an encoder is [batch, tokens, features], or token numbers [batch, tokens]; all of
-    a batch have the same length. ``input`` is what the machine is given, ``output`` the result, of
-    length 1 where the model asks for it.
+    For an encoder, ``inputs`` is [batch, tokens, features], or token numbers [batch, tokens]; all
+    inputs of a batch have the same length. ``input`` is the machine's input and ``output`` the
+    result, normalized to length 1 if the model requires it.
 
-    ``inputs`` of a decoder is token numbers [batch, n], which follow those that ``cache`` holds;
-    it takes them in. Without it they begin a text. What is computed token by token is what is
-    computed at once, but for rounding. ``output``, also called ``logits``, holds the scores of all
-    next tokens behind each token, [batch, n, vocabulary].
+    For a decoder, ``inputs`` is token numbers [batch, n] that follow those in ``cache``, which is
+    extended; without ``cache`` they begin a text. Results computed token by token equal those
+    computed at once, except for rounding. ``output``, also called ``logits``, holds the scores of
+    all next tokens after each token, [batch, n, vocabulary].
 
-    Values of layer i have names that start with ``layers.i.``. ``scores`` and ``probabilities``
-    are [batch, heads, rows, all tokens], with scores of -inf at tokens to come.
-
-    Raises :class:`InputError` where inputs have another shape, a token is not one of the
-    vocabulary's, or a text has more places than the model.
+    Names of values in layer i start with ``layers.i.``. ``scores`` and ``probabilities`` are
+    [batch, heads, rows, all tokens], with scores of -inf at future tokens. Raises
+    :class:`InputError` if inputs have another shape, a token is not in the vocabulary, or a text is
+    longer than the model allows.
     """
     cache = KvCache() if cache is None else cache
     return _Evaluation(model, weights, inputs, cache, network(model)).run()
@@ -64,11 +63,11 @@ def forward(
 def encode(
     model: TextDescription, weights: Weights, inputs: ArrayLike, cache: KvCache
 ) -> dict[str, Floats]:
-    """Return every value of an encoder-decoder's encoder, and let a cache hold what is kept.
+    """Return every value of an encoder-decoder's encoder, and store its results in ``cache``.
 
-    ``inputs`` are token numbers [batch, n] of sources of one length. What :func:`forward` computes
-    with ``cache`` attends to them. Raises :class:`InputError` as :func:`forward`, and where the
-    model has no encoder.
+    ``inputs`` are token numbers [batch, n] of sources of equal length. :func:`forward` with
+    ``cache`` attends to them. Raises :class:`InputError` as :func:`forward`, and if the model has
+    no encoder.
     """
     graph = network(model).source
     if graph is None:
@@ -85,9 +84,9 @@ def unit_rows(x: Floats) -> Floats:
 def check_tokens(
     model: TextDescription, tokens: NDArray[np.integer[Any]], length: int, *, source: bool = False
 ) -> None:
-    """Raise :class:`InputError` where tokens [..., n] cannot follow ``length`` earlier ones.
+    """Raise :class:`InputError` if tokens [..., n] cannot follow ``length`` earlier ones.
 
-    With ``source`` they are a source, which must have a token.
+    With ``source`` they are a source, which must have at least one token.
     """
     wrong = tokens[(tokens < 0) | (tokens >= model.vocabulary)]
     if wrong.size:
@@ -106,7 +105,7 @@ def check_tokens(
 
 
 def rotate(x: Floats, angles: Floats) -> Floats:
-    """Return pairs (2j, 2j + 1) of the columns of ``x`` [..., n, head_dim] rotated."""
+    """Return pairs (2j, 2j + 1) of columns of ``x`` [..., n, head_dim], rotated by ``angles``."""
     c, s = np.cos(angles), np.sin(angles)  # [n, head_dim / 2]
     even, odd = x[..., 0::2], x[..., 1::2]
     return np.stack([even * c - odd * s, even * s + odd * c], axis=-1).reshape(x.shape)
@@ -149,7 +148,7 @@ class _Evaluation:
         return isinstance(self.model, ModelDescription) and self.model.unit
 
     def _of(self, value: Value, target: Value) -> Floats:
-        """Return a value's rows, as many as the target has."""
+        """Return a value's first rows, the number that the target has."""
         rows = self.found[value.name]
         return rows[:, : target.rows] if target.rows else rows
 
@@ -196,7 +195,7 @@ class _Evaluation:
         return self._added(node, y)
 
     def _added(self, node: Linear | Attention, y: Floats) -> Floats:
-        """Return a node's result with its gain and residual."""
+        """Return a node's result with its gain and residual applied."""
         if node.gain:
             y = self.weights[node.gain] * y
         if node.residual is None:
@@ -213,7 +212,7 @@ class _Evaluation:
         return np.asarray(scaled + self.weights.get(f"{node.name}.bias", 0.0))
 
     def _heads(self, value: Value) -> Floats:
-        """Return a value by head, [batch, heads, rows, head_dim], with all rows that are kept."""
+        """Return a value by head, [batch, heads, rows, head_dim], including all kept rows."""
         if value.home is Home.SOURCE:
             return self.cache.held(value.name)
         heads = self._split(self.found[value.name])
@@ -224,7 +223,7 @@ class _Evaluation:
         return x.reshape(*x.shape[:2], -1, self.model.head_dim).transpose(0, 2, 1, 3)
 
     def _flat(self, x: Floats) -> Floats:
-        """Return heads [batch, heads, rows, head_dim] beside each other."""
+        """Return heads [batch, heads, rows, head_dim] concatenated along the columns."""
         return x.transpose(0, 2, 1, 3).reshape(len(x), x.shape[2], -1)
 
     def _rotary(self, node: Rotary) -> Floats:
@@ -238,7 +237,7 @@ class _Evaluation:
     def _attention(self, node: Attention) -> Floats:
         model, prefix = self.model, node.prefix
         query, key, value = map(self._heads, (node.query, node.key, node.value))
-        # The query heads of a key head are rows of one product, [batch, kv_heads, group * n, ...].
+        # Query heads of a key head are rows of one product, [batch, kv_heads, group * n, ...].
         rows = query.reshape(*key.shape[:2], -1, model.head_dim)
         scores = (rows @ key.swapaxes(-1, -2)).reshape(*query.shape[:3], -1)
         scores /= np.sqrt(model.head_dim)  # [batch, heads, n, all]

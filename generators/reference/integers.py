@@ -1,7 +1,7 @@
-"""The integer reference: any quantized model in whole operations, which knows no tiles.
+"""The integer reference: evaluates any quantized model in whole operations, without tiles.
 
-Of each token of a decoder, with ``x`` the residual stream in INT16, all other tensors in INT8 but
-for scores and logits, and the equations those of docs/numerics.md::
+A decoder computes the following for each token, with the equations of docs/numerics.md. ``x`` is
+the residual stream in INT16; all other tensors are INT8 except scores and logits::
 
     x = embedding[token]                      (2): MAP to INT16, learned positions added
     h = norm(x)                               (4)
@@ -55,25 +55,22 @@ def evaluate(
 ) -> dict[str, Ints]:
     """Return every tensor by name, [rows, columns], as the machine computes it.
 
-    ``inputs`` of an encoder are what the host gives it, real values [tokens, features]. Those of a
-    decoder are token numbers [n] that follow those that ``cache`` holds, which takes them in;
-    without it they begin a text, and what is evaluated at once equals what is evaluated token by
-    token. ``logits`` are then the scores behind each token, INT16 [n, vocabulary]; the greedy
-    choice is the lowest of the tokens whose logit is the largest.
+    For an encoder, ``inputs`` are the real values that the host receives, [tokens, features]. For a
+    decoder they are token numbers [n] that follow those in ``cache``, which is extended; without
+    ``cache`` they begin a text. Results computed token by token equal those computed at once.
+    ``logits`` are the scores after each token, INT16 [n, vocabulary]; the greedy choice is the
+    lowest-numbered token with the largest logit. For a source's encoder they are all token numbers
+    [n] of a source; ``cache`` then holds the keys and values that the decoder attends to.
 
-    Those of a source's encoder are token numbers [n], all of a source; ``cache`` then holds the
-    keys and values that the decoder attends to, and is given to it.
-
-    ``scores`` and ``probabilities`` of layer i are [heads, rows, all tokens].
-
-    Raises :class:`InputError` where a token is not one of the vocabulary's, or where there are
-    more places than the tables of positions have.
+    ``scores`` and ``probabilities`` of layer i are [heads, rows, all tokens]. Raises
+    :class:`InputError` if a token is not in the vocabulary, or the text is longer than the position
+    tables.
     """
     return _Evaluation(model, np.asarray(inputs), KvCache() if cache is None else cache).run()
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return tensors that a machine with ``fused`` may pass straight into softmax and norm."""
+    """Return the tensors that a machine with ``fused`` may pass directly into softmax and norm."""
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)
     }
@@ -94,7 +91,7 @@ class _Evaluation:
         self.held: dict[str, Ints] = {}
         """Contents of every buffer."""
         self.factors: list[Ints] = []
-        """Mantissas and shifts of the rows' factors of the last deferred norm, [rows, 1] each."""
+        """Mantissas and shifts of the row factors of the last deferred norm, [rows, 1] each."""
         if isinstance(model, SourceEncoder):
             check_tokens(model.description, inputs, 0, source=True)
             self.held[model.input.buffer] = inputs.astype(np.int64)
@@ -161,7 +158,7 @@ class _Evaluation:
     def _keep(
         self, target: Tensor, y: NDArray[Any], *, residual: bool = False, row: int = 0
     ) -> None:
-        """Let a buffer hold rows of a tensor from one on, to which its old ones may be added."""
+        """Store rows of a tensor in its buffer from ``row`` on, or add them if ``residual``."""
         y = y.astype(np.int64)
         if residual:
             y = saturate16(self.held[target.buffer][row : row + len(y)] + y).astype(np.int64)
@@ -170,7 +167,7 @@ class _Evaluation:
             whole[:] = self.held[target.buffer]
         whole[row : row + len(y)] = y
         self.held[target.buffer] = whole
-        # Rows before the first are loaded, and no instruction computes them.
+        # Rows before ``row`` are loaded, not computed.
         self.found[target.name] = np.concatenate([np.zeros_like(whole[:row]), whole[row:]])
         if target.home is Home.SOURCE:
             self.cache.hold(target.name, whole)
@@ -252,20 +249,20 @@ class _Evaluation:
         return x.reshape(len(x), -1, width).transpose(1, 0, 2)
 
     def _heads(self, tensor: Tensor, width: int) -> Ints:
-        """Return keys or values by head, with those of all tokens so far where they are kept."""
+        """Return keys or values by head, including those of all earlier tokens if cached."""
         heads = self._split(tensor, width)
         return self.cache.append(tensor.name, heads) if tensor.home is Home.CACHE else heads
 
 
 def _in_blocks(values: Ints, block: int) -> Ints:
-    """Return values [heads, n, head_dim] of which a row's neighbours share an exponent."""
+    """Return values [heads, n, head_dim] after rounding to shared exponents of blocks in a row."""
     heads, n, width = values.shape
     rows = values.transpose(1, 0, 2).reshape(n, heads * width)
     return blocks.rounded(rows, block).reshape(n, heads, width).transpose(1, 0, 2)
 
 
 def _rescaled(x: NDArray[Any], by: Rescale, target: Tensor, floor: int | None = None) -> Ints:
-    """Return sums requantized to a tensor, not below ``floor``."""
+    """Return sums requantized to a tensor, clamped from below at ``floor``."""
     low, high = _bounds(target.width)
     return _requantized(x, by, target.zero, low if floor is None else floor, high)
 

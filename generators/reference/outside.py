@@ -1,4 +1,4 @@
-"""Outputs of a model as the libraries compute them that models are published with."""
+"""Outputs of a model computed by the libraries with which models are published."""
 
 import logging
 import warnings
@@ -20,7 +20,7 @@ _OUTPUTS = (
     *("logits", "prediction_logits", "image_embeds", "last_hidden_state"),
     *("seq_relationship_logits", "start_logits"),
 )
-"""Names of outputs, of which the first that a model has is taken."""
+"""Names of outputs; the first one that a model has is used."""
 _INPUTS = {
     "vit": "pixel_values",
     "deit": "pixel_values",
@@ -28,17 +28,16 @@ _INPUTS = {
     "clip_vision_model": "pixel_values",
     "audio-spectrogram-transformer": "input_values",
 }
-"""Names of inputs that are no token numbers, by the type of the model."""
+"""Name of the input, for model types whose input is not token numbers."""
 
 
 def folder_reference(path: Path) -> Callable[..., Array]:
-    """Return the function that computes a folder's output by transformers, in float64.
+    """Return a function that computes the output of a model folder with transformers, in float64.
 
-    It takes one input, of an encoder-decoder a source and the tokens behind it, and gives the
-    output as rows, [rows, columns]. Attention is the plain one.
-
-    Raises :class:`InputError` where torch or transformers is not installed, where they do not read
-    the folder, or where the file lacks tensors of theirs, which they would make up.
+    The function takes one input, or for an encoder-decoder a source and the answer's tokens, and
+    returns the output as rows, [rows, columns]. Attention is computed eagerly. Raises
+    :class:`InputError` if torch or transformers is missing, if they cannot read the folder, or if
+    the file lacks tensors, which they would fill with random numbers.
     """
     torch = library("torch", "A reference of a folder needs", extra="zoo")
     transformers = library("transformers", "A reference of a folder needs", extra="zoo")
@@ -100,11 +99,10 @@ def folder_reference(path: Path) -> Callable[..., Array]:
 
 
 def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
-    """Return the function that computes an ONNX file's first output by ONNX Runtime.
+    """Return a function that computes the first output of an ONNX file with ONNX Runtime.
 
-    It takes one input, or the arrays of several by name; ``tokens`` is the number of tokens where
-    the graph does not fix it. Raises :class:`InputError` where ONNX Runtime is not installed or
-    does not run the file.
+    The function takes one input; ``tokens`` is the number of tokens if the graph leaves it open.
+    Raises :class:`InputError` if ONNX Runtime is missing or cannot run the file.
     """
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
     graph = read_graph(path, tokens, lambda made: made)

@@ -1,4 +1,4 @@
-"""The choice of the next token from the scores of all."""
+"""Choice of the next token from the scores of all tokens."""
 
 import math
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from celosia.arch.errors import InputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """Options of sampling the next token."""
+    """Options for sampling the next token."""
 
     temperature: float = 0.0
-    """Divisor of the logits; at 0 the largest is taken, and nothing is drawn."""
+    """Divisor of the logits; at 0 the largest logit is chosen without a random draw."""
     top_p: float = 1.0
-    """Only the likeliest tokens are drawn from that have this much probability together."""
+    """Only the likeliest tokens with this much probability together are candidates."""
 
     def __post_init__(self) -> None:
         """Check both numbers."""
@@ -29,7 +29,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """The token of the largest logit is taken."""
+        """True if the token with the largest logit is chosen."""
         return self.temperature == 0
 
 

@@ -1,7 +1,7 @@
-"""An encoder's programs as a host runs them, with or without the model that they were made of.
+"""An encoder's programs from the host's side, with or without the original model.
 
-``encode`` runs an inference, ``again`` one that finds weights and parameters where the one before
-left them, and ``encode.4`` and ``encode.2`` read the upper bits of nested weights alone.
+``encode`` runs an inference. ``again`` runs one with the weights and parameters of the previous
+inference. ``encode.4`` and ``encode.2`` read only the upper bits of nested weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ from celosia.generators.runtime.interface import Machine
 
 @dataclass(frozen=True)
 class Request:
-    """Memory contents and registers that one inference needs before its start."""
+    """Memory contents and registers to write before an inference."""
 
     writes: tuple[tuple[int, bytes], ...]
-    """Bytes for external memory, each at an address."""
+    """Addresses in external memory, and the bytes to write there."""
     registers: dict[int, int]
-    """Values of registers."""
+    """Values of sequencer registers."""
 
     def give(self, machine: Machine) -> None:
-        """Write it all to a machine."""
+        """Write all of it to a machine."""
         for addr, data in self.writes:
             machine.write_memory(addr, data)
         for number, value in self.registers.items():
@@ -39,56 +39,56 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderHost(Executable):
-    """An encoder's programs for a configuration, and all that a host must know to run them.
+    """An encoder's programs for a configuration, and the data that a host needs to run them.
 
-    Write ``image`` to external memory from address 0 and load ``words``. Then, for each inference,
-    give the machine its ``request``, start at word 0, and give the ``output_count`` bytes at
-    ``output_addr`` to ``read_output``.
+    Write ``image`` to external memory from address 0 and load ``words``. For each inference, write
+    its ``request``, start at word 0, and pass the ``output_count`` bytes at ``output_addr`` to
+    ``read_output``.
     """
 
     name: str
-    """The model's."""
+    """Name of the model."""
     image: Bytes
     input: Tensor
-    """The input of a run, of a batch the rows of all inputs."""
+    """The input of a run; for a batch the rows of all inputs."""
     output: Tensor
-    """The output of a run, of a batch the rows of all inputs."""
+    """The output of a run; for a batch the rows of all outputs."""
     input_piece: Piece
     output_piece: Piece
     memory_bytes: int
-    """External memory that the model takes (bytes)."""
+    """Size of the external memory that is used (bytes)."""
     unit: bool
-    """Each row of the output is scaled to length 1 by the host."""
+    """The host scales each row of the output to length 1."""
     follows: bool
-    """The output has a row less for each row that the input has less."""
+    """The output has one row less for each row that the input has less."""
     batch: int = 1
-    """Inputs of one run, the rows of all one below the other."""
+    """Inputs of one run, whose rows are concatenated."""
     requests: Mapping[int, Request] = field(default_factory=dict)
-    """Registers and memory besides the input, by the rows of an input."""
+    """Registers and memory besides the input, by the number of rows of an input."""
 
     @property
     def keeps(self) -> bool:
-        """Weights and parameters stay on the chip from run to run."""
+        """True if weights and parameters stay on the chip from run to run."""
         return AGAIN in self.entries
 
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
-        """Return the name of the program of a run, with ``again`` of one behind another.
+        """Return the name of a run's program; ``again`` if the weights are already loaded.
 
         Nested weights are read at ``bits``.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the cycles that are expected of the longest input, if no run has been before.
+        """Return the predicted cycles of the longest input, in the first run.
 
-        External memory has some latency and cycles for each word. Nested weights are read at
-        ``bits``.
+        ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
+        word. Nested weights are read at ``bits``.
         """
         registers = self.beside(self.input.rows).registers
         return self.expect(self.entry(again=False, bits=bits), registers, latency, interval).cycles
 
     def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the inputs of each run: a batch each, the last one repeated if need be."""
+        """Return the inputs of each run, one batch each; the last input fills up a batch."""
         groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
         return [np.concatenate([*one, *[one[-1]] * (self.batch - len(one))]) for one in groups]
 
@@ -113,21 +113,20 @@ class EncoderHost(Executable):
         return min(self.requests)
 
     def output_rows(self, rows: int) -> int:
-        """Return the rows of the output of an input of some rows, of one input of a batch."""
+        """Return the output's rows for an input of ``rows`` rows, for one input of a batch."""
         missing = self.input.rows // self.batch - rows if self.follows else 0
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return the request of an input of some rows, without the input itself."""
+        """Return the request for an input of ``rows`` rows, without the input."""
         return self.requests[rows]
 
     def request(self, values: NDArray[np.floating]) -> Request:
-        """Return the memory contents and registers that an inference needs before its start.
+        """Return the memory contents and registers to write before an inference.
 
-        ``values`` is one input, [tokens, features], with fewer rows where the model takes
-        variable lengths; without linear embedding the rows are those that
-        :func:`lookup` gives. Of a batch it is the rows of all inputs. Raises :class:`InputError`
-        where it has another shape.
+        ``values`` is one input, [tokens, features], with fewer rows if the model allows variable
+        lengths; without linear embedding the rows are those of :func:`lookup`. For a batch it is
+        the rows of all inputs. Raises :class:`InputError` if it has another shape.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = self.least_rows, source.rows
@@ -144,11 +143,11 @@ class EncoderHost(Executable):
         return Request(((self.input_addr, integers.tobytes()), *other.writes), other.registers)
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
-        """Return one output's integers, [rows, columns], of a batch those of all inputs."""
+        """Return an output's integers, [rows, columns]; for a batch those of all inputs."""
         values = np.frombuffer(data, "<i2" if self.output.wide else np.int8)
         return values.reshape(self.output.rows, self.output.columns).astype(np.int64)
 
     def read_output(self, data: bytes) -> NDArray[np.float64]:
-        """Return one output, [rows, columns], in the model's own units."""
+        """Return an output, [rows, columns], in the model's units."""
         real: NDArray[np.float64] = self.output.scale * self.output_integers(data).astype(float)
         return unit_rows(real) if self.unit else real

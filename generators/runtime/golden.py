@@ -18,7 +18,7 @@ from celosia.sim.report import Report
 
 
 class GoldenModel:
-    """A compiled model on the golden machine, ready for one inference after another."""
+    """A compiled model on the golden machine, for one inference after another."""
 
     def __init__(self, compiled: EncoderHost):
         self.compiled = compiled
@@ -28,10 +28,10 @@ class GoldenModel:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[NDArray[np.float64], Report]:
-        """Return the output, [rows, columns], for one input, and the report.
+        """Run one input; return the output, [rows, columns], and the report.
 
-        ``values`` are what :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`
-        takes. Nested weights are read at so many ``bits``.
+        ``values`` are as for :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`.
+        Nested weights are read at ``bits``.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report
@@ -39,8 +39,8 @@ class GoldenModel:
     def tensors(self, values: NDArray[np.floating], bits: int = OPERAND_BITS) -> dict[str, Ints]:
         """Return the integers of every tensor of one inference, by name in the float model.
 
-        Scores and probabilities are [heads, sequence, sequence], others [rows, columns]. What is
-        behind an inference's last row is not computed, and 0 here.
+        Scores and probabilities are [heads, sequence, sequence], others [rows, columns]. Rows after
+        an inference's last are not computed, and are 0 here.
         """
         written_order = self.compiled.entries[ENCODE].written
         parts: list[int] = []
@@ -71,7 +71,7 @@ class GoldenModel:
 
 
 def _join(pieces: Sequence[tuple[Written, Ints]]) -> dict[str, Ints]:
-    """Return whole tensors from what each vector instruction wrote."""
+    """Return whole tensors from the parts written by vector instructions."""
     ends: dict[str, NDArray[np.int64]] = {}
     for written, _ in pieces:
         end = (written.head + 1, written.row + written.rows, written.column + written.columns)

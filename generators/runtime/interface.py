@@ -1,4 +1,4 @@
-"""Interface of every machine that runs programs: the golden one, a simulated circuit, a board."""
+"""Interface of all machines that run programs: the golden one, a simulated circuit, a board."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from celosia.sim.report import Report
 
 
 class Machine(Protocol):
-    """A machine with external memory, behind its host port."""
+    """A machine with external memory, controlled through its host port."""
 
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory."""
@@ -28,4 +28,4 @@ class Machine(Protocol):
         """Run from a word address to HALT."""
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, without a reset."""
+        """Return whether all runs since the last call ended well and without a reset."""

@@ -1,4 +1,4 @@
-"""Runs of a compiled model on one machine: weights stay there from run to run, where they can."""
+"""Runs of a compiled model on one machine; weights stay there between runs if possible."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,11 @@ from celosia.sim.report import Report
 
 
 class Runs:
-    """A compiled model on a machine that nothing else runs on meanwhile.
+    """A compiled model on a machine that runs no other program.
 
-    A run loads weights and parameters if the one before has not left them on the chip: the first
-    one, those of a model whose weights do not stay, and one behind a reset, an abort or an error.
+    A run loads weights and parameters unless the previous run has left them on the chip. The first
+    run loads them, and so does a run after a reset, an abort or an error, or of a model whose
+    weights do not stay.
     """
 
     def __init__(self, compiled: EncoderHost, machine: Machine):
@@ -25,15 +26,13 @@ class Runs:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[bytes, Report, bool]:
-        """Return the output's bytes of one input, the report, and whether weights were there.
+        """Run one input; return the output's bytes, the report, and whether weights were kept.
 
-        ``values`` are what :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`
-        takes. Nested weights are read at so many ``bits``.
-
-        Raises :class:`RunError` where the run stops.
+        ``values`` are as for :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`.
+        Nested weights are read at ``bits``. Raises :class:`RunError` if the run stops.
         """
         compiled, machine = self.compiled, self.machine
-        # It is asked behind runs that were stopped as well, which it tells once.
+        # Called after failed runs too, because it reports a failure only once.
         again = compiled.keeps and machine.unbroken() and self._kept
         self._kept = False
         compiled.request(values).give(machine)

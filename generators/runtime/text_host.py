@@ -1,11 +1,11 @@
-"""A decoder's programs as a host runs them, with or without the model that they were made of.
+"""A decoder's programs from the host's side, with or without the original model.
 
-``step`` takes one token; ``words`` and then ``chunk`` take several at matrix rate; ``logits``
-stores the scores behind the last token, for a host that samples. Of an encoder-decoder ``lookup``
-takes some tokens of a source and ``encode`` all that are looked up, for the keys and values that
-each ``step`` attends to. Of nested weights ``step.4`` and ``step.2``, and so for chunks, read the
-upper bits alone: the word at which the host starts is the choice of the precision. Of two texts
-``step`` takes a token each and makes the scores of the first, ``scores`` those of the other.
+``step`` takes one token; ``words`` followed by ``chunk`` takes several at matrix rate; ``logits``
+stores the scores after the last token, for a host that samples. For an encoder-decoder ``lookup``
+takes some tokens of a source, and ``encode`` computes the keys and values of all of them, to which
+each ``step`` attends. With nested weights ``step.4`` and ``step.2`` (and the same for chunks) read
+only the upper bits: the host selects the precision by the start address. With two texts ``step``
+takes a token of each and computes the scores of the first, ``scores`` those of the second.
 """
 
 import enum
@@ -21,42 +21,42 @@ from celosia.generators.program.image import Piece
 from celosia.generators.program.predict import Prediction
 
 SCORES = "scores"
-"""Name of the program that makes the scores of the second of two texts."""
+"""Name of the program that computes the scores of the second of two texts."""
 
 
 class Index(enum.StrEnum):
-    """Number from which the host makes the value of a register."""
+    """Number from which the host computes the value of a register."""
 
     TOKEN = "token"
-    """The number of the run's token of some row, 0 where the run has fewer."""
+    """Number of the run's token in some row; 0 if the run has fewer."""
     POSITION = "position"
     """Position of the run's first token."""
     PLACE = "place"
-    """Its place in the cache."""
+    """The first token's slot in the cache."""
     COUNT = "count"
-    """Places of the cache that the run's last token attends to."""
+    """Cache slots that the run's last token attends to."""
     LIMIT = "limit"
-    """Places of the cache that its first token attends to."""
+    """Cache slots that its first token attends to."""
     ROWS = "rows"
     """Tokens of the run."""
     LAST = "last"
-    """One less."""
+    """Tokens of the run minus one."""
     SOURCE = "source"
     """Tokens of the source."""
     FIRST = "first"
-    """The place in its source of the first token of a lookup."""
+    """Position in the source of a lookup's first token."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """Value of a register: ``index``, modulo and divided by what is not 0, times a factor."""
+    """Value of a register: ``index``, modulo ``modulo``, divided by ``divide``, times ``times``."""
 
     index: Index
     times: int = 1
     divide: int = 1
     modulo: int = 0
     row: int = 0
-    """The row whose token counts."""
+    """Row of the token."""
 
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
         """Return the value for a run's numbers and tokens."""
@@ -68,57 +68,57 @@ class Value:
 
 
 Call = Mapping[int, Value]
-"""Values of the registers that the host writes before a program starts, by their numbers."""
+"""Values of the registers that the host writes before a program starts, by register number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextHost(Executable):
-    """A decoder's programs for a configuration, and all that a host must know to run them."""
+    """A decoder's programs for a configuration, and the data that a host needs to run them."""
 
     name: str
-    """The model's."""
+    """Name of the model."""
     vocabulary: int
     cache: Cache
     kv_bits: int
-    """Width of the keys and values that are kept (bits)."""
+    """Width of the cached keys and values (bits)."""
     kv_block: int
-    """Columns of values that share an exponent; 0: none do."""
+    """Columns of values that share an exponent; 0 if none do."""
     places: int
-    """Tokens that a text may have."""
+    """Most tokens of a text."""
     rows: int
-    """Tokens that a chunk may have."""
+    """Most tokens of a chunk."""
     setup: list[Fill]
-    """Programs that run once, one after the other, before everything else."""
+    """Programs that run once, in order, before all others."""
     memory_bytes: int
-    """External memory that programs touch, from address 0."""
+    """External memory that the programs access, from address 0 (bytes)."""
     logits: Piece
-    """External address of the INT16 [vocabulary] of ``logits``."""
+    """External address of the INT16 [vocabulary] stored by ``logits``."""
     logits_step: float
     """Step of the scores."""
     calls: Mapping[str, Call]
-    """Registers that the host writes before each program starts, by its name without bits."""
+    """Registers that the host writes before each program starts, by program name without bits."""
     resident: bool
-    """Weights, keys and values stay on the chip."""
+    """True if weights, keys and values stay on the chip."""
     slots: int
-    """Weight slots that are taken."""
+    """Weight slots that are used."""
     scratchpad_bytes: int
-    """Scratchpad bytes that are taken."""
+    """Scratchpad bytes that are used."""
     start: int
     """The token that begins an answer to a source."""
     lookups: int
     """Tokens of a source that one run of ``lookup`` takes; 0 without a source."""
     source_positions: int
-    """Tokens that a source may have."""
+    """Most tokens of a source."""
     texts: int = 1
-    """Texts of which a step takes a token each."""
+    """Number of texts; a step takes one token of each."""
 
     def step_registers(
         self, positions: Sequence[int], tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return the registers of a step of several texts, of each a position and its token.
+        """Return the registers for a step of several texts, one position and token for each.
 
-        Without ``tokens`` the registers of these are left out. Raises :class:`InputError` where a
-        text has fewer places.
+        Without ``tokens`` the token registers are omitted. Raises :class:`InputError` if a text has
+        no such position.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         return {
@@ -135,7 +135,7 @@ class TextHost(Executable):
         *,
         bits: int = OPERAND_BITS,
     ) -> int:
-        """Return the cycles that are expected of a step of several texts, with all scores.
+        """Return the predicted cycles of a step of several texts, with all scores.
 
         Arguments are those of :meth:`predict`.
         """
@@ -146,12 +146,11 @@ class TextHost(Executable):
     def registers(
         self, position: int, rows: int, source: int = 0, tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return the registers of ``rows`` tokens of which the first has a position.
+        """Return the registers for ``rows`` tokens, the first at ``position``.
 
-        They attend to ``source`` tokens of a source, or to as many as one may have where it is 0.
-        Without ``tokens`` the register of a step's token is left out.
-
-        Raises :class:`InputError` where a text has fewer places.
+        They attend to ``source`` tokens of a source; 0 stands for the longest source. Without
+        ``tokens`` the register of a step's token is omitted. Raises :class:`InputError` if the text
+        has no such position.
         """
         if position + rows > self.places:
             raise InputError(
@@ -169,15 +168,15 @@ class TextHost(Executable):
         return self._given("step" if rows == 1 else "chunk", numbers, tokens)
 
     def words_registers(self, tokens: Sequence[int], position: int) -> dict[int, int]:
-        """Return the registers with which ``words`` looks the tokens of a chunk up."""
+        """Return the registers with which ``words`` looks up the tokens of a chunk."""
         return self._given("words", {Index.POSITION: position}, tokens)
 
     def lookup_registers(self, tokens: Sequence[int], first: int) -> dict[int, int]:
-        """Return the registers of the lookup of a source's tokens, of which one is the first."""
+        """Return the registers for the lookup of a source's tokens from index ``first`` on."""
         return self._given("lookup", {Index.FIRST: first}, tokens[first : first + self.lookups])
 
     def encode_registers(self, source: int) -> dict[int, int]:
-        """Return the registers with which ``encode`` takes so many tokens of a source."""
+        """Return the registers with which ``encode`` takes ``source`` tokens of a source."""
         return self._given("encode", {Index.SOURCE: source}, ())
 
     def _given(
@@ -190,18 +189,18 @@ class TextHost(Executable):
         }
 
     def word(self, token: int) -> int:
-        """Return what the register of a token's number holds."""
+        """Return the register value for a token."""
         return self.calls["step"][Register.WORD].at({}, [token])
 
     @property
     def last_position(self) -> int:
-        """Position of the last token that the cache has room for."""
+        """Position of the last token for which the cache has room."""
         return min(self.cache.capacity, self.places) - 1
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the cycles that are expected of a token at :attr:`last_position`.
+        """Return the predicted cycles of a token at :attr:`last_position`.
 
-        Of several texts they are those of a token of each. Arguments are those of :meth:`predict`.
+        For several texts they are for one token of each. Arguments are those of :meth:`predict`.
         """
         position = self.last_position
         if self.texts > 1:
@@ -209,7 +208,7 @@ class TextHost(Executable):
         return self.predict(position, latency, interval, bits=bits).cycles
 
     def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
-        """Return the cycles that are expected of all programs for so many tokens of a source."""
+        """Return the predicted cycles of all programs for ``source`` tokens of a source."""
         runs = [
             ("lookup", self.lookup_registers([0] * source, first))
             for first in range(0, source, self.lookups)
@@ -227,11 +226,12 @@ class TextHost(Executable):
         source: int = 0,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return what is to be expected of the step of the token at a position.
+        """Return the prediction for the step of the token at ``position``.
 
-        Several texts all have one there, and the scores of the second are left out. Of several
-        ``rows`` it is the chunk whose first token is there. External memory has some latency and
-        cycles for each word. Nested weights are read at so many ``bits``.
+        With several texts all have a token there, and the scores of the second are left out. With
+        several ``rows`` it is for the chunk whose first token is there. ``latency`` and
+        ``interval`` are those of external memory: cycles to the first word, and per word. Nested
+        weights are read at ``bits``.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

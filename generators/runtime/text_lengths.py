@@ -1,4 +1,4 @@
-"""Lengths of prompts and sources that a language model can take."""
+"""Checks of the lengths of prompts and sources for a language model."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,18 +15,18 @@ class Lengths(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that there are."""
+        """Number of tokens."""
 
     @property
     def source_positions(self) -> int:
-        """Places of the longest source; 0 for a decoder alone."""
+        """Positions of the longest source; 0 for a decoder alone."""
 
 
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
     """Raise :class:`InputError` if a prompt and ``steps`` tokens need more than ``places``.
 
-    Of an encoder-decoder the tokens are those of a source. A token that the model does not have is
-    refused as well.
+    For an encoder-decoder the tokens are those of a source. A token outside of the vocabulary
+    raises it too.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:

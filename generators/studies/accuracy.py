@@ -1,4 +1,4 @@
-"""Error of every nonlinear unit and format against float64, in steps of its output."""
+"""Errors of every nonlinear unit and format against float64, in steps of its output."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -18,23 +18,23 @@ from celosia.sim.requantize import quantize_multiplier, requantize
 from celosia.sim.softmax import softmax
 
 MAX_SOFTMAX_ROW = 512
-"""Longest row that the softmax is measured with (elements)."""
+"""Longest row in the measurement of the softmax (elements)."""
 MAX_NORM_ROW = 1024
-"""Longest row that the normalizations are measured with (elements)."""
+"""Longest row in the measurement of the norms (elements)."""
 
 REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, 25.0, 48.0)
-"""Largest magnitudes of the operands of 16 bits that functions are measured with in ranges."""
+"""Largest operand magnitudes in the range measurements of 16-bit functions."""
 SIDES = ((-1.0, 1.0), (-1.0, 0.5), (-1.0, 0.32), (-1.0, 0.16), (-1.0, 0.04), (-0.16, 1.0))
-"""Ends of these ranges, in their largest magnitudes."""
-_PLACES = 11  # a prime number of operands, of which one is measured in a range
-_ROUNDING = 0.6  # half a step, and what the coefficients and two shifts lose of sixteenths
+"""Lower and upper end of these ranges, relative to the largest magnitude."""
+_PLACES = 11  # one of this (prime) number of operands is measured in a range
+_ROUNDING = 0.6  # half a step, plus the errors of the coefficients and two shifts, in sixteenths
 _NODES = 192  # 3! * 2**5, the divisor of the error of interpolation at three Chebyshev nodes
 _GROWTH = 5 / 3  # most by which three such nodes enlarge a difference
 
 Report = dict[str, dict[str, float]]
 Progress = Callable[[str, int, int], None]
 
-# Written once more and with other library calls than in celosia.arch.functions, on purpose.
+# Independent of celosia.arch.functions on purpose, with other library calls.
 _EXACT: dict[str, Callable[[float], float]] = {
     "gelu_erf": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
     "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * _cubic(x))),
@@ -47,25 +47,27 @@ _EXACT: dict[str, Callable[[float], float]] = {
 
 _SCALES = read_table(Path(__file__).with_suffix(".toml"))
 _TABLE_SCALES, _WIDE_SCALES = _SCALES["tables"], _SCALES["wide"]
-"""Scales and zero points (x_scale, x_zero, y_scale, y_zero) that the INT8 tables are measured with,
-and those (x_scale, y_scale, y_zero) of functions of 16-bit operands."""
+"""Scales and zero points (x_scale, x_zero, y_scale, y_zero) for the measurement of INT8 tables, and
+(x_scale, y_scale, y_zero) for functions of 16-bit operands."""
 
 
 def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:
-    """Return ``max_lsb`` under each unit's name: its largest distance from float64.
+    """Return for each unit its largest distance from float64, as ``max_lsb``.
 
     The unit of ``max_lsb`` is one step of the output; an exact value outside of the output's range
-    counts as the nearest bound. ``bound_lsb`` is the promised bound, ``cases`` the number of inputs
-    (of rows for softmax and the norms). INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``,
-    ``relu``, ``sigmoid``, ``tanh``, ``exp``) take all 256 inputs at several scales, those of 16-bit
-    operands (``gelu_erf_16`` and so on) all 65,536, and some in each of many ranges
-    (``gelu_erf_16_ranges``), of which the figures are those of the range that is nearest to its
-    own bound (:func:`polynomial_bound`); ``softmax``, ``layernorm`` and ``rmsnorm``
-    take ``rows`` rows to INT8 through equation (1), random and adversarial, from ``seed``. Formats
-    take ``rows`` columns or rows, in units of
-    :func:`celosia.generators.studies.format_accuracy.format_measures`. ``progress`` is called with
-    the unit's name, the cases done and the cases to do. Raises :class:`InputError` where ``rows``
-    is not positive.
+    counts as the nearest bound. ``bound_lsb`` is the promised bound, ``cases`` the number of
+    inputs, or of rows for softmax and the norms.
+
+    INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``tanh``, ``exp``)
+    are measured at all 256 inputs with several scales. Functions of 16-bit operands
+    (``gelu_erf_16`` and so on) are measured at all 65,536 inputs. ``gelu_erf_16_ranges`` and so on
+    sample many ranges, and report the range nearest to its own bound (:func:`polynomial_bound`).
+    ``softmax``, ``layernorm`` and ``rmsnorm`` process ``rows`` rows to INT8 through equation (1),
+    random and adversarial, from ``seed``. Formats process ``rows`` columns or rows, in units of
+    :func:`celosia.generators.studies.format_accuracy.format_measures`.
+
+    ``progress`` is called with the unit's name, the cases done and the cases to do. Raises
+    :class:`InputError` if ``rows`` is not positive.
     """
     if rows < 1:
         raise InputError(f"Accuracy rows must be a positive integer, not {rows!r}")
@@ -131,8 +133,8 @@ def polynomial_bound(
 ) -> float:
     """Return the largest error of a function of 16-bit operands from low to high (steps).
 
-    That is equation (17)'s bound: rounding, the interpolation of a function with the largest third
-    derivative in the segments that the range lies in, and the bend where these reach beyond
+    It is equation (17)'s bound. It has three parts: rounding, the interpolation error at the
+    largest third derivative in the range's segments, and the bend where these exceed
     :data:`FUNCTION_BOUND` steps. It holds for functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
@@ -145,7 +147,7 @@ def polynomial_bound(
 
 
 def _range_errors(name: str, reach: float, side: tuple[float, float]) -> tuple[float, float]:
-    """Return the error and the bound of a function in a range, whose results take all of INT8."""
+    """Return the error and the bound of a function in a range whose results span INT8."""
     low, high = side[0] * reach, side[1] * reach
     x_scale = reach / ((1 << 15) - 1)
     x = np.arange(math.ceil(low / x_scale), math.floor(high / x_scale) + 1, _PLACES)
@@ -159,7 +161,7 @@ def _range_errors(name: str, reach: float, side: tuple[float, float]) -> tuple[f
 
 
 def _lengths(rows: int, longest: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """Yield batches as (rows, length): the longest first, then as many short ones as long ones."""
+    """Yield batches as (rows, length): first the longest, then lengths uniform on a log scale."""
     for index, count in enumerate(batches(rows)):
         yield count, round(2 ** random.uniform(0, math.log2(longest))) if index else longest
 
@@ -169,8 +171,8 @@ def softmax_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return scores and masks [count, length] of one of four kinds.
 
-    0: one large score and equal small ones; 1: normal, as attention has them; 2: few distinct
-    scores; 3: normal, with random columns masked.
+    0: one large score and equal small ones; 1: normal, as in attention; 2: few distinct scores; 3:
+    normal, with random columns masked.
     """
     mask = np.ones((count, length), dtype=bool)
     if kind == 0:

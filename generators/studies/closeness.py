@@ -1,4 +1,4 @@
-"""Distance of a model's integers from its floats, by what its activations are."""
+"""Distance between a model's integers and its floats, for each kind of activation function."""
 
 from pathlib import Path
 
@@ -15,25 +15,26 @@ from celosia.generators.quantize.quantize import quantize_calibrated, quantize_s
 from celosia.generators.quantize.texts import calibration_texts
 
 IMAGES = 300
-"""Images of the digits' training split that steps are calibrated on."""
+"""Images of the digits' training split for calibration."""
 TEXTS, TOKENS = 16, 128
-"""Texts that a decoder makes up to calibrate on, and the length of all texts (tokens)."""
+"""Texts that a decoder generates for calibration, and the length of all texts (tokens)."""
 OPTIONS = {
     "table": Quantization(),
     "wide": Quantization(wide_functions=True),
     MIXED: Quantization(activations=MIXED),
 }
-"""Options by what activations are."""
+"""Quantization options by the kind of activation function."""
 
 
 def closeness(
     model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
 ) -> dict[str, Parting]:
-    """Return how far a model's integers are from its floats, by how activations are computed.
+    """Return the distance between a model's integers and floats for each option in ``OPTIONS``.
 
-    Of a model of the digits ``count`` are test images; of a language model texts that it makes up
-    itself, others than those of calibration; it may need a tokenizer's file. Raises
-    :class:`InputError` where the model is neither, or has no function that polynomials are for.
+    For a model of the digits it is measured on ``count`` test images. For a language model it is
+    measured on generated texts other than those of calibration; ``tokenizer`` is its tokenizer's
+    file if needed. Raises :class:`InputError` if the model is neither, or has no function for
+    polynomials.
     """
     if is_text(model):
         return _texts(load_text(model, tokenizer), count, progress)

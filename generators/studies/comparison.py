@@ -1,4 +1,4 @@
-"""Differences of the floats of an imported model from those of the library that it comes from."""
+"""Differences between an imported model's floats and those of its original library."""
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -21,16 +21,16 @@ from celosia.generators.reference.outside import folder_reference, graph_referen
 
 _SEED, _INPUTS, _LENGTH = 1, 2, 16
 NEAR = 1e-4
-"""Largest difference of a right import, relative to the largest output."""
+"""Largest difference of a correct import, relative to the largest output."""
 
 
 def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[str, Any]:
-    """Return the difference of a model's floats from its library's, on random inputs.
+    """Return the difference between a model's floats and its library's, on random inputs.
 
-    ``path`` is the folder or the ONNX file of the model, which has inputs of ``tokens`` tokens.
-    ``difference`` is the largest of all outputs relative to the largest output, ``library`` the
-    name and version of what computed the others, ``inputs`` their count; ``refused`` is a sentence
-    where there is none to compare with, and None otherwise.
+    ``path`` is the model's folder or ONNX file; inputs have ``tokens`` tokens. In the result,
+    ``difference`` is the largest over all outputs, relative to the largest output; ``library`` is
+    the name and version of the other library, ``inputs`` the number of inputs. ``refused`` is a
+    sentence if there is no library to compare with, else None.
     """
     unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:
@@ -73,7 +73,7 @@ def _differences(
 
 
 def _pooled(source: Source, rows: Array) -> Array:
-    """Return the vector that Sentence Transformers makes of rows, or rows that have a head."""
+    """Return the vector that Sentence Transformers makes from rows; rows if there is a head."""
     model = source.description
     if model.classes or model.pooling == "none":
         return rows
@@ -82,7 +82,7 @@ def _pooled(source: Source, rows: Array) -> Array:
 
 
 def _random(source: Source | TextSource, rng: np.random.Generator) -> list[Values]:
-    """Return an input: values, a text's tokens, or a source's tokens and a text's."""
+    """Return a random input: values, a text's tokens, or a source's tokens and a text's."""
     if isinstance(source, Source):
         return [source.random(rng)]
     model = source.description

@@ -1,4 +1,4 @@
-"""Errors of formats against float64: weights, keys and values, activations of 16 bits."""
+"""Errors of formats against float64: weights, keys and values, 16-bit activations."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,37 +21,37 @@ from celosia.sim.matmul import (
 from celosia.sim.requantize import quantize_multiplier, requantize
 
 ROWS_PER_BATCH = 500
-"""Rows that are measured at once, all of one length (rows)."""
+"""Rows measured at once, all of one length (rows)."""
 ELEMENTS = 60
-"""Elements of a column, or of a slot's column, that formats are measured with."""
+"""Elements of a column in the measurements."""
 BLOCK = 16
 """Columns of a token's values that share an exponent."""
 LARGEST_RANK = 8
-"""Largest rank of a correction that is measured."""
+"""Largest measured rank of a correction."""
 _HALF = 1 << (OPERAND_BITS - 1)
 _WIDE_HALF = 1 << 15
 
 Errors = Iterator[tuple[int, float]]
-"""Batches: their cases, and the largest error of each."""
+"""Batches: the number of cases, and the largest error among them."""
 Measure = Callable[[int, np.random.Generator], Errors]
-"""Takes how many rows, and where random numbers come from."""
+"""Takes the number of rows and a random generator."""
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
-    """Yield each format's name, the promised bound of its error, and what measures it.
+    """Yield each format's name, the promised bound of its error, and its measuring function.
 
-    Units: steps of INT8 operands for weights, keys and values; those of a block's shared exponent
-    for ``values_block``; for ``low_rank`` the sum of a column's second thin weights, for
-    ``activations_int16`` that of a column's weights, each times a step of what is multiplied with
-    it; for ``products_int16`` 256 for each product of a sum.
+    Errors are in steps of INT8 operands for weights, keys and values, and in steps of a block's
+    shared exponent for ``values_block``. For ``low_rank`` the unit is the sum of a column's second
+    thin weights, for ``activations_int16`` the sum of a column's weights, each times one step of
+    its operand. For ``products_int16`` it is 256 for each product of a sum.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())
         yield f"weights_{name}", gap / 2, partial(_weight_errors, form)
     for bits in sorted(PLANES, reverse=True):
-        # Rounding to INT8, and half of the integers that the bits leave open.
+        # Rounding to INT8, plus half of the range that the missing bits leave open.
         bound = 0.5 + (1 << (OPERAND_BITS - bits) >> 1)
         yield f"weights_nested_{bits}", bound, partial(_nested_errors, bits)
     yield "kv4_pairs", 8.0, partial(_pair_errors, False)
@@ -63,7 +63,7 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
 
 
 def batches(rows: int) -> Iterator[int]:
-    """Yield counts of rows."""
+    """Yield the number of rows of each batch."""
     for start in range(0, rows, ROWS_PER_BATCH):
         yield min(ROWS_PER_BATCH, rows - start)
 
@@ -97,14 +97,14 @@ def _rounded(exact: Floats) -> Ints:
 
 
 def _half(byte: Ints, half: int) -> Ints:
-    """Return what a product takes of one slot's bytes [rows, columns]."""
+    """Return the operands of a product from one half of a slot's bytes [rows, columns]."""
     return np.asarray(held(byte[None], 0, 1, 1, half=half)[0, 0])
 
 
 def _pair_errors(whole: bool, rows: int, random: np.random.Generator) -> Errors:
     """Keys or values of two heads in a slot's bytes: equation (21).
 
-    What is left out is on average 7.5, which biases give back; ``whole`` columns leave out nothing.
+    The dropped part is 7.5 on average, which biases restore; ``whole`` columns drop no bits.
     """
     for count in batches(rows):
         exact = random.uniform(-_HALF, _HALF - 1, (2, ELEMENTS, count))
@@ -117,7 +117,7 @@ def _pair_errors(whole: bool, rows: int, random: np.random.Generator) -> Errors:
 
 
 def _block_errors(rows: int, random: np.random.Generator) -> Errors:
-    """Values that share exponents, of two heads in a slot's rows: equation (22)."""
+    """Values of two heads in a slot's rows, with shared exponents: equation (22)."""
     for count in batches(rows):
         spread = 2.0 ** random.uniform(0, 9, (count, 1))
         drawn = random.uniform(-1, 1, (2, count, BLOCK // 2)) * spread
@@ -128,7 +128,7 @@ def _block_errors(rows: int, random: np.random.Generator) -> Errors:
         worst = 0.0
         for half in range(2):
             decoded = held(slot, 0, 1, 1, half=half, exponent_bits=1, block=True)[0, 0]
-            # Half a step above on average, which biases give back.
+            # On average half a step too high, which biases restore.
             worst = max(worst, _worst((decoded - 0.5) / step, exact[half] / step))
         yield count, worst
 
@@ -165,7 +165,7 @@ def _activation_errors(rows: int, random: np.random.Generator) -> Errors:
 def _product_errors(rows: int, random: np.random.Generator) -> Errors:
     """Sums of INT16 times INT16 in units of 256: equation (19).
 
-    The product of both low bytes is left out, which is largest where each is -128.
+    The product of both low bytes is left out; it is largest if both are -128.
     """
     for index, count in enumerate(batches(rows)):
         k = int(random.integers(1, WIDE_LONGEST + 1)) if index % 4 else 1

@@ -1,4 +1,4 @@
-"""A random matrix product, run on a machine and measured."""
+"""Benchmark of a random matrix product on a machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ SHAPE_FIGURES = (
     "total_utilization",
     "mismatches",
 )
-"""Fields that are reported of each of many products."""
+"""Fields reported for each of many products."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Gemm:
 
     @property
     def expected(self) -> Ints:
-        """C [m, n], by plain NumPy."""
+        """C [m, n], computed by NumPy."""
         a = self.a - self.a_zero  # [m, k]
         # Exact below 2**53.
         sums = (a.astype(np.float64) @ self.b.astype(np.float64)).astype(np.int64)
@@ -72,9 +72,8 @@ def random_gemm(
 ) -> Gemm:
     """Return a product of random operands over their whole range.
 
-    With ``sparsity`` that share of the elements of B, rounded, is 0.
-
-    Raises :class:`InputError` where a size is not positive or the share is not from 0 to 1.
+    With ``sparsity`` that share of the elements of B, rounded, is 0. Raises :class:`InputError` if
+    a size is not positive or the share is not from 0 to 1.
     """
     for name, size in (("m", m), ("k", k), ("n", n)):
         if size < 1:
@@ -107,7 +106,7 @@ def random_gemm(
 
 
 def check_operands(config: Config, count: int) -> None:
-    """Raise :class:`InputError` where operands of one byte each do not fit external memory."""
+    """Raise :class:`InputError` if ``count`` operands of one byte exceed external memory."""
     if count > 1 << config.memory.addr_width:
         raise InputError(
             f"The operands are {count} bytes, but mem_addr_width = {config.memory.addr_width} bits "
@@ -147,9 +146,9 @@ def product_model(gemm: Gemm) -> QuantizedModel:
 def run_product(
     gemm: Gemm, compiled: CompiledModel, machine: Machine, entry: str = ENCODE
 ) -> tuple[Ints, Report]:
-    """Return C [m, n] as a machine computes it with a product's compiled model, and the report.
+    """Run a product's compiled model; return C [m, n] from the machine, and the report.
 
-    With the entry ``again`` a run before it, not reported, loads the weights.
+    With the entry ``again`` an unreported run before it loads the weights.
     """
     machine.write_memory(0, compiled.image.tobytes())
     machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
@@ -162,7 +161,7 @@ def run_product(
 
 
 def _share(report: Report, config: Config, cycles: int) -> float | None:
-    """Return the products computed over those that fit into some cycles, if there is a clock."""
+    """Return the products computed divided by those possible in some cycles; None without clock."""
     return report.counters["macs"] / (config.elements * cycles) if cycles else None
 
 
@@ -177,24 +176,23 @@ def bench_gemm(
 ) -> dict[str, Any]:
     """Compile a model of one linear layer of random weights, run it, and return its figures.
 
-    ``make_machine`` takes the configuration and the bytes of external memory that are needed.
-    Operands and parameters are in external memory before the run, and the result after it.
+    ``make_machine`` takes the configuration and the bytes of external memory needed. Operands and
+    parameters are in external memory before the run, and the result after it.
 
-    ``cycles`` is the window in which the matrix engine is at work, pauses included: from its first
-    request for an operand until the last sum has been written to the accumulators (counter
-    SPAN_MATRIX). ``total_cycles`` is the whole run, from start to halt: before the window the fetch
-    of instructions and the load of the first operands; after it the drain of the last sums, and the
-    store of what has not been stored yet.
+    ``cycles`` is the window in which the matrix engine works, pauses included: from its first
+    operand request to the last sum written to the accumulators (counter SPAN_MATRIX).
+    ``total_cycles`` is the whole run from start to halt. Before the window it includes fetching
+    instructions and loading the first operands, after it draining the last sums and storing the
+    rest of the result.
 
-    ``ideal_cycles`` is m * k * n over the elements; ``utilization`` and ``total_utilization`` are
-    the products that were computed over elements times cycles and total cycles.
-
-    Raises :class:`InputError` where the product does not fit the configuration, or that
-    counts no window.
+    ``ideal_cycles`` is m * k * n divided by the number of elements. ``utilization`` and
+    ``total_utilization`` are the computed products divided by elements times cycles, or total
+    cycles. Raises :class:`InputError` if the product does not fit the configuration, or if it has
+    no counters.
     """
     if not config.control.counters:
         raise InputError(
-            f"Products are timed by what the matrix engine counts, which {config.name} lacks"
+            f"Products are timed by counters of the matrix engine, which {config.name} lacks"
         )
     gemm = random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n)
     compiled = compile_quantized(product_model(gemm), config, Options())
@@ -225,9 +223,9 @@ def bench_shapes(
     seed: int = 1,
     update: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
-    """Run products of some shapes, and return what :func:`bench_gemm` says of each, by its name.
+    """Run products of several shapes, and return the figures of :func:`bench_gemm` for each.
 
-    ``update`` is called with the number of shapes done and of all.
+    ``update`` is called with the number of shapes done and the number of all.
     """
     measured_shapes = []
     for done, shape in enumerate(shapes):

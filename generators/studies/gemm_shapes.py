@@ -1,4 +1,4 @@
-"""Products as they occur in the layers of well-known Transformers, to bench the machine with."""
+"""Matrix products from the layers of well-known Transformers, for benchmarks."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 @dataclass(frozen=True)
 class Shape:
-    """A product [m, k] x [k, n] of a layer, with INT8 operands; of attention, sizes of a head's."""
+    """A product [m, k] x [k, n] of a layer, with INT8 operands; for attention, of one head."""
 
     name: str
     m: int
@@ -48,13 +48,13 @@ SHAPES = (
     *encoder("gpt2-medium", 128, 1024, 4096, 64),  # Radford et al. 2019, prefill of 128 tokens
     *decoder("stories15m", 128, 288, 288, 768),  # llama2.c
 )
-"""Every product, by the name of its model and what it is for."""
+"""Every product, named by its model and its purpose."""
 
 
 def shapes_named(words: tuple[str, ...]) -> list[Shape]:
-    """Return the shapes whose names contain one of some texts, all of them for none.
+    """Return the shapes whose names contain one of ``words``; all shapes without words.
 
-    Raises :class:`InputError` where a text is in no name.
+    Raises :class:`InputError` if a word is in no name.
     """
     for word in words:
         if not any(word in shape.name for shape in SHAPES):

@@ -1,4 +1,4 @@
-"""Parts of a model, their sizes, and whether machine or host runs them."""
+"""Parts of a model, their sizes, and whether the machine or the host runs them."""
 
 import math
 from collections.abc import Sequence
@@ -30,26 +30,27 @@ class Part:
     """A row of the table."""
 
     part: str
-    """Its name, of the file's or of the description's."""
+    """Name in the file or in the description."""
     what: str
     """Function of the part."""
     shape: str
-    """Shape of what it gives: [rows, columns]."""
+    """Shape of its result: [rows, columns]."""
     parameters: int
     """Trained numbers."""
     products: int
-    """Products of one inference at full length; of a decoder, of one token at its last place."""
+    """Products of one inference at full length; for a decoder, of one token at the last
+    position."""
     runs: str
     """``machine`` or ``host``."""
 
 
 def inspect(source: Source | TextSource) -> dict[str, Any]:
-    """Return what there is to know of a model before it is compiled.
+    """Return a summary of a model before it is compiled.
 
-    ``parts`` are rows as of :class:`Part`, blocks that are alike as one row with their count; the
-    sums of parameters and products are of all parts, ``host_products`` of those on the host.
-    ``unused`` are the tensors of the file that the output does not depend on. ``compared`` is
-    False where the import of a graph was not compared with its own run, which takes long.
+    ``parts`` are rows as of :class:`Part`; equal blocks share a row with their count. The sums of
+    parameters and products are over all parts, ``host_products`` over those on the host. ``unused``
+    are the tensors of the file that do not affect the output. ``compared`` is False if the import
+    of a graph was not compared with a run of the graph, which takes long.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description
@@ -69,10 +70,10 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 
 
 def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
-    """Return what a model takes of a configuration, or why it does not run on it and what helps.
+    """Return the resources that a model takes on a configuration, or why it does not fit.
 
     ``program_words`` and ``memory_bytes`` are those of the first program that fits, calibrated on
-    random inputs; ``refused`` is a sentence or None.
+    random inputs. ``refused`` is a sentence with a remedy, or None.
     """
     report: dict[str, Any] = {"config": config.name, "program_words": None, "memory_bytes": None}
     rng = np.random.default_rng(_SEED)
@@ -113,7 +114,7 @@ def _input(source: Source | TextSource) -> list[int]:
 
 
 def _sizes(model: Description, prefix: str) -> int:
-    """Return the trained numbers of the tensors with a prefix."""
+    """Return the number of trained parameters in the tensors with a prefix."""
     total = 0
     for name, shape in model.shapes().items():
         if name == prefix or name.startswith(f"{prefix}."):
@@ -158,9 +159,9 @@ def _text_parts(source: TextSource) -> list[Part]:
 
 
 def _nodes(model: Description, graph: Network, rows: int) -> list[Part]:
-    """Return the rows of a graph's nodes, those of the first layer for all layers.
+    """Return the rows of a graph's nodes; nodes of the first layer stand for all layers.
 
-    The keys and values of the first layer's cross-attention stand for those of all layers, too.
+    The keys and values of the first layer's cross-attention also stand for those of all layers.
     """
     counted = [(node, 1) for node in graph.before]
     counted += [(node, len(graph.layers)) for node in graph.layers[0]]
@@ -176,7 +177,7 @@ def _shown(node: Node) -> bool:
 
 
 def _seen(model: Description, node: network.Attention, rows: int) -> tuple[int, str]:
-    """Return how many rows a row attends to at most, and which in words."""
+    """Return the most rows that a row attends to, and a description of them."""
     if isinstance(model, TextDescription) and node.key.home is Home.CACHE:
         return model.positions, ", causal"
     if isinstance(model, TextDescription) and node.key.home is Home.SOURCE:
@@ -186,7 +187,7 @@ def _seen(model: Description, node: network.Attention, rows: int) -> tuple[int, 
 
 
 def _node(model: Description, node: Node, rows: int, times: int) -> Part:
-    """Return the row of a node, or of the same node of so many layers."""
+    """Return the row of a node, or of the same node in ``times`` layers."""
     target = node.target
     name, out = target.name, target.rows or rows
     parameters = products = 0
@@ -195,7 +196,7 @@ def _node(model: Description, node: Node, rows: int, times: int) -> Part:
         case network.Linear():
             name = node.weight.removesuffix(".weight")
             outputs, inputs = model.shapes()[node.weight]
-            # A head that is the vocabulary has been counted there.
+            # A head that shares the vocabulary's weights has been counted there.
             parameters = 0 if name == "words" else _sizes(model, name)
             products = (out - node.row) * outputs * inputs
             description = f"linear, {node.activation}" if node.activation else "linear"

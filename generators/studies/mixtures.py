@@ -1,4 +1,4 @@
-"""The search for formats of weights, on what each kind of model has a loss."""
+"""Search for weight formats, by the loss that applies to each kind of model."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -24,16 +24,17 @@ from celosia.generators.quantize.texts import calibration_texts
 from celosia.generators.reference.integers import evaluate
 
 IMAGES = 300
-"""Images of the digits' training split that a loss is measured on, behind as many to calibrate."""
+"""Images of the digits' training split on which a loss is measured, after as many for
+calibration."""
 LOOKED = 40
-"""Images whose tensors tell how matrices' outputs change."""
+"""Images whose tensors show how the outputs of matrices change."""
 TEXTS, TOKENS = 3, 128
-"""Texts that a decoder makes up, and the tokens of each, on which a loss is measured."""
+"""Number and length of the generated texts on which a decoder's loss is measured."""
 
 
 _Options = TypeVar("_Options", bound=Quantization)
 Show = Callable[[str], AbstractContextManager[Progress]]
-"""A context that shows the progress of a step of some title."""
+"""A context that shows the progress of a step under a title."""
 
 
 def search_formats(
@@ -44,12 +45,11 @@ def search_formats(
     bound: float | None,
     show: Show,
 ) -> tuple[_Options, str]:
-    """Return options with the formats of weights that lose ``bound`` at most, and a summary.
+    """Return options with weight formats that lose at most ``bound``, and a summary.
 
-    Without a bound the options stay. ``name`` is the name or path of the model, ``source`` the
-    model if it is a language model.
-
-    Raises :class:`InputError` if the model has no loss to be measured.
+    Without a bound the options stay the same. ``name`` is the name or path of the model, ``source``
+    the model if it is a language model. Raises :class:`InputError` if the model has no measurable
+    loss.
     """
     if bound is None:
         return options, ""
@@ -67,9 +67,9 @@ def search_formats(
 def mix_digits(
     model: str, config: Config, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Return the formats of a model of the digits; the loss is of accuracy (points).
+    """Return the formats for a model of the digits; the loss is in points of accuracy.
 
-    It is measured on images of the training split that are not those of calibration.
+    It is measured on images of the training split that are not used for calibration.
     """
     if model not in model_names():
         raise InputError(
@@ -120,10 +120,10 @@ def mix_digits(
 def mix_text(
     source: TextSource, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Return the formats of a language model; the loss is a token's negative log-likelihood.
+    """Return the formats for a language model; the loss is the negative log-likelihood per token.
 
-    It is measured on texts that the model makes up, others than those of calibration, and of all
-    tokens that it might have drawn: the mean over these of what the float model expects of them.
+    It is measured on generated texts other than those of calibration. The loss at each position is
+    the expectation over all tokens, with the float model's probabilities.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     model.refuse_source("Weights auto")

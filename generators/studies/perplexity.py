@@ -1,4 +1,4 @@
-"""Perplexity of a language model on a text: in floating point, and in integers."""
+"""Perplexity of a language model on a text, in floating point and in integers."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -27,12 +27,12 @@ ASCII = {
     }.items()
     for character in characters
 }
-"""Typographers' quotes and dashes, which small vocabularies lack, and what stands for them."""
+"""Typographic quotes and dashes, which small vocabularies lack, and their ASCII replacements."""
 CHUNK = 64
-"""Tokens that are decoded at once."""
+"""Tokens decoded at once."""
 
 Progress = Callable[[int, int], None]
-"""Takes the tokens done, and all there are."""
+"""Takes the number of tokens done, and of all tokens."""
 
 
 @dataclass(frozen=True)
@@ -42,25 +42,25 @@ class Foresight:
     nll: float
     """Negative log-likelihood of a token (natural units)."""
     tokens: int
-    """Tokens that were foreseen: all but the first of each text."""
+    """Tokens that were predicted: all but the first of each text."""
     float_nll: float
     """The float model's negative log-likelihood of a token (natural units)."""
     agreement: float
-    """Share of places at which the likeliest token is the float model's."""
+    """Share of positions at which the likeliest token is the float model's."""
     cut: int
-    """Texts that have more tokens than the model has positions."""
+    """Texts with more tokens than the model has positions."""
 
     @property
     def perplexity(self) -> float:
-        """Equally likely tokens among which the model chooses, as it were."""
+        """The number of equally likely tokens that would give the same loss."""
         return math.exp(self.nll)
 
 
 def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
-    """Return the texts of a file, which SEPARATOR stands between, without space at their ends.
+    """Return the texts of a file, which are separated by SEPARATOR, stripped of outer whitespace.
 
-    Unless ``verbatim``, typographers' quotes and dashes become ASCII's. Raises
-    :class:`InputError` where the file cannot be read or has no text.
+    Unless ``verbatim``, typographic quotes and dashes become ASCII. Raises :class:`InputError` if
+    the file cannot be read or has no text.
     """
     content = read_text(path, "text")
     if not verbatim:
@@ -80,13 +80,11 @@ def measure(
     sinks: int = 0,
     progress: Progress | None = None,
 ) -> Foresight:
-    """Return how well a model foresees texts, each from its own beginning.
+    """Return the losses of a model on texts, each from its beginning.
 
-    Without ``decoder`` that is the float model. What is behind a model's last position is left
-    out. ``slots`` and ``sinks`` are the decoder's cache's.
-
-    Raises :class:`InputError` where no text has a second token, as :class:`KvCache` does, and
-    as the tokenizer does.
+    Without ``decoder`` they are those of the float model. Tokens past a model's last position are
+    left out. ``slots`` and ``sinks`` are those of the decoder's cache. Raises :class:`InputError`
+    if no text has a second token, as :class:`KvCache` does, and as the tokenizer does.
     """
     source.description.refuse_source("Perplexity")
     most = source.description.positions
@@ -118,14 +116,14 @@ def measure(
 def _chunks(
     tokens: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> Iterator[tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]]:
-    """Yield tokens in chunks, and those that follow each."""
+    """Yield chunks of tokens, each with the tokens that follow its tokens."""
     for first in range(0, len(tokens) - 1, CHUNK):
         last = min(first + CHUNK, len(tokens) - 1)
         yield tokens[first:last], tokens[first + 1 : last + 1]
 
 
 def _loss(logits: Floats, targets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
-    """Return the sum of the negative logarithms of the targets' probabilities."""
+    """Return the sum of the negative log-probabilities of the targets."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     sums = np.log(np.exp(shifted).sum(axis=1))
     return float(np.sum(sums - shifted[np.arange(len(targets)), targets]))

@@ -1,4 +1,4 @@
-"""Errors of a model's integers by layer, and the option of quantization that lowers each most."""
+"""Quantization errors by layer, and the option that lowers each most."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from celosia.generators.quantize.quantize import quantize_model, quantize_sample
 
 _BALANCES = (0.0, 0.5, 0.7, 1.0)
 _LESS = 0.95
-"""Ratio of errors below which an option is worth its name."""
+"""Ratio of errors below which an option counts as an improvement."""
 
 
 def remedies(
@@ -29,12 +29,12 @@ def remedies(
     samples: Sequence[Any] | None,
     inputs: Sequence[NDArray[Any]],
 ) -> list[dict[str, Any]]:
-    """Return a line for each layer: its error, and the option that lowers it most.
+    """Return for each layer its error and the option that lowers it most.
 
-    An error is that of the last tensor of the layer against the float model on prepared
-    ``inputs``, relative to its float values. Integers were made with ``options`` of ``samples``,
-    prepared inputs or token numbers to calibrate on. Each option is tried alone; those that the
-    model or the configuration refuses are left out.
+    An error is that of the layer's last tensor against the float model on prepared ``inputs``,
+    relative to its float values. The model was quantized with ``options`` on ``samples``, prepared
+    inputs or token numbers. Each option is tried alone; options that the model or the configuration
+    refuses are left out.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {
@@ -66,7 +66,7 @@ def _maker(
     samples: Sequence[Any] | None,
     options: Quantization,
 ) -> _Make:
-    """Return the function that makes a model integers with options."""
+    """Return the function that quantizes a model with given options."""
     if isinstance(source, TextSource):
         sampled = source.sample(samples, options)
         return lambda other: quantize_sampled(source.description, source.weights, sampled, other)
@@ -76,7 +76,7 @@ def _maker(
 
 
 def _tried(make: _Make, options: Quantization) -> Iterator[tuple[str, IntegerGraph]]:
-    """Yield the model in integers as it is, with the name "", and with each other option."""
+    """Yield the quantized model unchanged, with the name "", and with each other option."""
     yield "", make(options)
     wanted: list[tuple[str, Any]] = [
         *(("balance", value) for value in _BALANCES),

@@ -1,4 +1,4 @@
-"""A random sparse matrix times rows of activations, on the zero-skip unit and on the array."""
+"""Benchmark of a random sparse matrix on the zero-skip unit and on the array."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,9 +17,9 @@ from celosia.generators.studies.gemm_bench import Gemm, product_model, random_ge
 from celosia.sim.sparse import encode
 
 MOST_ROWS = 64
-"""Rows up to which unit and array are compared."""
+"""Most rows for which unit and array are compared."""
 LATENCY = 8
-"""Latency of external memory that cycles are predicted for, which benches have."""
+"""Latency of external memory in predictions, the same as in benches (cycles)."""
 
 
 def bench_sparse(
@@ -32,19 +32,20 @@ def bench_sparse(
     sparsity: float,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Compile a linear layer of sparse weights with and without coding, and return both figures.
+    """Compile a linear layer of sparse weights with and without coding; return figures of both.
 
     Weights are in the scratchpad before the run; rows are loaded, and the result is stored.
-    ``cycles`` and ``dense_cycles`` are those in which the matrix engine is at work (counter
-    SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` the whole runs;
-    ``predicted_cycles`` and ``dense_predicted_cycles`` are the predictions of these.
-    ``chosen`` tells what the compiler took where it may code weights, which ``cycles`` are of:
-    "sparse" or "dense". ``bytes`` and ``dense_bytes`` are those of the weights, ``bits_per_weight``
-    those of the code for each that is not zero. ``ideal_cycles`` is products over lanes;
-    ``skipped`` counts the zeros passed over. ``array_from_rows`` is the number of rows from which
-    on the compiler takes the array, None where it does not up to :data:`MOST_ROWS`.
+    ``cycles`` and ``dense_cycles`` are those in which the matrix engine works (counter
+    SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` the whole runs. ``predicted_cycles``
+    and ``dense_predicted_cycles`` are the predictions of the whole runs.
 
-    Raises :class:`InputError` where the product does not fit, the scratchpad has no room for its
+    ``chosen`` is the compiler's choice if it may code weights, "sparse" or "dense"; ``cycles``
+    belong to it. ``bytes`` and ``dense_bytes`` are those of the weights, ``bits_per_weight`` those
+    of the code for each nonzero weight. ``ideal_cycles`` is products divided by lanes; ``skipped``
+    counts the skipped zeros. ``array_from_rows`` is the number of rows from which on the compiler
+    chooses the array, or None up to :data:`MOST_ROWS`.
+
+    Raises :class:`InputError` if the product does not fit, the scratchpad has no room for its
     weights, or the configuration has no zero-skip unit.
     """
     rng = np.random.default_rng(seed)
@@ -79,7 +80,7 @@ def bench_sparse(
 
 
 def _compiled(gemm: Gemm, config: Config, *, coded: bool) -> CompiledModel:
-    # One instruction for the whole product, as far as it fits: nothing hides behind another one.
+    # One instruction for the whole product if it fits, so that no time is hidden by overlap.
     options = Options(sparse=coded, search=False)
     compiled = compile_quantized(product_model(gemm), config, options)
     if not compiled.keeps:
@@ -95,7 +96,7 @@ def _sparse(compiled: CompiledModel) -> bool:
 
 
 def _line(config: Config, gemm: Gemm) -> int | None:
-    """Return the rows from which on the compiler takes the array."""
+    """Return the number of rows from which on the compiler chooses the array."""
     for rows in range(1, MOST_ROWS + 1):
         taller = replace(gemm, a=np.zeros((rows, gemm.a.shape[1]), np.int64))
         try:

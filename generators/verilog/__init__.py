@@ -1,1 +1,1 @@
-"""Verilog from components, and the descriptions beside it."""
+"""Verilog from components, and descriptions for tools."""

@@ -1,4 +1,4 @@
-"""Meanings of a component's ports and parameters, read from its signature and docstrings."""
+"""Meanings of a component's ports and parameters, from its signature and docstrings."""
 
 import enum
 import inspect
@@ -19,13 +19,13 @@ _IMPLICIT = {
 
 
 def summary(thing: object) -> str:
-    """Return the first sentence of a docstring on one line, without its full stop."""
+    """Return the first sentence of a docstring in one line, without its full stop."""
     sentences = _sentences(_doc(thing))
     return sentences[0].rstrip(".") if sentences else ""
 
 
 def parameters(component: wiring.Component) -> dict[str, str]:
-    """Return the constructor's parameters that the component kept, as texts; a Config as none."""
+    """Return the constructor parameters stored by the component, as texts, except a Config."""
     texts = {}
     for name in inspect.signature(type(component)).parameters:
         value = getattr(component, name, getattr(component, f"_{name}", None))
@@ -36,7 +36,7 @@ def parameters(component: wiring.Component) -> dict[str, str]:
 
 
 def configuration(component: wiring.Component) -> Config | None:
-    """Return the configuration that a component was made from, where it kept one."""
+    """Return the configuration that a component stores, or None."""
     for name in ("config", "_config"):
         value = getattr(component, name, None)
         if isinstance(value, Config):
@@ -45,9 +45,9 @@ def configuration(component: wiring.Component) -> Config | None:
 
 
 def meanings(component: wiring.Component) -> dict[str, str]:
-    """Return what each port means, by its flat name; clock and reset included.
+    """Return the meaning of each port by its flat name, including clock and reset.
 
-    A component with too many ports for its docstring has them in ``port_meanings``.
+    A component with too many ports for its docstring has their meanings in ``port_meanings``.
     """
     texts = dict(_IMPLICIT)
     for path, text in _walk(component.signature, _own_doc(component), ()):
@@ -56,7 +56,7 @@ def meanings(component: wiring.Component) -> dict[str, str]:
 
 
 def groups(component: wiring.Component) -> dict[str, str]:
-    """Return what each interface of a component is for, by the first part of its ports' names."""
+    """Return the purpose of each interface of a component, by the prefix of its ports' names."""
     doc = _own_doc(component)
     return {
         name: _mention(doc, name)
@@ -89,14 +89,14 @@ def ports(component: wiring.Component) -> list[dict[str, Any]]:
 
 
 def _doc(thing: object) -> str:
-    """Return a thing's own docstring, not one that it inherits."""
+    """Return an object's docstring, without an inherited one."""
     return inspect.cleandoc(thing.__doc__ or "")
 
 
 def _own_doc(component: wiring.Component) -> str:
-    """Return the docstrings of a component and of its signature, where this has a class.
+    """Return the docstrings of a component and of its signature's class, if it has one.
 
-    Behind them are those of the accelerator inside, whose ports it may have.
+    They are followed by those of the accelerator inside, whose ports it may have.
     """
     parts = [_doc(type(component)), _signature_doc(component.signature)]
     inner = getattr(component, "accelerator", None)
@@ -106,7 +106,7 @@ def _own_doc(component: wiring.Component) -> str:
 
 
 def _signature_doc(signature: wiring.Signature) -> str:
-    """Return the docstring of a signature's class, whichever side it is seen from."""
+    """Return the docstring of a signature's class, flipped or not."""
     if isinstance(signature, wiring.FlippedSignature):
         signature = signature.flip()
     return "" if type(signature) is wiring.Signature else _doc(type(signature))
@@ -123,10 +123,10 @@ def _sentences(text: str) -> list[str]:
 
 
 def _mention(text: str, name: str) -> str:
-    """Return the clause of a docstring that speaks of a name, or nothing.
+    """Return the clause of a docstring that mentions a name, or "".
 
-    ``count_NAME`` in a docstring speaks of every port whose name begins so, and what is said of an
-    input ``x_i`` that leaves again is said of ``x_o``, too.
+    ``count_NAME`` in a docstring covers every port whose name begins so. The clause of an input
+    ``x_i`` also covers the output ``x_o``.
     """
     clauses = [clause for sentence in _sentences(text) for clause in sentence.split("; ")]
     patterns = [name, re.sub("_o$", "_i", name)]
@@ -160,7 +160,7 @@ def _walk(
 
 
 def _bits(shape: Any) -> str:
-    """Return where the fields of a layout are, as text."""
+    """Return the positions of the fields of a layout as text."""
     texts = []
     for entry in _fields(shape, "", 0):
         width = entry["width"] * entry.get("count", 1)

@@ -1,4 +1,4 @@
-"""The core file by which FuseSoC finds a generated design."""
+"""The FuseSoC core file of a generated design."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ _VERILOG = "verilogSource-2005"
 
 
 def core_file(config: Config, module: str, meaning: str, testbench: Sequence[str] = ()) -> str:
-    """Return a core description (CAPI 2) of a module, with a target that simulates its testbench.
+    """Return the core description (CAPI 2) of a module, with a target that simulates its testbench.
 
     ``testbench`` names the testbench's files, its Verilog first.
     """

@@ -1,9 +1,8 @@
-"""From a component to RTLIL with one module per distinct component.
+"""Conversion of a component to RTLIL, with one module for each distinct component.
 
-Amaranth's conversion of a design gives every instance a module, without the ports that this
-instance leaves unused. Here Amaranth converts each distinct
-:class:`celosia.hdl.component.Component` by itself, with all ports of its signature, and an instance
-of its module stands for it in what is around it.
+Amaranth's conversion of a design makes a module for each instance, without the ports that this
+instance leaves unused. Here each distinct :class:`celosia.hdl.component.Component` is converted
+separately, with all ports of its signature, and its uses become instances of its module.
 """
 
 import gc
@@ -25,10 +24,10 @@ from celosia.generators.verilog.rtlil import tidy
 
 @dataclass
 class ModuleSource:
-    """One distinct module: its name, its RTLIL and the first component that it stands for.
+    """One distinct module: its name, its RTLIL and the first component that uses it.
 
-    ``parameters`` are those that all components have that it stands for. ``text`` has the modules
-    of parts that are no components as well; their names begin with ``name``.
+    ``parameters`` are those shared by all components that use it. ``text`` includes the modules of
+    parts that are no components; their names begin with ``name``.
     """
 
     name: str
@@ -40,9 +39,9 @@ class ModuleSource:
 def distinct_modules(
     component: Component, top: str, prefix: str, *, places: bool = False
 ) -> list[ModuleSource]:
-    """Return the modules of a component and of everything below, the top first.
+    """Return the modules of a component and of everything below it, the top first.
 
-    The top has the given name, every other module the prefix and the name of its class, with a
+    The top has the given name; every other module has the prefix and the name of its class, with a
     number from the second set of parameters on. With ``places`` cells have the attribute ``src``.
     """
     with _no_collection():
@@ -58,7 +57,7 @@ _INPUT = re.compile(r"^  wire .*\binput \d+ +\\(\S+)$", re.MULTILINE)
 
 
 class _Hierarchy:
-    """A platform (:class:`celosia.hdl.component.Placer`) on which instances stand for components.
+    """A platform (:class:`celosia.hdl.component.Placer`) that places instances for components.
 
     ``sources`` are the modules so far, children before parents.
     """
@@ -74,7 +73,7 @@ class _Hierarchy:
         self._converting: Component | None = None
 
     def place(self, component: Component, elaborate: Callable[..., Elaboratable]) -> Elaboratable:
-        """Return an instance of a component's module, which is made where there is none yet."""
+        """Return an instance of a component's module, which is made at its first use."""
         if component is self._converting:
             self._converting = None
             return elaborate(component, self)
@@ -93,9 +92,9 @@ class _Hierarchy:
         return Instance(source.name, **_connections(component, source))
 
     def convert(self, component: Component, name: str | None = None) -> ModuleSource | None:
-        """Return a component's module, one for all with the same circuit; None where it is empty.
+        """Return a component's module, shared by equal circuits; None if it is empty.
 
-        Without a ``name`` it is named by its class.
+        Without a ``name`` it is named after its class.
         """
         self._converting = component
         text = tidy(rtlil.convert(component, _SELF, self, emit_src=self._places))
@@ -119,9 +118,9 @@ class _Hierarchy:
 
 
 def _key(component: Component) -> Any:
-    """Return what a component's module depends on, or nothing where that is not known.
+    """Return a key of everything that a component's module depends on, or None if unknown.
 
-    It is the class, the attributes and the ports; attributes of base classes alone are left out.
+    The key has the class, the attributes and the ports, without private attributes of base classes.
     """
     ports = set(component.signature.members)
     values = {
@@ -145,7 +144,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _connections(component: Component, source: ModuleSource) -> dict[str, Any]:
-    """Return the arguments of an instance of a component: each port with its signal."""
+    """Return the arguments of an instance of a component: the signal of each port."""
     connections: dict[str, Any] = {}
     inputs = set(_INPUT.findall(source.text))
     for path, member, value in component.signature.flatten(component):
@@ -154,7 +153,7 @@ def _connections(component: Component, source: ModuleSource) -> dict[str, Any]:
         inputs.discard(name)
         if len(signal) > 0:
             connections[f"{'i' if member.flow == In else 'o'}_{name}"] = signal
-    # The other inputs are the clock and the reset, where they are used.
+    # The other inputs are clock and reset, if used.
     if "clk" in inputs:
         connections["i_clk"] = ClockSignal()
     if "rst" in inputs:
@@ -164,7 +163,7 @@ def _connections(component: Component, source: ModuleSource) -> dict[str, Any]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Do not search the millions of objects of a conversion for cycles while it lasts."""
+    """Disable garbage collection, which would scan the millions of objects of a conversion."""
     enabled = gc.isenabled()
     gc.disable()
     try:

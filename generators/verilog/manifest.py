@@ -1,4 +1,4 @@
-"""The description that goes with generated Verilog, for programs to read."""
+"""The machine-readable description of generated Verilog."""
 
 import json
 from dataclasses import asdict
@@ -20,8 +20,8 @@ from celosia.hdl.micro.machine import MicroMachine
 def manifest(component: Component, name: str, config: Config) -> str:
     """Return a JSON object: the module's name and meaning, its configuration and its ports.
 
-    For the accelerator also its ``registers`` and its ``instructions``, its ``bus`` where its
-    external memory is behind one, and its ``control`` where its host port is.
+    For the accelerator it has ``registers`` and ``instructions`` too, and ``bus`` and ``control``
+    if its external memory or its host port is on a bus.
     """
     result: dict[str, Any] = {
         "module": name,

@@ -23,7 +23,7 @@ _MEMORY = re.compile(
 )
 _ENTRY = re.compile(r"^    (\S+)\[(\d+)\] = ([^;]+);\n", re.MULTILINE)
 _TEMPORARY = re.compile(r"^  (wire|reg) (\[\d+:0\] )?(_\d+);\n", re.MULTILINE)
-# A process for some bits of a port that never change, or not yet, would not run at time 0.
+# A process for port bits that are constant, or have not changed yet, would not run at time 0.
 _CONSTANT = re.compile(r"^  always @\*\n    (\S+ = [^;]+;)\n", re.MULTILINE)
 _STARTED = r"  always @* begin\n    if (_start) begin end\n    \1\n  end\n"
 _REGISTER = re.compile(r"^  always @\(posedge \w+\)\n    (\w+) <= (_\d+);\n", re.MULTILINE)
@@ -61,7 +61,7 @@ class ModuleText:
             if start:
                 initial.append(f"  initial {port}{start};\n")
             self._ports[port] = f"{direction:6} {kind:4} {width or ''}{port}"
-        # Verilator takes a value in a declaration for a mistake where a process assigns as well.
+        # Verilator reports a value in a declaration as an error if a process assigns too.
         body = _DECLARED_VALUE.sub(r"\1;\n  initial \2\3", body)
         body = _gather_temporaries(body)
         body = _MEMORY.sub(_zeros, body)
@@ -90,7 +90,7 @@ class ModuleText:
         return re.sub(r"\b_\d+\b", lambda match: following.get(match[0], match[0]), body)
 
     def text(self, comment: str, texts: dict[str, str], interfaces: dict[str, str]) -> str:
-        """Return the module under a comment, ports and interfaces with their meanings."""
+        """Return the module with a comment before it, and with the meanings of its ports."""
         ports = list(self._ports)
         if texts:
             ports.sort(key=lambda port: _rank(port, list(texts)))
@@ -109,7 +109,7 @@ class ModuleText:
         return self._under(comment, "\n".join(lines))
 
     def like(self, comment: str, header: str) -> str:
-        """Return the module under a comment, its ports as another text of it describes them."""
+        """Return the module with a comment, and with the port descriptions of ``header``."""
 
         def port(line: re.Match[str]) -> str:
             return f"  {self._ports[line[1]]}{line[2]}"
@@ -126,14 +126,14 @@ def _rank(port: str, order: list[str]) -> int:
 
 
 def _keep_registers(body: str) -> str:
-    """Let a register that is to be kept have its attribute where Yosys asks for it."""
+    """Move the ``keep`` attribute of registers to the position that Yosys requires."""
     kept = {match[1] for match in _KEPT.finditer(body)}
     body = _KEPT.sub("", body)
     return _PROCESS.sub(lambda match: "  (* keep *)\n" if match[1] in kept else "", body)
 
 
 def _gather_temporaries(body: str) -> str:
-    """Declare the numbered wires and variables of one width together."""
+    """Declare the numbered wires and variables of each width together."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for kind, width, name in _TEMPORARY.findall(body):
         kinds.setdefault((kind, width), []).append(name)
@@ -146,7 +146,7 @@ def _gather_temporaries(body: str) -> str:
 
 
 def _zeros(memory: re.Match[str]) -> str:
-    """Initialize a memory that has no initial contents to zeros."""
+    """Initialize a memory without initial contents to zeros."""
     name, last = memory[2], memory[3]
     loop = f"for (_entry = 0; _entry <= {last}; _entry = _entry + 1) {name}[_entry] = 0;"
     return f"{memory[0]}  initial {loop}\n"
@@ -168,7 +168,7 @@ def _loops(entries: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return an escaped name as a plain one, but leave what is escaped as a keyword."""
+    """Return an escaped name as a plain one, unless it is escaped because it is a keyword."""
     if not name.startswith("\\") or name[1:-1].isidentifier():
         return name
     return re.sub(r"\W", "_", name[1:-1])

@@ -265,7 +265,7 @@ _TAKEN = {"std": "SystemVerilog's own package", "TOP": "Verilator's own module"}
 
 
 def check_module_name(label: str, name: str) -> None:
-    """Raise :class:`InputError` where no module, nor the beginning of any, can have a name."""
+    """Raise :class:`InputError` if a name cannot be a module's name or a prefix of one."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(
             f"{label} must be letters, digits and underscores, no digit first, not {name!r}"
@@ -278,9 +278,9 @@ def check_module_name(label: str, name: str) -> None:
 
 
 def check_top_name(label: str, name: str, component: Component) -> None:
-    """Raise :class:`InputError` where a component's module, the top, cannot have a name.
+    """Raise :class:`InputError` if a name cannot be that of a component's top module.
 
-    Verilator refuses a top with the name of one of its ports.
+    Verilator refuses a top module with the name of one of its ports.
     """
     check_module_name(label, name)
     if name in _TAKEN:
@@ -293,11 +293,11 @@ def check_top_name(label: str, name: str, component: Component) -> None:
 def free_name(name: str) -> str:
     """Return a name that is no reserved word; distinct names stay distinct.
 
-    A reserved word, with underscores behind it or without, has one more behind it.
+    A reserved word, with or without trailing underscores, gets one more underscore.
     """
     return f"{name}_" if name.rstrip("_") in KEYWORDS else name
 
 
 def without_keywords(rtlil: str) -> str:
-    """Return RTLIL in which nothing has the name of a reserved word."""
+    """Return RTLIL in which no name is a reserved word."""
     return _KEYWORD.sub(lambda match: f"\\{free_name(match[1])}", rtlil)

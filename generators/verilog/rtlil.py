@@ -1,8 +1,8 @@
-"""RTLIL as Amaranth writes it, made short and readable; the circuit stays the same.
+"""Shortens Amaranth's RTLIL and makes it readable, without changing the circuit.
 
-What drives nothing goes: aliases of signals and of their fields, and logic without use. Equal cells
-become one, as Amaranth writes an expression once for every use. Wires of a port of an instance are
-named after both, and of several signals with one name in a module each has a number of its own.
+Unused logic and aliases of signals and their fields are removed. Equal cells are merged, because
+Amaranth writes an expression once for every use. Wires at ports of an instance are named after
+both, and signals of a module with the same name are numbered.
 """
 
 import re
@@ -20,24 +20,24 @@ _SOURCE = re.compile(
     r"^ +(?:assign \S+ (?:\[\S+\] )?|connect \\(?!CLK|S |EN)\S+ )(.*)\n", re.MULTILINE
 )
 _FIRST = 100_000
-"""First number of signals without a name; those that Amaranth gives are smaller."""
+"""First number of signals without a name; larger than Amaranth's numbers."""
 
 _DELAYED = re.compile(r"_d(\d+)$")
 _PIECE = re.compile(r"\\port\$\d+\$\d+")
-"""A port of a part that is no component, for bits of a signal of what is around it."""
+"""A port of a part that is no component, for bits of a signal outside of it."""
 
 _NUMBERED = re.compile(
     r"^  wire .*\b(?:input|output) \d+ +(?:signed )?(\\[^\s$]+\$\d+)$", re.MULTILINE
 )
-"""A port of such a part whose signal has the name of another one."""
+"""A port of such a part whose signal has the same name as another."""
 
 _NUMBER = re.compile(r"\$\d+$")
 
-# Cells without an effect of their own, and the port at which each gives its result.
+# Cells without side effects, and the output port of each.
 _OUTPUT = re.compile(r"^    connect \\(?:Y|Q) (.*)\n", re.MULTILINE)
 _READ = re.compile(r"^    connect \\DATA (.*)\n", re.MULTILINE)
 _STATE = ("$dff", "$adff", "$mem", "$any")
-"""Prefixes of cell types of which two alike can differ in their contents."""
+"""Prefixes of cell types with state: two equal cells may differ in their contents."""
 
 _NOISE = re.compile(
     r"^ *attribute \\(?:generator|top|enum_base_type|enum_value_\d+) .*\n", re.MULTILINE
@@ -52,7 +52,7 @@ _ZEROS = re.compile(
 class _Item:
     """One wire, memory, cell, process or connection, with the attributes before it.
 
-    ``head`` is all of a cell up to its type and its name, which are no wires; else nothing.
+    ``head`` is the text of a cell up to its type and name, which are no wires; else empty.
     """
 
     kind: str
@@ -62,12 +62,12 @@ class _Item:
 
     @property
     def cell(self) -> tuple[str, str]:
-        """Type and name of a cell; of anything else nothing."""
+        """Type and name of a cell; empty strings for anything else."""
         words = self.head.split()
         return (words[-2], words[-1]) if words else ("", "")
 
     def driven(self) -> list[str] | None:
-        """Return the wires that the item drives, or None where it has another effect as well."""
+        """Return the wires that the item drives, or None if it has another effect too."""
         if self.kind == "connect":
             return _NAME.findall(self.text.split(None, 2)[1])
         if self.kind == "process":
@@ -83,8 +83,7 @@ class _Item:
 def tidy(text: str) -> str:
     """Return the text of one or more modules, shorter and with better names.
 
-    Memories' initial contents are left out where they are zeros, which is what a memory without
-    contents begins with.
+    Initial contents of memories are omitted if they are zeros, the default.
     """
     text = _ZEROS.sub("", _NOISE.sub("", re.sub(r"\n\n+", "\n", text)))
     pieces = dict.fromkeys(_PIECE.findall(text))
@@ -104,7 +103,7 @@ def _tidy_module(text: str) -> str:
 
 
 def _items(body: str) -> list[_Item]:
-    """Cut a module's lines into items; its end is one that stays."""
+    """Split a module's lines into items; the module's end is an item that stays."""
     items = []
     current: list[str] = []
     kind = closing = head = ""
@@ -126,7 +125,7 @@ def _items(body: str) -> list[_Item]:
 
 
 def _merge_equal(items: list[_Item]) -> list[_Item]:
-    """Let one cell stand for all with the same inputs."""
+    """Replace all cells with the same inputs by one."""
     same: dict[str, str] = {}
     outputs: dict[str, str] = {}
     result = []
@@ -157,7 +156,7 @@ def _replace(item: _Item, names: dict[str, str]) -> None:
 
 
 def _keep_live(items: list[_Item]) -> list[_Item]:
-    """Return the items on which a port of any width, a memory or an instance depends."""
+    """Return the items on which a port, a memory or an instance depends."""
     drivers: dict[str, list[_Item]] = {}
     work = []
     for item in items:
@@ -245,10 +244,10 @@ def _rename(items: list[_Item]) -> str:
 
 
 def _unnamed_registers(items: list[_Item], unnamed: set[str]) -> Iterator[tuple[str, str]]:
-    """Give each register without a name, with the nearest wire with one that it is made of.
+    """Yield each register without a name, with the nearest named wire that it depends on.
 
-    Later registers may be made of earlier ones. One that is made of nothing but
-    itself and constants has no such wire: "".
+    Later registers may depend on earlier ones. A register that depends only on itself and constants
+    has no such wire: "".
     """
     drivers: dict[str, _Item] = {}
     registers = []
@@ -274,9 +273,9 @@ def _unnamed_registers(items: list[_Item], unnamed: set[str]) -> Iterator[tuple[
 
 
 def _instance_wires(items: list[_Item], wires: dict[str, int]) -> list[tuple[str, str, str]]:
-    """Return the wires that are all of an instance's port, with instance and port.
+    """Return the wires that span a whole port of an instance, with instance and port.
 
-    Those of outputs, which Amaranth writes without a range of bits, come first.
+    Output ports, which Amaranth writes without a bit range, are first.
     """
     outputs: list[tuple[str, str, str]] = []
     inputs: list[tuple[str, str, str]] = []
@@ -291,5 +290,5 @@ def _instance_wires(items: list[_Item], wires: dict[str, int]) -> list[tuple[str
 
 
 def _base(name: str) -> str:
-    """Return a wire's name as its signal has it; what has none begins with a dollar sign."""
+    """Return the name of a wire's signal; unnamed ones begin with a dollar sign."""
     return name if name.startswith("$") else _NUMBER.sub("", name.removeprefix("\\").lstrip("_"))

@@ -1,4 +1,4 @@
-"""Every circuit that can be generated alone, by name."""
+"""The circuits that can be generated separately, by name."""
 
 from collections.abc import Callable
 
@@ -37,18 +37,18 @@ from celosia.hdl.sparse.sparse import SparseUnit
 from celosia.hdl.vector.vector import VectorEngine
 
 RECIPROCAL_WIDTH = 32
-"""Width of the operand of a reciprocal generated alone (bits)."""
+"""Operand width of a separately generated reciprocal (bits)."""
 
 _FORMATS = "int4,ternary"
 
 
 def sparse_lanes(config: Config) -> int:
-    """Return the lanes of a zero-skip unit generated alone: at least those of one line."""
+    """Return the lanes of a separately generated zero-skip unit: at least those of one line."""
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
 
 def _decoder(config: Config) -> Component:
-    """Return the decoder of a configuration's formats, of ternary and INT4 where it has none."""
+    """Return the decoder of a configuration's formats; for ternary and INT4 if it has none."""
     return WeightDecoder(config if config.formats else config.replace(weight_formats=_FORMATS))
 
 
@@ -101,7 +101,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
 def make_unit(name: str, config: Config) -> Component:
     """Return the unit of a name, made from a configuration.
 
-    Raises :class:`InputError` where there is no such unit.
+    Raises :class:`InputError` if the unit is unknown.
     """
     check_known("unit", name, UNITS)
     return UNITS[name](config)
@@ -118,12 +118,11 @@ CONTROL_BUSES = ("native", *CONTROLS)
 def make_accelerator(
     config: Config, bus: str, addr_width: int, base: int, control: str = "native"
 ) -> Component:
-    """Return the accelerator with its external memory and its host port behind buses.
+    """Return the accelerator with its external memory and its host port on buses.
 
     ``addr_width`` is the width of the memory bus's byte address (bits), ``base`` the memory's first
-    byte; neither means anything to the native port.
-
-    Raises :class:`InputError` where there is no such bus, or the memory has no place on it.
+    byte; the native port ignores both. Raises :class:`InputError` if a bus is unknown, or the
+    memory does not fit the bus.
     """
     check_known("bus", bus, BUSES)
     check_known("control", control, CONTROL_BUSES)

@@ -1,4 +1,4 @@
-"""Verilog for people to read, from any component."""
+"""Readable Verilog from any component."""
 
 import re
 import subprocess
@@ -40,12 +40,10 @@ WAIVERS = {
     "VARHIDDEN": "an instance may have the name of a signal inside it",
     "WIDTH": "a narrower operand is extended, and `!` of a vector asks whether all its bits are 0",
 }
-"""Verilator's rules that generated text breaks on purpose, and why.
+"""Verilator's rules that generated text breaks on purpose, with reasons. Only rules that every
+version since 4.0 knows are named, because an unknown name is an error."""
 
-Their names are those that every version since 4.0 knows: a name that it does not know is an error.
-"""
-
-# Of all attributes only those that say something of the circuit are left.
+# Only attributes that affect the circuit are kept.
 _ATTRIBUTE = re.compile(r"^ *\(\* (?!no_rw_check\b|keep\b).*? \*\)\n", re.MULTILINE)
 _UNORDERED = "(* no_rw_check = 32'd1 *)"
 _MODULE = re.compile(r"^module (\S+) ?\(([^;]*)\);\n(.*?)^endmodule\n", re.MULTILINE | re.DOTALL)
@@ -60,13 +58,13 @@ def to_verilog(
 ) -> str:
     """Return the Verilog of a component and everything below it, the top module first.
 
-    The top module has the given name, or the component's class name. Every other component is one
-    module, however often it occurs; its name is the prefix, or the top module's name, and its
+    The top module has the given name, or the component's class name. Every other component becomes
+    one module, however often it occurs; its name is the prefix, or the top module's name, and its
     class. The same component gives the same text, byte for byte. With ``places`` expressions have
-    the attribute ``src``: the file and the line of Python that they are made by. A name that is a
-    reserved word of SystemVerilog has an underscore behind it.
+    the attribute ``src``: the Python file and line that made them. A name that is a reserved word
+    of SystemVerilog gets a trailing underscore.
 
-    Raises :class:`InputError` where no module can have one of the names.
+    Raises :class:`InputError` if one of the names cannot be a module's name.
     """
     top = name or type(component).__name__
     check_top_name("Name of a top module", top, component)
@@ -83,7 +81,7 @@ def to_verilog(
         configured = _configured(component) if source is sources[0] else []
         texts, interfaces = meanings(source.component), groups(source.component)
         parts.append(module.text(_comment(source, configured), texts, interfaces))
-    # Parts of a component that are modules of their own but no components.
+    # Parts of a component that are separate modules but no components.
     parts += [modules[inner].text("", {}, {}) for inner in sorted(modules)]
     return "\n".join(parts)
 
@@ -103,14 +101,14 @@ def _through_yosys(rtlil: str, places: bool) -> dict[str, ModuleText]:
 
 
 def read_modules(text: str) -> dict[str, ModuleText]:
-    """Return the modules of what Yosys wrote as Verilog, by name."""
+    """Return the modules of Yosys's Verilog output, by name."""
     text = _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
     modules = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))
     return {module.name: module for module in modules}
 
 
 def _configured(component: Component) -> list[str]:
-    """Return the lines of a component's configuration; its name is part of no circuit."""
+    """Return the lines of a component's configuration, without its name."""
     config = configuration(component)
     return [] if config is None else config.replace(name="").to_toml().splitlines()[1:]
 
