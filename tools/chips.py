@@ -16,12 +16,10 @@ Figures = Callable[[Any, Any], list[tuple[str, Any, Any]]]
 
 _HEAD = """# Memory chips
 
-Each chip's figures as the project has them (`arch/*_chips.toml`), and as its maker's data sheet
-states them (`tb/devices/data_sheets.toml`). The models of the devices, which watch every circuit
-that drives a chip, have the sheet's figures, not ours. `python -m tools.chips` makes this page, and
-`tests/test_data_sheets.py` compares both. A sheet that is marked *not at hand* could not be had
-when its figures were last looked at; what is named was compared then. Where a sheet has a time in
-clocks it is in clocks here, too.
+The figures of each chip, from its maker's data sheet. `arch/*_chips.toml` has those that circuits
+use, `tb/devices/data_sheets.toml` those of the models that check the circuits.
+`tests/test_data_sheets.py` asserts that both are equal; `python -m tools.chips` makes this page.
+A figure without a unit is in ns, and a time in clocks is in clocks in the sheet.
 """
 
 
@@ -127,17 +125,22 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
+def _cell(figure: tuple[str, Any, Any]) -> str:
+    """Return a figure, and the data sheet's beside it if they differ."""
+    ours, theirs = map(_shown, figure[1:])
+    return ours if ours == theirs else f"{ours}, but {theirs} in the sheet"
+
+
 def document() -> str:
     """Return the page."""
     text = _HEAD
     for kind, chips in KINDS.items():
-        text += f"\n## {kind}\n"
+        text += f"\n## {kind}\n\n| figure | {' | '.join(chips)} |\n{'|---' * (len(chips) + 1)}|\n"
+        for line in zip(*(rows(kind, name) for name in chips), strict=True):
+            text += f"| {line[0][0]} | {' | '.join(map(_cell, line))} |\n"
+        text += "\nSources; one marked *not at hand* was not read again:\n\n"
         for name, (_, sheet) in chips.items():
-            mark = "" if sheet.seen else " (not at hand)"
-            text += f"\n### {name}\n\n{sheet.source}{mark}.\n\n"
-            text += "| figure | ours | sheet |\n|---|---|---|\n"
-            text += "".join(f"| {figure} | {_shown(ours)} | {_shown(theirs)} |\n"
-                            for figure, ours, theirs in rows(kind, name))  # fmt: skip
+            text += f"- {name}: {sheet.source}{'' if sheet.seen else ' (*not at hand*)'}.\n"
     return text
 
 

@@ -14,9 +14,12 @@ PAGE = ROOT / "docs" / "options.md"
 RECORD = ROOT / "tests" / "data" / "old_options.toml"
 HEAD = """# Options of earlier versions
 
-Each table has the options of a command whose spelling changed when the commands were put into a
-tree. An old line is refused with the line to write today, and options without a row are the same.
-Names in capitals stand for the values of the old options.
+The table has the options whose spelling changed when the commands were put into a tree; all others
+are the same. An old line is refused with the line to write today. Commands have old names, and
+names in capitals stand for the values of the old options.
+
+| option | commands | today |
+|---|---|---|
 """
 
 
@@ -26,24 +29,15 @@ def record() -> dict[str, dict[str, list[str]]]:
 
 
 def lines() -> Iterator[str]:
-    """Yield the lines of the page."""
-    yield HEAD
+    """Yield the lines of the table: each option with the commands that spell it alike today."""
+    commands: dict[tuple[str, str], list[str]] = {}
     for command, options in record().items():
-        name = TABLE["names"].get(command, command)
-        changed = [
-            f"| `{option}` | {today(template, option)} |"
-            for option in [*options["values"], *options["flags"]]
-            if (template := spelling(command, option)) is not None
-        ]
-        if name == command and not changed:
-            continue
-        yield f"## celosia {command}\n"
-        if name != command:
-            yield f"Today `celosia {name}`.\n"
-        if changed:
-            yield "| option | today |\n|---|---|"
-            yield from changed
-            yield ""
+        for option in [*options["values"], *options["flags"]]:
+            template = spelling(command, option)
+            if template is not None:
+                commands.setdefault((option, today(template, option)), []).append(command)
+    for (option, shown), names in sorted(commands.items()):
+        yield f"| `{option}` | {', '.join(f'`{name}`' for name in names)} | {shown} |\n"
 
 
 def today(template: str, option: str) -> str:
@@ -58,7 +52,8 @@ def today(template: str, option: str) -> str:
 
 def page() -> str:
     """Return the page."""
-    return "\n".join(lines())
+    names = (f"`{old}` is `{new}`" for old, new in TABLE["names"].items())
+    return f"{HEAD}{''.join(lines())}\nCommands that have other names today: {', '.join(names)}.\n"
 
 
 if __name__ == "__main__":
