@@ -151,7 +151,7 @@ def _leds(board: Board) -> str:
         [f"`{led}`", f"`{signal}`", _MEANINGS[signal]]
         for led, signal in zip(names, shown, strict=False)
     ]
-    return _table(["LED in amaranth-boards", "signal", "it"], rows)
+    return _table(["LED", "signal", "it"], rows)
 
 
 def _info(board: Board, reports: dict[str, Any]) -> str:
@@ -160,8 +160,8 @@ def _info(board: Board, reports: dict[str, Any]) -> str:
     assert known is not None
     clock = next(iter(reports.values()), {}).get("clock_mhz", board.target_mhz)
     return (
-        f"It shows `config` {known.name}, `configuration` {fingerprint(config):08x}, `clock` about "
-        f"{clock * 1e6:,.0f} Hz and `memory` {board.memory_bytes:,} bytes."
+        f"`info` shows `config` {known.name}, `configuration` {fingerprint(config):08x}, "
+        f"`clock` about {clock * 1e6:,.0f} Hz and `memory` {board.memory_bytes:,} bytes."
     )
 
 
