@@ -183,7 +183,7 @@ def test_sums_that_a_product_left_out_cannot_be_taken(take):
     for n in (14, 16):
         text = f"{product}\n{take.format(n)}\nHALT"
         assert errors(text, config) == (
-            f"{name} at word 13 takes {n - 8} columns of accumulator row 6, of which MATMUL at "
+            f"{name} at word 13 takes {n - 8} columns of accumulator row 6, but MATMUL at "
             f"word 0 has summed 5"
         )
         machine = Interpreter(config)

@@ -1,1 +1,1 @@
-"""Benches in cocotb, a unit each, with their random commands and model memories."""
+"""cocotb benches, one for each unit, with their random commands and memory models."""

@@ -1,4 +1,4 @@
-"""The accelerator's host in cocotb benches, and what its trace port tells of a run."""
+"""The accelerator's host in cocotb benches, and a monitor of its trace port."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,14 +22,14 @@ from celosia.sim.report import signature
 from celosia.tb.machine.packing import unpack
 
 LIMIT = 200_000
-"""Cycles after which a run is taken to hang."""
+"""Cycles after which a run counts as hung."""
 
 _CAUSES = list(ARRAY_CAUSES)
 _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 
 
 class Events:
-    """Sums of the port ``events``: what counters must tell of a run, and its words."""
+    """Counts of the port ``events``, which the circuit's counters must match, and a run's words."""
 
     def __init__(self, dut: Any):
         self._word_valid, self._word = dut.events__word_valid, dut.events__word
@@ -41,7 +41,7 @@ class Events:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was."""
+        """Forget earlier cycles."""
         self.words: list[dict[str, Any]] = []
         self.busy, self.waits, self.done = ([0] * len(Engine) for _ in range(3))
         self.span = self._pause = 0
@@ -50,7 +50,7 @@ class Events:
         self._under_way = [0] * len(Engine)
 
     def sample(self) -> None:
-        """Take what the port tells in this cycle."""
+        """Read the port in this cycle."""
         self._sample_array(int(self._array.value))
         if int(self._word_valid.value):
             self.words.append(unpack(WORD, int(self._word.value)))
@@ -61,7 +61,7 @@ class Events:
             self._known[bits] = [unpack(ENGINE_EVENT, field) for field in fields]
         matrix = (0, False)
         for engine, event in enumerate(self._known[bits]):
-            # Those that take a command at once have it from the next cycle on.
+            # Engines that accept a command at once have it from the next cycle on.
             at_once = engine in (Engine.LOAD, Engine.STORE)
             busy = bool((event["offered"] and not at_once) or self._under_way[engine])
             self.busy[engine] += busy
@@ -76,7 +76,7 @@ class Events:
         self._before = matrix
 
     def _follow(self, active: bool) -> None:
-        """Count from the first cycle in which the array has work to the last, as ``Span`` does."""
+        """Count from the array's first busy cycle to its last, as ``Span`` does."""
         if active:
             self.span += 1 + min(self._pause, (1 << PAUSE_WIDTH) - 1)
             self._begun, self._pause = True, 0
@@ -84,7 +84,7 @@ class Events:
             self._pause += 1
 
     def skip(self, cycles: int) -> None:
-        """Pass cycles in which no engine has anything to do, and instructions are fetched."""
+        """Pass cycles in which all engines are idle and instructions are fetched."""
         self._pause += cycles
         self._before = (0, False)
         self.array[_CAUSES.index("FETCH")] += cycles
@@ -96,7 +96,7 @@ class Events:
         assert bits == 1 << cause, "one cause for a cycle"
         self.array[cause] += 1
         name, (lacking, busy) = _CAUSES[cause], self._before
-        # An instruction that waits for room goes on waiting until it is taken.
+        # An instruction that waits for room keeps waiting until it is accepted.
         assert name not in ("FETCH", "OVER") or not self._queued
         self._queued = name == "QUEUE"
         if name in _MATRIX_IDLE:
@@ -108,11 +108,11 @@ class Events:
 
 
 class Host:
-    """The accelerator's host, which clocks it, and its external memory and trace port.
+    """The accelerator's host, which drives its clock, external memory and trace port.
 
     While it is ``quiet`` the line ``irq`` must be 0. While it ``follows`` a run, which must be a
-    whole one, what the trace port tells is looked at. ``told`` is the line as the latest register
-    was read, and ``raised`` as STATUS told an end.
+    whole one, the trace port is checked. ``told`` is the line at the latest register read, and
+    ``raised`` the line when STATUS reported an end.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):
@@ -126,7 +126,7 @@ class Host:
         self._config, self._layout = config, write_layout(config)
         self.events = Events(dut) if config.control.trace else None
         self._clk, self._data = dut.clk, dut.host__read_data
-        # Behind a bus the line ends at the bridge.
+        # With a bus the line ends at the bridge.
         self._irq, self._forget = dut.irq, getattr(dut, "mem_forget", None)
         if config.control.trace:
             self._retire = dut.trace__retire
@@ -163,7 +163,7 @@ class Host:
             self._sum = 0
 
     def clear(self) -> None:
-        """Forget what was traced."""
+        """Forget earlier traces."""
         self.signatures.clear()
         self._sum = self.writes = 0
         if self.events is not None:
@@ -175,7 +175,7 @@ class Host:
         return int(self._irq.value)
 
     async def skip(self, cycles: int) -> None:
-        """Pass cycles in which no engine has anything to do, and no memory."""
+        """Pass cycles in which all engines and the memory are idle."""
         await ClockCycles(self._clk, cycles)
         self.cycles += cycles
         if self.events is not None:
@@ -197,7 +197,7 @@ class Host:
         return (await self.sweep([REGISTER_MAP[name].addr]))[0]
 
     async def sweep(self, addrs: Sequence[int]) -> list[int]:
-        """Read registers, an address in each cycle."""
+        """Read registers, one address per cycle."""
         values = []
         for place, addr in enumerate([*addrs, 0]):
             self._dut.host__addr.value = addr
@@ -214,7 +214,7 @@ class Host:
         return values
 
     async def load(self, words: Sequence[int], pc: int = 0) -> None:
-        """Write a program to word ``pc`` and on, from which the next run starts."""
+        """Write a program from word ``pc`` on, where the next run starts."""
         await self.write("PROGRAM_ADDR", pc)
         for word in words:
             await self.write("PROGRAM_DATA", word)
@@ -228,7 +228,7 @@ class Host:
         self.started = self.cycles
 
     async def run(self, words: Sequence[int], pc: int = 0) -> int:
-        """Write a program to word ``pc`` and on, run it and return STATUS when it has stopped."""
+        """Write a program from word ``pc`` on, run it, and return STATUS when it has stopped."""
         await self.load(words, pc)
         await self.start()
         return await self.ends()
@@ -243,7 +243,7 @@ class Host:
 
 
 def words_of(steps: Sequence[Step], words: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the words that a program's steps send to the engines' queues, as ``events`` tells."""
+    """Return the words that a program's steps send to the engines' queues, as in ``events``."""
     sent_words = []
     for step in steps:
         operands = [value % (1 << IMMEDIATE_WIDTH) for value in step.operands.values()]

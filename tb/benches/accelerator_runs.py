@@ -1,4 +1,4 @@
-"""Runs of the accelerator in cocotb benches, each compared with the golden machine's."""
+"""Runs of the accelerator in cocotb benches, each compared with the golden machine."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,21 +25,21 @@ from celosia.tb.benches.accelerator_host import Host, words_of
 from celosia.tb.machine.short_programs import ShortProgram, short_program
 
 ADDRS = 256
-"""Addresses of the host port."""
+"""Number of addresses of the host port."""
 
 SHORT = 20_000
-"""Cycles after which a short program is taken to hang."""
+"""Cycles after which a short program counts as hung."""
 
 
 class Counts:
-    """The counts that the golden machine's steps imply."""
+    """The counts that follow from the golden machine's steps."""
 
     def __init__(self) -> None:
         self.gated = self.vectors = 0
         self.steps: list[Step] = []
 
     def add(self, step: Step, machine: Interpreter) -> None:
-        """Take a step; count the vectors of a MATMUL, and the zeros of A in them."""
+        """Record a step; count the vectors of a MATMUL, and the zeros of A in them."""
         self.steps.append(step)
         if step.opcode != Opcode.MATMUL:
             return
@@ -49,7 +49,7 @@ class Counts:
         cells = Region("sp", step["a_addr"], step["a_stride"], m, k << wide).cells()
         stored = machine.sp[cells]
         if wide:
-            # High bytes come in front of low ones, which alone count, and alone with "b_low".
+            # High bytes precede low bytes, and are alone with "b_low"; only low bytes count.
             low = parts_of_wide(stored.view("<i2").astype(np.int64))[1]
             zeros = (low == 0) & (count == 2)
         else:
@@ -61,10 +61,10 @@ class Counts:
 
 
 class Runs:
-    """The machine, what its host knows of it, and all that must be so behind a run.
+    """The machine, its host, and the checks after a run.
 
     ``enable`` is INTERRUPT_ENABLE. ``totals`` are the counters' sums over all runs, and
-    ``shortest`` are the cycles of the shortest.
+    ``shortest`` is the shortest run (cycles).
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Runs:
         return int(self.random.integers(self.config.control.program_depth - len(words) + 1))
 
     async def set_enable(self) -> None:
-        """Let any of the interrupts raise the line."""
+        """Enable random interrupts."""
         self.enable = int(self.random.integers(4))
         await self.host.write("INTERRUPT_ENABLE", self.enable | int(self.random.integers(2)) << 9)
 
     async def interrupted(self, wanted: int) -> None:
-        """Check INTERRUPT and the line, take the bits back one by one."""
+        """Check INTERRUPT and the line; clear the bits one by one."""
         host = self.host
         host.quiet = False
         assert host.raised == int(self.enable & wanted != 0)
@@ -100,7 +100,7 @@ class Runs:
         host.quiet = True
 
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
-        """Give a short program to both machines; return the address at which it is written."""
+        """Load a short program into both machines; return its address."""
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
         golden.write_memory(0, program.image)
@@ -113,7 +113,7 @@ class Runs:
         return pc
 
     async def short(self, golden: Interpreter | None = None) -> dict[str, int]:
-        """Run a short program, and compare all that it leaves; return the counters."""
+        """Run a short program and compare all results; return the counters."""
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)
         pc = await self.give(golden, program)
@@ -122,15 +122,15 @@ class Runs:
         if self.config.control.counters:
             lines = sum(step["n"] for step in self.steps if step.opcode == Opcode.PARAMS)
             assert counts["VECTOR_READ"] == lines * self.config.param_lines
-            # Little stands in the way of these.
+            # Few events delay these.
             for name in ("MATRIX", "VECTOR"):
                 assert counts[f"STALL_{name}"] < counts[f"BUSY_{name}"]
-            # A cycle with a word is hardly one without.
+            # Few cycles with a word are also counted as stalls.
             assert counts["STALL_LOAD"] + counts["LOADED"] * 3 // 4 <= counts["BUSY_LOAD"]
         return counts
 
     async def run(self, golden: Interpreter, pc: int, limit: int) -> dict[str, int]:
-        """Run the program of both machines, and compare all that it leaves."""
+        """Run the program on both machines and compare all results; return the counters."""
         host, memory, counts = self.host, self.memory, Counts()
         golden.on_step = counts.add
         report = golden.start()
@@ -140,7 +140,7 @@ class Runs:
         host.clear()
         host.follows = True
         await host.start()
-        # The end may raise the line, in any cycle.
+        # The end may raise the line in any cycle.
         host.quiet = not self.enable & INTERRUPT_DONE
         assert await host.ends(limit) == 0
         elapsed = host.cycles - host.started
@@ -149,8 +149,8 @@ class Runs:
         np.testing.assert_array_equal(memory.bytes, golden.dram[: memory.bytes.size])
         counters = await self.registers(golden, pc)
         await self.interrupted(INTERRUPT_DONE)
-        # The last counter's turn comes when all others had theirs, and the host reads STATUS in
-        # every other cycle.
+        # The last counter is updated after all others, and the host reads STATUS in every other
+        # cycle.
         over = elapsed - counters["CYCLES"] - max(3, len(counter_names(self.config)))
         assert over in (8, 9), over
         if self.config.control.counters:
@@ -169,7 +169,7 @@ class Runs:
         return counters
 
     async def registers(self, golden: Interpreter, pc: int) -> dict[str, int]:
-        """Read every address behind a run that ended well, and return the counters."""
+        """Read every address after a run that ended well; return the counters."""
         values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}
         wanted |= {"INTERRUPT_ENABLE": self.enable}
@@ -188,7 +188,7 @@ class Runs:
         }
 
     def _adds_up(self, counters: Mapping[str, int]) -> None:
-        """Check the counters that imply each other."""
+        """Check the relations between counters."""
         for engine in Engine:
             busy, stall, wait, idle = (
                 counters[f"{kind}_{engine.name}"] for kind in ("BUSY", "STALL", "WAIT", "IDLE")
@@ -206,7 +206,7 @@ class Runs:
         assert waits >= counters["WAIT_MATRIX"]
 
     def _as_traced(self, counters: Mapping[str, int], words: list[dict[str, Any]]) -> None:
-        """Check the counters, and the run's words, by what the trace ports told."""
+        """Compare the counters and the run's words with the trace ports."""
         events = self.host.events
         assert events is not None
         assert events.words == words
@@ -218,6 +218,6 @@ class Runs:
             assert counters[f"WAIT_{name}"] == events.waits[engine], name
         for name, count in zip(ARRAY_CAUSES, events.array, strict=True):
             assert counters[f"ARRAY_{name}"] == count, name
-        # The first tile is named as long after its command as the last sum after its completion.
+        # The first tile follows its command by the same time as the last sum its completion.
         assert counters["SPAN_MATRIX"] == events.span
         assert counters["VECTOR_WRITTEN"] == self.host.writes

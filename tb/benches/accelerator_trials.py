@@ -1,4 +1,4 @@
-"""Runs of the accelerator that are stopped in every way, each with an exact one behind it."""
+"""Runs of the accelerator that are stopped in all ways, each followed by an exact one."""
 
 from collections.abc import Awaitable, Callable
 
@@ -22,13 +22,13 @@ from celosia.tb.benches.slow_memory import CHANNELS
 from celosia.tb.machine.short_programs import ShortProgram, short_program
 
 SLACK = 200
-"""Cycles that a run may take longer than another, or its end until it is told."""
+"""Cycles by which a run may be longer than another, or its end be reported late."""
 _ILLEGAL = 0x1F  # no opcode
-_DEEP = 12  # loops, one in the other
+_DEEP = 12  # nested loops
 
 
 def refused() -> dict[Cause, list[list[int]]]:
-    """Return words that stop a run, behind instructions that run, by cause."""
+    """Return words that stop a run after valid instructions, by cause."""
     loop = Instruction(Opcode.LOOP, {"count": 1})
     return {
         Cause.INSTRUCTION: [[_ILLEGAL], [Opcode.HALT | 1 << 31]],
@@ -42,22 +42,22 @@ def refused() -> dict[Cause, list[list[int]]]:
 
 
 class Trials:
-    """Everything that may happen to a run, and that must come of it.
+    """Ways to disturb a run, and the required consequences.
 
-    :meth:`all` are methods, each a kind of trial.
+    :meth:`all` lists the methods; each is one kind of trial.
     """
 
     def __init__(self, runs: Runs):
         self.runs, self.host, self.memory, self.random = runs, runs.host, runs.memory, runs.random
         self.config, self.dut = runs.config, runs.dut
-        # The program that was begun, a golden machine before it, and whether all of it can run.
+        # The started program, a golden machine before it, and whether all of it can run.
         self.before: tuple[ShortProgram, Interpreter]
         self.whole = True
-        # From a reset until a run may begin, with all that memory may owe.
+        # Cycles from a reset until a run may begin, including all outstanding memory transfers.
         self.bound = 3000 + self.config.accumulators.depth
 
     def all(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return what is tried, in its order."""
+        """Return the trials in order."""
         return [
             *(self.abort, self.abort, self.abort_and_start, self.reset, self.refusal, self.error),
             *(self.lost, self.forget, self.nothing, self.outside, self.abort_in_recovery),
@@ -65,7 +65,7 @@ class Trials:
         ]
 
     async def run(self, count: int) -> None:
-        """Try ``count`` kinds, from the first on."""
+        """Try the first ``count`` kinds."""
         if count:
             await self.runs.short()
         for kind in self.all()[:count]:
@@ -73,9 +73,9 @@ class Trials:
             await self.runs.short()
 
     async def begin(self, tail: list[int] | None = None) -> int:
-        """Begin a short program, with words in the place of its HALT.
+        """Start a short program with its HALT replaced by ``tail``.
 
-        Return cycles in which it does not end.
+        Return a number of cycles in which it does not end.
         """
         runs, host, golden = self.runs, self.host, Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -89,12 +89,12 @@ class Trials:
         return self.runs.shortest * 2 // 3
 
     async def some(self, most: int) -> None:
-        """Pass fewer cycles than that."""
+        """Pass a random number of cycles below ``most``."""
         for _ in range(int(self.random.integers(most))):
             await self.host.cycle()
 
     async def stopped(self, cause: Cause, limit: int | None = None) -> int:
-        """Wait until STATUS tells a cause; return after how many cycles it did."""
+        """Wait until STATUS reports a cause; return the cycles until then."""
         host, begin = self.host, self.host.cycles
         told = STATUS_ERROR | cause << CAUSE_SHIFT
         limit = self.bound if limit is None else limit
@@ -106,7 +106,7 @@ class Trials:
         return cycles
 
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
-        """Wait until a stopped run is over, and check what it has left."""
+        """Wait until a stopped run is over, and check its results."""
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
         while status & STATUS_RECOVERING:
@@ -118,7 +118,7 @@ class Trials:
         self.stored()
 
     def stored(self) -> None:
-        """Check that bytes of external memory are what they were, or what the run makes them."""
+        """Check that each byte of external memory is unchanged or as the run writes it."""
         program, golden = self.before
         content = self.memory.bytes
         old = golden.dram[: content.size].copy()
@@ -131,7 +131,7 @@ class Trials:
         assert not differs.any()
 
     async def exact(self) -> None:
-        """Wait for the end of a run that nothing stops any more, and check what it has stored."""
+        """Wait for the end of a run that is no longer disturbed, and check its stored results."""
         _, golden = self.before
         golden.start()
         assert await self.host.ends(SHORT) == 0
@@ -146,14 +146,14 @@ class Trials:
         await self.over(Cause.ABORTED)
 
     async def abort_and_start(self) -> None:
-        """The host aborts a run and starts it anew, which is then as exact as ever."""
+        """The host aborts a run and restarts it; the new run is exact."""
         await self.some(await self.begin())
         await self.host.write("CONTROL", CONTROL_ABORT | CONTROL_START)
         assert await self.host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
         await self.exact()
 
     async def abort_in_recovery(self) -> None:
-        """The host aborts, starts while the machine recovers, and aborts that start, too."""
+        """The host aborts, starts during recovery, and aborts that start too."""
         host = self.host
         await self.some(await self.begin())
         for value in (CONTROL_ABORT, CONTROL_START):
@@ -164,18 +164,18 @@ class Trials:
         await self.over(Cause.ABORTED)
 
     async def late_start(self) -> None:
-        """A run that is asked for while the machine recovers begins when it has."""
+        """A run requested during recovery begins after it."""
         await self.some(await self.begin())
         await self.host.write("CONTROL", CONTROL_ABORT)
         await self.host.write("CONTROL", CONTROL_START)
         await self.exact()
 
     async def nothing(self) -> None:
-        """Words to no run change nothing, nor does a second start."""
+        """Writes without a run change nothing, nor does a second start."""
         host = self.host
         await self._mem("mem_error")
         assert await host.read("STATUS") == 0
-        # Memory owes nothing, and may be silent.
+        # Memory owes no transfers, and may be silent.
         self.memory.silent = frozenset(CHANNELS)
         await host.write("CONTROL", CONTROL_ABORT)
         assert await host.read("STATUS") == STATUS_BUSY | STATUS_RECOVERING
@@ -189,7 +189,7 @@ class Trials:
         await self.exact()
 
     async def reset(self) -> None:
-        """``rst`` comes while external memory goes on."""
+        """``rst`` is set while external memory keeps working."""
         host, dut = self.host, self.dut
         await self.some(await self.begin())
         dut.rst.value = 1
@@ -208,7 +208,7 @@ class Trials:
         self.stored()
 
     async def refusal(self) -> None:
-        """A program has a word that no machine runs, behind what it does."""
+        """A program has an invalid word after valid instructions."""
         refusals = refused()
         cause = Cause(self.random.choice([int(cause) for cause in refusals]))
         words = refusals[cause]
@@ -217,7 +217,7 @@ class Trials:
         await self.over(cause)
 
     async def outside(self) -> None:
-        """A run begins, or goes on, where there is no program."""
+        """A run begins, or continues, outside of the program."""
         host, depth = self.host, self.config.control.program_depth
         for pc in (depth, 1 << 31):
             await self.begin()
@@ -242,14 +242,14 @@ class Trials:
         getattr(self.dut, name).value = 0
 
     async def error(self) -> None:
-        """External memory could not read or write something."""
+        """External memory reports a failed access."""
         await self.some(await self.begin())
         await self._mem("mem_error")
         await self.stopped(Cause.MEMORY)
         await self.over(Cause.MEMORY)
 
     async def lost(self) -> None:
-        """External memory is reset, and has lost what it was asked for."""
+        """External memory is reset, and has lost its outstanding requests."""
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)
         self.dut.mem_reset.value = 1
@@ -262,13 +262,13 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """The host says that external memory has lost what it was asked for."""
+        """The host reports that external memory has lost its outstanding requests."""
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)
         await self.host.cycle()
         await self.host.write("CONTROL", CONTROL_FORGET)
         self.memory.forget()
-        # What comes all the same is not taken, and does not count.
+        # Words that still arrive are not accepted, and do not count.
         self.memory.stray = True
         for _ in range(3):
             await self.host.cycle()
@@ -278,7 +278,7 @@ class Trials:
         await self.over(Cause.ABORTED)
 
     async def overflow(self) -> None:
-        """Some engine is given more tokens than are counted."""
+        """An engine gets more tokens than can be counted."""
         give = Instruction(Opcode.PARAMS, {"n": 1}, push=frozenset({Engine.STORE}))
         loop = Instruction(Opcode.LOOP, {"count": 300})
         await self.begin([*pack([loop, give, Instruction(Opcode.ENDLOOP)]), Opcode.HALT])

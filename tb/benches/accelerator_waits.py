@@ -1,4 +1,4 @@
-"""Trials of the accelerator that wait: for memory that is silent, for tokens that never come."""
+"""Trials of the accelerator with waits: silent memory, and tokens that never arrive."""
 
 from collections.abc import Awaitable, Callable
 
@@ -19,13 +19,13 @@ from celosia.tb.benches.accelerator_trials import SLACK, Trials
 from celosia.tb.benches.slow_memory import CHANNELS
 
 LONGEST_WATCHDOG = 2000
-"""The longest field ``watchdog`` of which the bench waits for the end (cycles)."""
+"""Longest field ``watchdog`` for which the bench waits (cycles)."""
 
 
 class LongTrials(Trials):
-    """All trials, those that take long behind the others.
+    """All trials, the long ones last.
 
-    Without a watchdog, or with one that is longer than ``LONGEST_WATCHDOG``, there are only those.
+    Without a watchdog, or with one longer than ``LONGEST_WATCHDOG``, there are only the short ones.
     """
 
     def __init__(self, runs: Runs):
@@ -34,7 +34,7 @@ class LongTrials(Trials):
         self._ticks: list[int] = []
 
     def all(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return what is tried, in its order."""
+        """Return the trials in order."""
         if not 0 < self.config.control.watchdog <= LONGEST_WATCHDOG:
             return super().all()
         silences = [self.silence] * len(CHANNELS)
@@ -49,13 +49,13 @@ class LongTrials(Trials):
         ]
 
     def _tick(self) -> None:
-        """Check that a fault is told as the watchdog ticks, which it does at one distance."""
+        """Check that a fault is reported when the watchdog ticks, which happens periodically."""
         self._ticks.append(self.host.cycles)
         # STATUS is read in every other cycle.
         assert (self._ticks[-1] - self._ticks[0] + 2) % self.config.control.watchdog <= 4
 
     async def silent_reset(self) -> None:
-        """``rst`` comes while memory owes a report and says nothing, which is told in time."""
+        """``rst`` is set while memory owes a report and is silent; that is reported in time."""
         host, memory, dut = self.host, self.memory, self.dut
         await self.begin()
         while not memory.owes_reports:
@@ -76,7 +76,7 @@ class LongTrials(Trials):
         assert await host.read("INTERRUPT") == 0
 
     async def deadlock(self) -> None:
-        """A command waits for tokens that nothing gives; it is told in the watchdog's time."""
+        """A command waits for tokens that never arrive; the watchdog reports it in time."""
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
         for _ in range(3):
@@ -87,7 +87,7 @@ class LongTrials(Trials):
             await self.over(Cause.DEADLOCK)
 
     async def silence(self) -> None:
-        """One channel of external memory says nothing; it is told in the watchdog's time."""
+        """One channel of external memory is silent; the watchdog reports it in time."""
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1
         watchdog, memory = self.config.control.watchdog, self.memory
@@ -106,7 +106,7 @@ class LongTrials(Trials):
         await self.over(Cause.SILENCE)
 
     async def silent_start(self) -> None:
-        """A start that is asked for while memory owes something waits until it does not."""
+        """A start requested while memory owes a transfer waits for that transfer."""
         host, memory = self.host, self.memory
         await self.begin()
         while not memory.owes:
@@ -120,7 +120,7 @@ class LongTrials(Trials):
         await self.exact()
 
     async def slow(self) -> None:
-        """External memory is silent for nearly as long as it may be, again and again."""
+        """External memory is silent for almost the allowed time, again and again."""
         host, memory = self.host, self.memory
         await self.begin()
         status = STATUS_BUSY
@@ -134,7 +134,7 @@ class LongTrials(Trials):
         await self.exact()
 
     async def pause(self) -> None:
-        """The array's span has a longer pause than it can tell, in which nothing else happens."""
+        """The array's span has a longer pause than can be counted, in which all is idle."""
         host, events = self.host, self.host.events
         if events is None or not self.config.control.counters:
             return
@@ -157,6 +157,6 @@ class LongTrials(Trials):
         assert await host.ends(SHORT + longest) == 0
         assert await host.read("SPAN_MATRIX_LOW") == events.span
         await self.runs.interrupted(INTERRUPT_DONE)
-        # The sums are anything.
+        # The sums are arbitrary.
         await host.write("CONTROL", CONTROL_ABORT)
         assert await host.ends(self.bound) == 0

@@ -1,4 +1,4 @@
-"""External memory behind AXI4 for cocotb benches: cocotbext-axi's RAM, and the rules of the bus."""
+"""External memory with AXI4 for cocotb benches: cocotbext-axi's RAM, and the bus rules."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from celosia.hdl.memory.address import BURST_BOUNDARY
 
 PREFIX = "m_axi"
 
-_AHEAD = 32  # bursts whose addresses are taken before any data
+_AHEAD = 32  # bursts whose addresses are accepted before any data
 _ADDRESS = ("id", "addr", "len", "size", "burst", "lock", "cache", "prot", "qos")
 _PAYLOADS = {"aw": _ADDRESS, "w": ("data", "strb", "last"), "ar": _ADDRESS}
 
 
 class AxiMemory:
-    """cocotbext-axi's ``AxiRam`` at the bridge's AXI4 ports, and a watch over them.
+    """cocotbext-axi's ``AxiRam`` at the bridge's AXI4 ports, and a monitor of the bus.
 
     ``bytes`` is its content; bus addresses are taken modulo its size. In each cycle each channel
-    does nothing with probability ``stall``. From the address ``broken`` on, which may change, words
-    can be neither read nor written. The bench calls :meth:`sample` at each falling edge.
+    pauses with probability ``stall``. Words from the address ``broken`` on, which may change, can
+    be neither read nor written. The bench calls :meth:`sample` at each falling edge.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class AxiMemory:
         if broken is not None:
             self._break(ram)
         writes, reads = ram.write_if, ram.read_if
-        # Addresses are taken far ahead of their data.
+        # Addresses are accepted far ahead of their data.
         writes.aw_channel.queue_occupancy_limit = _AHEAD
         if stall:
             for channel in (
@@ -89,12 +89,12 @@ class AxiMemory:
 
 
 class AxiRules:
-    """Asserts what AMBA AXI (IHI 0022) asks of a manager, in each cycle that is sampled."""
+    """Asserts the rules of AMBA AXI (IHI 0022) for a manager, in each sampled cycle."""
 
     def __init__(self, dut: Any, config: Config):
         self._dut, self._config = dut, config
         self._waiting: dict[str, tuple[int, ...]] = {}
-        self._writes: deque[int] = deque()  # beats of bursts whose data is not all there
+        self._writes: deque[int] = deque()  # beats of bursts with incomplete data
         self._reads: deque[int] = deque()
         self._unanswered = 0
         self._beat = {"w": 0, "r": 0}
@@ -103,7 +103,7 @@ class AxiRules:
         return int(getattr(self._dut, f"{PREFIX}_{name}").value)
 
     def moves(self, channel: str) -> bool:
-        """Return whether a channel moves something in this cycle."""
+        """Return whether a channel transfers a beat in this cycle."""
         return bool(self._get(f"{channel}valid") and self._get(f"{channel}ready"))
 
     def sample(self) -> None:
@@ -121,7 +121,7 @@ class AxiRules:
             self._unanswered -= 1
 
     def _holds(self, channel: str) -> None:
-        """Check that what was offered and not taken is still offered, unchanged."""
+        """Check that an offer that was not accepted is still there, unchanged."""
         if not self._get(f"{channel}valid"):
             assert channel not in self._waiting, f"{channel}valid fell before {channel}ready"
             return
@@ -144,8 +144,8 @@ class AxiRules:
         return beats
 
     def _beats(self, channel: str, lengths: deque[int]) -> None:
-        """Count a beat, and check that the last one of each burst says so."""
-        # Data of a write may come before its address, but not all of it.
+        """Count a beat, and check that the last beat of each burst is marked."""
+        # Some data of a write may precede its address, but not all.
         self._beat[channel] += 1
         if not self._get(f"{channel}last"):
             return

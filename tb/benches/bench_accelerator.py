@@ -1,13 +1,12 @@
-"""Bench of the whole accelerator: random programs against the golden machine, and what ends runs.
+"""Bench of the whole accelerator: random programs against the golden machine, and stopped runs.
 
-Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, how many
-random programs run one after the other and how many instructions each has; ``stall`` and
-``latency`` of external memory; ``bus``, the model (of ``celosia.tb.benches.slow_memory``) of a
-memory behind a bus instead; ``trials``, of how many kinds of
-``celosia.tb.benches.accelerator_waits`` a run is disturbed; ``happens``, whether all of ``HAPPENS``
-must. With ``trace`` in the configuration every vector instruction is compared, and what each engine
-does in each cycle, without it only what is stored. Machines that are too small for
-``celosia.tb.machine.short_programs`` run random programs only.
+Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, the number of
+random programs and of instructions in each; ``stall`` and ``latency`` of external memory; ``bus``,
+the model (in ``celosia.tb.benches.slow_memory``) of a memory on a bus instead; ``trials``, the
+number of kinds of ``celosia.tb.benches.accelerator_waits`` that disturb a run; ``happens``, true if
+all of ``HAPPENS`` must occur. With ``trace`` in the configuration every vector instruction and each
+engine's activity in each cycle is compared, without it only the stored results. Machines that are
+too small for ``celosia.tb.machine.short_programs`` run random programs only.
 """
 
 from typing import Any
@@ -27,13 +26,13 @@ from celosia.tb.machine.short_programs import has_room
 from celosia.tb.verify.random_programs import random_program
 
 HAPPENS = [*(f"STALL_{engine.name}" for engine in Engine), "ARRAY_QUEUE", "ARRAY_OVER"]
-"""Counters of what happens in some run."""
+"""Counters of events that occur in some run."""
 
 
 async def _start(dut: Any) -> Runs:
     settings = parameters()
     config = Config.of(**settings["config"])
-    # Icarus loses what a package puts on an input before the simulation has begun.
+    # Icarus loses values that a package drives before the simulation has begun.
     await start_clock(dut)
     if "bus" in settings:
         size = min(1 << config.memory.addr_width, SIZE)
@@ -45,7 +44,7 @@ async def _start(dut: Any) -> Runs:
 
 @cocotb.test()
 async def random_programs_are_exact(dut: Any) -> None:
-    """Each vector instruction's writes, external memory and counters are the golden machine's."""
+    """Each vector instruction's writes, external memory and counters equal the golden machine's."""
     settings, runs = parameters(), await _start(dut)
     config, golden = runs.config, Interpreter(runs.config)
     if has_room(config):
@@ -64,7 +63,7 @@ async def random_programs_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def disturbed_runs_are_told(dut: Any) -> None:
-    """A run that is stopped says why, and the next one is exact."""
+    """A stopped run reports its cause, and the next one is exact."""
     settings, runs = parameters(), await _start(dut)
     if "bus" not in settings and has_room(runs.config):
         await LongTrials(runs).run(settings.get("trials", 0))

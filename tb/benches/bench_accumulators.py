@@ -1,11 +1,9 @@
 """Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against an array of rows.
 
-Parameters: ``config``, every field of the configuration; ``cycles``, how many; ``rate``, the
-probability that a row is accumulated in a cycle, and that one is drained.
-
-Every row is scrubbed first, and some of them once more behind half of the cycles; all are drained
-in the end. Both ports are compared in every
-cycle: which drain waits, when an answer comes, and what it holds.
+Parameters: ``config``, every field of the configuration; ``cycles``, their number; ``rate``, the
+probability that a row is accumulated in a cycle, and that one is drained. Every row is scrubbed
+first, and some of them again after half of the cycles; all are drained at the end. Both ports are
+compared in every cycle: the drain that waits, the time of an answer, and its content.
 """
 
 from collections import deque
@@ -30,7 +28,7 @@ SPELL = 50
 
 
 class Rows:
-    """The memory's inputs, what it must hold, and what it must answer when."""
+    """The memory's inputs, its expected content, and its expected answers."""
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator, rate: float):
         self.dut, self.config, self.random, self.rate = dut, config, random, rate
@@ -44,14 +42,14 @@ class Rows:
         self.cycles = self.answers = self.waited = 0
 
     def near(self) -> list[int]:
-        """Return a few rows whose addresses differ in a bit each, the last row among them."""
+        """Return a few rows whose addresses differ in one bit each, including the last row."""
         depth = self.config.accumulators.depth
         first = int(self.random.integers(depth))
         others = [first ^ 1 << int(bit) for bit in self.random.integers(0, 12, 6)]
         return [first, *(row for row in others if row < depth), depth - 1]
 
     async def scrub(self, rows: NDArray[np.int64]) -> None:
-        """Make rows zero while nothing else is asked for."""
+        """Scrub rows while there are no other requests."""
         self.dut.accumulate__valid.value = 0
         self.dut.drain__request__valid.value = 0
         self._waiting = None
@@ -67,7 +65,7 @@ class Rows:
         self._acc[rows] = 0
 
     async def use(self, rows: list[int]) -> None:
-        """Accumulate a row, drain one, both or neither, and compare what is answered."""
+        """Accumulate a row, drain one, both or neither, and compare the answer."""
         adds, drains = (
             int(self.random.choice(rows)) if self.random.random() < self.rate else None
             for _ in range(2)
@@ -158,7 +156,7 @@ class Rows:
 
 @cocotb.test()
 async def rows_are_those_that_were_added(dut: Any) -> None:
-    """Every drained row is the sum of what was added since it was drained or scrubbed."""
+    """Every drained row is the sum of all rows added since it was drained or scrubbed."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut)

@@ -1,9 +1,8 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
-Parameters: ``lanes`` and ``max_row``, the unit's; ``commands``, how many; ``beats``, of each
-command at most, about; ``stall``, the probability of a stall on each stream in each cycle; ``n``,
-the rows' length where it is not to be random; ``latency``, the unit's, without which no time is
-looked at.
+Parameters: ``lanes`` and ``max_row`` of the unit; ``commands``, their number; ``beats``, about the
+most of each command; ``stall``, the probability of a stall on each stream in each cycle; ``n``, the
+rows' length if it is not random; ``latency`` of the unit, which is checked if present.
 """
 
 from typing import Any
@@ -42,7 +41,7 @@ def random_rows(generator: np.random.Generator, m: int, n: int) -> Rows:
 
 
 def beats_of(rows: Rows, lanes: int) -> Rows:
-    """Return rows as beats, [m * ceil(n / lanes), lanes], what is missing being 77."""
+    """Return rows as beats, [m * ceil(n / lanes), lanes], padded with 77."""
     padding = -rows.shape[1] % lanes
     padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=77)
     return padded.reshape(-1, lanes)
@@ -56,7 +55,7 @@ def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
 
 
 def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
-    """Return the input's payloads of rows and what is added to them."""
+    """Return the input payloads of rows ``x`` and their summands ``r``."""
     beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
     return [
         pack(input_layout(lanes), {"x": a.tolist(), "r": b.tolist(), "mask": c, "last": d})
@@ -65,7 +64,7 @@ def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
 
 
 def _hide(beat: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a beat with 0 in the lanes that the mask leaves out."""
+    """Return a beat with 0 in the lanes outside of the mask."""
     kept = [value if beat["mask"] >> lane & 1 else 0 for lane, value in enumerate(beat[name])]
     return {**beat, name: kept}
 
@@ -95,7 +94,7 @@ async def values_and_sums_are_exact(dut: Any) -> None:
         payloads = payloads_of(x, r, lanes)
         cocotb.start_soon(driver.send(payloads))
         sums = cocotb.start_soon(sum_monitor.receive(len(payloads)))
-        # The values stand still for long before some commands, so that the queue is full.
+        # The output stalls for long before some commands, so that the queue is full.
         for _ in range(int(generator.choice([0, 4 * max_row // lanes + 100]))):
             await RisingEdge(dut.clk)
         values = await monitor.receive(len(payloads))
@@ -112,7 +111,7 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def no_beat_waits(dut: Any) -> None:
-    """Without stalls a beat comes in each cycle, of rows of one beat and of the longest ones."""
+    """Without stalls there is a beat in each cycle, for short rows and for the longest."""
     settings = parameters()
     lanes, max_row, latency = settings["lanes"], settings["max_row"], settings.get("latency")
     await start_clock(dut, rng())

@@ -1,7 +1,7 @@
 """Bench of ``celosia.hdl.functions.argmax.ArgmaxUnit``: random rows, in pieces and with pauses.
 
-Parameters: ``lanes`` of the unit; ``rows``, how many; ``beats``, of each row at most; ``stall``,
-the probability of a cycle without elements.
+Parameters: ``lanes`` of the unit; ``rows``, their number; ``beats``, the most of each row;
+``stall``, the probability of a cycle without elements.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ from celosia.tb.machine.packing import pack, unpack
 
 
 def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
-    """Return elements [length]: far from each other or near, or but for one bit the same."""
+    """Return elements [length] that are far apart, close, or equal except for one bit."""
     if random.random() < 0.5:
         base = int(random.integers(-32768, 32768))
         return base ^ random.integers(0, 2, length) << random.integers(0, 15, length)
@@ -32,7 +32,7 @@ def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
 
 @cocotb.test()
 async def the_first_largest_is_found(dut: Any) -> None:
-    """In each cycle the largest element so far and the first column that has it are given."""
+    """Each cycle outputs the largest element so far and the first column that has it."""
     settings, random = parameters(), rng()
     lanes = settings["lanes"]
     layout = data.ArrayLayout(signed(16), lanes)

@@ -1,11 +1,11 @@
 """Bench of a bus bridge: random bursts of the external memory port against a memory on the bus.
 
 Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name of
-``celosia.tb.benches.slow_memory``); ``bursts``, how many of each direction; ``stall``, probability
-of a pause of each channel of both sides; ``reader_stall``, that of the side which takes what was
-read; ``broken``, the share of the memory, its upper half included, that answers with errors;
-``errors``, that of a second run; ``words`` of each burst (random without) and ``limit``, the cycles
-that all may take.
+``celosia.tb.benches.slow_memory``); ``bursts``, their number in each direction; ``stall``, the
+probability of a pause of each channel on both sides; ``reader_stall``, that of the reader of read
+data; ``broken``, the share of the memory, including its upper half, that answers with errors;
+``errors``, that of a second run; ``words`` of each burst (default: random); ``limit``, the most
+cycles in all.
 """
 
 from itertools import pairwise
@@ -23,21 +23,21 @@ from celosia.tb.benches.slow_memory import MODELS
 from celosia.tb.machine.packing import pack
 
 SIZE = 1 << 16
-"""External memory (bytes): reads are from one half, writes to the other."""
+"""External memory (bytes): one half is read, the other written."""
 CUTS = (1, 2, 3, 5, 9, 17, 31, 32, 33, 64, 65)
-"""Words of one burst each: a bridge may cut them into shorter ones, of 32 words on Wishbone."""
+"""Words of one burst each; a bridge may split it into shorter ones, of 32 words on Wishbone."""
 
 SLOW = 0.75
-"""Probability that a slow reader takes nothing."""
+"""Probability that a slow reader pauses."""
 WORDS = 32
-"""Words of bursts of which a Wishbone bridge cuts none."""
+"""Words of bursts that a Wishbone bridge never splits."""
 
 Burst = tuple[int, int]
-"""Byte address, and words."""
+"""Byte address, and number of words."""
 
 
 def random_burst(config: Config, random: np.random.Generator, low: int, words: int) -> Burst:
-    """Return a burst in the half of the memory from ``low`` on, often at a boundary's edge."""
+    """Return a burst in the half of the memory from ``low`` on, often at a boundary."""
     width = config.mem_bytes
     longest = burst_words(config)
     count = min(longest, int(words)) or int(random.choice([longest, random.integers(longest) + 1]))
@@ -48,7 +48,7 @@ def random_burst(config: Config, random: np.random.Generator, low: int, words: i
 
 
 class Surroundings:
-    """The port's side and the bus's side of a bridge."""
+    """The memory port's side and the bus side of a bridge."""
 
     def __init__(self, dut: Any, config: Config, settings: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
@@ -75,7 +75,7 @@ class Surroundings:
             await RisingEdge(self.dut.clk)
 
     async def read(self, bursts: list[Burst], wanted: list[int] | None = None) -> list[int]:
-        """Return the words of bursts, in order; each must be the one that is ``wanted``."""
+        """Return the words of bursts in order; compare each with ``wanted`` if present."""
         layout = burst_layout(self.config)
         requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]
         cocotb.start_soon(self._driver("read__request").send(requests))
@@ -103,7 +103,7 @@ class Surroundings:
 
 
 def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int]:
-    """Return the words of bursts as they are in a memory."""
+    """Return the words of bursts in a memory."""
     width = config.mem_bytes
     return [
         int.from_bytes(memory[place : place + width].tobytes(), "little")
@@ -115,7 +115,7 @@ def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int
 def check_errors(
     around: Surroundings, reads: list[Burst], writes: list[Burst], answers: list[int]
 ) -> None:
-    """Check that every error was reported, and that what could be read is right."""
+    """Check that every error was reported, and that all readable words are right."""
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]
     wanted = content(around.memory.bytes, config, reads)
@@ -123,7 +123,7 @@ def check_errors(
         assert addr >= around.broken or word == right
     reads_failed = sum(addr >= around.broken for addr in places)
     assert all(addr >= around.broken for addr, _ in writes)
-    # AXI4 answers a written burst as a whole, and one cycle may bring an error of each direction.
+    # AXI4 answers a write burst as a whole, and a cycle may have an error in each direction.
     axi = hasattr(around.dut, "m_axi_bresp")
     writes_failed = len(writes) if axi else around.memory.stored
     both = reads_failed + writes_failed
@@ -134,7 +134,7 @@ def check_errors(
 
 @cocotb.test()
 async def bursts_arrive(dut: Any) -> None:
-    """Reads see the memory, writes change what they should, both at once; then reads see those."""
+    """Simultaneous reads return the memory and writes change it; then reads return the writes."""
     await _run(dut, parameters())
 
 
@@ -144,7 +144,7 @@ if "broken" not in parameters():
     async def bursts_arrive_in_the_other_half(dut: Any) -> None:
         """The same with writes to the lower half, so that each direction has every address.
 
-        The reader is slower than the bus, so that what was read waits until no more may be.
+        The reader is slower than the bus, so that read data fill the queue.
         """
         slow = {} if "limit" in parameters() else {"reader_stall": SLOW}
         await _run(dut, slow | parameters(), swapped=True)
@@ -154,7 +154,7 @@ if parameters()["model"] == "wishbone" and not {"broken", "limit"} & parameters(
 
     @cocotb.test()
     async def directions_take_turns(dut: Any) -> None:
-        """Without pauses each burst takes a cycle more than its words, a read after each write."""
+        """Without pauses a burst takes one cycle more than its words; both directions alternate."""
         settings = parameters() | {"stall": 0.0, "reader_stall": 0.0, "words": WORDS}
         await _run(dut, settings | {"limit": 2 * settings["bursts"] * (WORDS + 1) + 3 * WORDS})
 
@@ -163,14 +163,14 @@ if "errors" in parameters():
 
     @cocotb.test()
     async def errors_are_reported(dut: Any) -> None:
-        """Errors of the memory are reported, and all else is right."""
+        """Errors of the memory are reported, and all other words are right."""
         await _run(dut, parameters() | {"broken": parameters()["errors"]})
 
 
 async def _run(dut: Any, settings: dict[str, Any], *, swapped: bool = False) -> None:
     random = rng()
     config = Config.of(**settings["config"])
-    # Icarus loses what a package puts on an input before the simulation has begun.
+    # Icarus loses values that a package drives before the simulation has begun.
     await start_clock(dut)
     around = Surroundings(dut, config, settings, random)
     memory, width, count = around.memory.bytes, config.mem_bytes, settings["bursts"]
@@ -193,7 +193,7 @@ async def _run(dut: Any, settings: dict[str, Any], *, swapped: bool = False) -> 
             words.append((int.from_bytes(data, "little"), bits))
     start = around.cycles
     writing = cocotb.start_soon(around.write(writes, words))
-    # What is read is not written, so that each word is known.
+    # Reads and writes use different addresses, so that each word is known.
     known = content(memory, config, reads) if "broken" not in settings else None
     words_read = await around.read(reads, known)
     await writing
@@ -202,7 +202,7 @@ async def _run(dut: Any, settings: dict[str, Any], *, swapped: bool = False) -> 
     if "limit" in settings:
         assert cycles <= settings["limit"], f"{cycles} cycles, at most {settings['limit']} expected"
         if settings["model"] == "wishbone":
-            # Both directions want the bus until one of them is nearly done.
+            # Both directions compete for the bus until one of them is nearly done.
             turns = around.memory.turns[: len(around.memory.turns) * 3 // 4]
             assert all(turn != after for turn, after in pairwise(turns)), "unfair"
     if "broken" in settings:

@@ -1,4 +1,4 @@
-"""Bench of the start of a DDR3's core: delays and places of two lanes, good and bad chips."""
+"""Bench of the DDR3 core's start: delays and bit slips of two lanes, good and bad chips."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ _CASES: list[tuple[list[dict[int, range]], dict[str, tuple[int, ...]], list[int]
     ),
     ([{0: range(1, 7), 3: range(2, 6)}, {0: range(2, 6), 2: range(1, 6)}], {}, [4, 3], [0, 2]),
     ([{0: range(8)}, {1: range(8)}], {}, [4, 4], [0, 1]),
-    # Each bit of a word is alone wrong once, and one that is overlooked would make a delay pass.
+    # Each bit of a word is wrong once alone; a delay would pass if the bit were not checked.
     ([{3: range(6, 8)}, {3: range(7, 8)}], {}, [7, 7], [3, 3]),
     ([{0: range(8)}, {}], {"late": (1,)}, [4, 0], [0, 0]),
     ([{2: range(1, 5)}, {0: range(8)}], {"wrong": (0,)}, [3, 4], [2, 0]),
@@ -33,7 +33,7 @@ _CASES: list[tuple[list[dict[int, range]], dict[str, tuple[int, ...]], list[int]
 def _accesses(
     start: Ddr3Start, delays: list[int], places: list[int]
 ) -> Iterator[tuple[Step, int, bool]]:
-    """Return all steps of a start in order, the lanes selected in each, and if it begins a list."""
+    """Yield all steps of a start with the lanes selected in each, and a mark for a list's first."""
     lists: list[tuple[tuple[Step, ...], int]] = [(start.wake, 0)]
     for place in range(SLIPS):
         for delay in range(DELAYS):
@@ -48,7 +48,7 @@ def _accesses(
 
 @cocotb.test(timeout_time=_LIMIT * len(_CASES) * PERIOD_NS, timeout_unit="ns")
 async def chips_are_started(dut: Any) -> None:
-    """Each step is done in order and waited for; each lane gets the middle of its delays."""
+    """Each step is done in order, with its wait; each lane gets the middle of its delays."""
     random = rng()
     start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
     woken = len(start.wake)
@@ -58,7 +58,7 @@ async def chips_are_started(dut: Any) -> None:
         wait = 0
         for index, (step, lanes, begins) in enumerate(_accesses(start, delays, places)):
             idle = await _idle(dut, 2 * wait + 8)
-            # A cycle is for the table's next word, two may be for the search between two lists.
+            # One cycle reads the table's next word, two may be the search between two lists.
             assert index == 0 or wait + 1 <= idle <= wait + 1 + 2 * begins, (index, wait, idle)
             writes = step.kind in (Kind.WRITE, Kind.SELECT)
             data = lanes if step.kind == Kind.SELECT else step.data
@@ -87,7 +87,7 @@ async def chips_are_started(dut: Any) -> None:
 
 
 async def _idle(dut: Any, most: int) -> int:
-    """Wait for an access, for ``most`` cycles; return how many went by."""
+    """Wait up to ``most`` cycles for an access; return the cycles waited."""
     for cycle in range(most + 1):
         await FallingEdge(dut.clk)
         assert int(dut.cyc.value) == int(dut.stb.value)
@@ -99,7 +99,7 @@ async def _idle(dut: Any, most: int) -> int:
 
 
 def _check_access(dut: Any, addr: int, data: int | None) -> None:
-    """Check the access in this cycle: of ``data`` a write, without any a read."""
+    """Check the access in this cycle: a write of ``data``, or a read if it is None."""
     assert int(dut.stb.value), "an access ends before its answer"
     assert (4 * int(dut.adr.value), int(dut.we.value)) == (addr, int(data is not None))
     assert data is None or int(dut.dat_w.value) == data

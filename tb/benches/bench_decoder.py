@@ -1,8 +1,8 @@
 """Bench of ``celosia.hdl.matrix.decoder.WeightDecoder``: random matrices in random formats.
 
-Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, how many;
-``stall``, the probability of a cycle in which nothing comes. Steps are made here, not by the
-circuit's own counter; between lines of a format come lines of plain bytes.
+Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, their
+number; ``stall``, the probability of a cycle without input. The bench computes the steps itself,
+independent of the circuit's counter; lines of a format alternate with lines of plain bytes.
 """
 
 from typing import Any

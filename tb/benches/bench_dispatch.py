@@ -1,7 +1,7 @@
-"""Bench of the queues and tokens: random programs that cannot deadlock, on engines of any speed.
+"""Bench of queues and tokens: random programs without deadlocks, on engines of any speed.
 
-Parameters: ``config`` (fields that differ from the preset ``small``), ``commands`` (how many) and
-``stall`` (probability of a pause of ``i``).
+Parameters: ``config`` (fields that differ from the preset ``small``), ``commands`` (their number)
+and ``stall`` (probability of a pause of ``i``).
 """
 
 from itertools import product
@@ -24,13 +24,14 @@ from celosia.tb.benches.dispatch_commands import (
 from celosia.tb.machine.packing import unpack
 
 PHASE = 12
-"""Commands of an engine after which it works faster or slower."""
+"""Commands of an engine after which its speed changes."""
 
 
 class EngineModel:
-    """An engine that takes a command at its start or at its end, and works for a while.
+    """An engine that accepts a command at its start or at its end, and works for some cycles.
 
-    That is up to ``speeds[0]`` cycles for the first ``PHASE`` commands, ``speeds[1]`` for the next.
+    It works up to ``speeds[0]`` cycles on each of the first ``PHASE`` commands, up to ``speeds[1]``
+    on each of the next, and so on.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class EngineModel:
         self.push = 0
         self.due = due
         self.seen = 0
-        # Operands that an instruction does not have are those of the ones before it, if any.
+        # Operands that an instruction lacks keep the values of earlier instructions.
         self.fields: dict[str, int] = {}
 
     def get(self, kind: str, suffix: str = "") -> int:
@@ -61,7 +62,7 @@ class EngineModel:
         return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
 
     def drive(self) -> None:
-        """Take a command when there is nothing to do, complete it after some cycles."""
+        """Accept a command when idle, and complete it after some cycles."""
         finishes = self.left == 0
         ready = finishes if self.holds else self.left is None
         getattr(self.dut, f"o_{self.name}__ready").value = int(ready)
@@ -69,12 +70,12 @@ class EngineModel:
         getattr(self.dut, f"push_{self.name}").value = self.push if finishes else 0
 
     def sample(self) -> tuple[bool, bool]:
-        """Look at the ports; return whether a command was taken and whether one completed."""
+        """Read the ports; return whether a command was accepted and whether one completed."""
         valid, ready = self.get("o", "__valid"), self.get("o", "__ready")
         assert self.registered or not (valid and self.get("waiting"))
         finished, accepted = self.left == 0, bool(valid and ready)
         if valid and (self.left is None or self.holds):
-            # One that is taken at its end stays as it is until then.
+            # A command that is accepted at its end holds until then.
             command = unpack(command_layout(self.engine), self.get("o", "__payload"))
             self.seen += self.left is None
             assert self.seen <= len(self.due), f"{self.name} gets a command too many"
@@ -94,7 +95,7 @@ class EngineModel:
 
 @cocotb.test()
 async def commands_wait_for_their_tokens(dut: Any) -> None:
-    """Each engine gets its commands, whole and in order, none before its tokens are there."""
+    """Each engine gets its commands complete and in order, none before its tokens."""
     settings, random = parameters(), rng()
     registered = bool(settings["config"].get("registered"))
     program = random_program(random, settings["commands"])
@@ -119,15 +120,15 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
     granted_count = dict.fromkeys(Engine, 0)
 
     def grant(kind: Engine, held: Tokens) -> None:
-        """Take the tokens of an engine's next command, which it must have had by then."""
+        """Consume the tokens of an engine's next command, which must be available."""
         command = queues[kind][granted_count[kind]]
         granted_count[kind] += 1
         for source in command["pop"]:
             assert held[source, kind] > 0, f"{kind.name}'s command started too early"
             tokens[source, kind] -= 1
 
-    # Tokens that commands see: those of the cycle before. With registers those of other engines
-    # than the matrix engine are there a cycle later, and a command comes a cycle later.
+    # Commands see the previous cycle's tokens. With registers, tokens of other engines than the
+    # matrix engine are one cycle later, and so is a command.
     before = no_tokens()
     await start_clock(dut, rng())
     words = program_words(program)
@@ -138,7 +139,7 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
             engine.drive()
         await FallingEdge(dut.clk)
         for kind, engine in engines.items():
-            # What is new was granted in the cycle before.
+            # A new command was granted in the previous cycle.
             new = granted_count[kind] == taken_count[kind]
             if registered and new and engine.get("o", "__valid"):
                 grant(kind, before | {pair: tokens[pair] for pair in tokens if pair[0] in early})
@@ -188,9 +189,9 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def every_token_and_every_command_counts(dut: Any) -> None:
-    """As many commands as there can be are in flight, and give as many tokens as can be held.
+    """The most commands possible are in flight, and push the most tokens possible.
 
-    As many others take one of each kind, without waiting. The unit is idle behind the last.
+    The same number of commands consume them, without waiting. The unit is idle after the last.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
@@ -207,14 +208,14 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
         words = shortest_words(engine, pop)
         sends = StreamDriver(dut, "i", random).send(words * (MAX_TOKENS + takes))
         sends = cocotb.start_soon(sends)
-        # A queue takes as many commands as it has room for.
+        # A queue accepts commands up to its depth.
         ready.value = 0
         accepted = 0
         for _ in range((room + 2) * len(words)):
             await FallingEdge(dut.clk)
             accepted += int(dut.i__valid.value) & int(dut.i__ready.value)
             await RisingEdge(dut.clk)
-        # A register slice in front of the queue has two words.
+        # A register slice before the queue holds two words.
         assert accepted == room * len(words) + sliced
         ready.value = 1
         started = 0
@@ -251,7 +252,7 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
         assert int(dut.idle.value) == (not takes)
         assert not int(dut.overflow.value)
         await RisingEdge(dut.clk)
-        # What waits takes tokens that come.
+        # Waiting commands consume arriving tokens.
         for other in pop:
             await run_alone(dut, other, 1 << engine)
         if takes:
@@ -262,7 +263,7 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
 
 
 async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) -> None:
-    """Send an engine a command, or let one that waits start; take it and complete it."""
+    """Send a command to an engine, or start a waiting one; accept it and complete it."""
     name = engine.name.lower()
     getattr(dut, f"o_{name}__ready").value = 1
     if sends:
@@ -285,7 +286,7 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
 
 @cocotb.test()
 async def too_many_tokens_are_reported(dut: Any) -> None:
-    """The last count is kept, one more is an overflow, and clear forgets both."""
+    """The largest count is kept, one token more is an overflow, and ``clear`` resets both."""
     random = rng()
     await start_clock(dut)
     last = (Engine.LOAD, Engine.MATRIX)
@@ -326,10 +327,10 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 
 @cocotb.test()
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
-    """At the largest count a token may be taken and another one given in the same cycle.
+    """At the largest count one token may be consumed and another pushed in the same cycle.
 
-    One that is given sooner is one too many, so that the count is wrong and nothing is taken;
-    with ``registered`` it is known a cycle later, so that a command may be taken all the same.
+    A push one cycle earlier is an overflow, so no token is consumed. With ``registered`` the
+    overflow is known one cycle later, so a command may still be accepted.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

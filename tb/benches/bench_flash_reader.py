@@ -1,4 +1,4 @@
-"""Bench of the flash's reader: bytes of a chip that was left in each of its modes."""
+"""Bench of the flash reader: reads from a chip that was left in each of its modes."""
 
 from typing import Any
 
@@ -28,13 +28,13 @@ _MODES: list[dict[str, Any]] = [
 
 
 def _driven(bits: str, others: int, quad: bool) -> list[tuple[int, int]]:
-    """Return the levels and the drivers of all lines, clock by clock."""
+    """Return the levels and output enables of all lines, clock by clock."""
     enable = 0b1101 | quad << 1
     return [((int(bit) | others << 1) & enable, enable) for bit in bits]
 
 
 class _Pins:
-    """The pins of every cycle, for the chip, and compared with the start-up and the requests."""
+    """The pins in every cycle, for the chip model, compared with the start-up and the requests."""
 
     def __init__(
         self, dut: Any, model: FlashModel, requests: list[tuple[int, int]], *, stalls: bool
@@ -70,13 +70,13 @@ class _Pins:
             before, held = pins, driven
 
     def _check_begin(self) -> None:
-        """Check that the start-up does not wait for longer than it must, but for a cycle or two."""
+        """Check that the start-up does not wait longer than required, except one or two cycles."""
         most = _TIMES.wake if self.ended else _TIMES.power
         assert self._since <= most + 2 or self.ended >= len(_START), "the start-up takes long"
 
     def _check_end(self) -> None:
         assert self._lines == self._wanted[self.ended], f"selection {self.ended}"
-        # Nothing but bytes that are not taken lets the clock stand still.
+        # Only bytes that are not accepted stop the clock.
         least = _TIMES.half * (2 * len(self._lines) + 1)
         stands = self._stalls and self.ended >= len(_START)
         assert self._since == least or stands, f"{self._since} cycles"
@@ -92,7 +92,7 @@ def _chip(contents: bytes, modes: FlashModes | None = None) -> FlashModel:
 
 @cocotb.test(timeout_time=_LIMIT * len(_MODES) * PERIOD_NS, timeout_unit="ns")
 async def bytes_come(dut: Any) -> None:
-    """Every request's bytes come in order, and every time of the chip is kept."""
+    """Every request's bytes arrive in order, and all of the chip's timing is met."""
     random = rng()
     contents = random.bytes(300)
     for index, modes in enumerate(_MODES):
@@ -104,7 +104,7 @@ async def bytes_come(dut: Any) -> None:
         requests += [(int(random.integers(1 << ADDR_WIDTH)), 1030 if index == 3 else 7)]
         pins = _Pins(dut, model, requests, stalls=stall > 0)
         watching = cocotb.start_soon(pins.watch())
-        # The start-up waits for no request, and requests wait for it.
+        # The start-up waits for no request; requests wait for it.
         while index % 2 and pins.ended < len(_START):
             await RisingEdge(dut.clk)
         await _read(dut, contents, requests, random, stall)
@@ -119,7 +119,7 @@ async def bytes_come(dut: Any) -> None:
 
 @cocotb.test(timeout_time=_LIMIT * ADDR_WIDTH * PERIOD_NS, timeout_unit="ns")
 async def long_reads_do_not_end_early(dut: Any) -> None:
-    """A read of a power of two of bytes, one more, goes on behind its first ones."""
+    """A read of a power of two of bytes, or one more, continues after its first bytes."""
     random = rng()
     contents = random.bytes(300)
     for bits in range(6, ADDR_WIDTH):
@@ -144,7 +144,7 @@ async def _read(
     random: np.random.Generator,
     stall: float,
 ) -> None:
-    """Ask for bytes, and compare them."""
+    """Request bytes and compare them."""
     asks = StreamDriver(dut, "i", random, 0.5)
     takes = StreamMonitor(dut, "o", random, stall)
     asking = cocotb.start_soon(

@@ -1,4 +1,4 @@
-"""Bench of tables of polynomials: loads every slot, then takes bytes and functions with pauses.
+"""Bench of polynomial tables: loads every slot, then looks up bytes and functions, with pauses.
 
 Parameters: ``lanes``, ``slots`` and ``operand_width`` of the unit.
 """
@@ -23,7 +23,7 @@ CYCLES = 3000
 
 
 def tables(slots, random):
-    """Return the bytes of some functions of several steps, and of anything in the last slot."""
+    """Return the tables of some functions with different steps; the last slot is random."""
     smooth = [
         pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
         for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])
@@ -40,7 +40,7 @@ def write(dut, place, value):
 
 @cocotb.test()
 async def test_functions(dut):
-    """Every lane has the entry of its own index, or its table's function of it."""
+    """Every lane outputs the entry at its index, or its table's function of it."""
     settings, random = parameters(), rng()
     lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))
     wide, narrow = (data.ArrayLayout(signed(bits), lanes) for bits in (16, 8))
@@ -52,7 +52,7 @@ async def test_functions(dut):
         write(dut, place, int(held[place >> 8][place & 255]))
         await RisingEdge(dut.clk)
         dut.write__en.value = 0
-        # Without ``en`` nothing is written, whatever is at the port.
+        # Without ``en`` no entry is written, for any value at the port.
         write(dut, int(random.integers(slots * 256)), int(random.integers(256)))
         if random.random() < 0.3:
             await RisingEdge(dut.clk)

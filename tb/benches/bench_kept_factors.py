@@ -1,7 +1,7 @@
 """Bench of ``celosia.hdl.vector.kept_factors``: norms, softmaxes, and late factors.
 
 Parameters: ``config``, every field of the configuration, with a power of two of ``row_factors``;
-``commands``, how many.
+``commands``, their number.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def factors_have_their_numbers(dut: Any) -> None:
-    """Each factor comes with its row's number, and units are told of as long as any is owed."""
+    """Each factor has its row's number, and units are reported while any factor is outstanding."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     count, layout = config.row_factors, command_layout(Engine.VECTOR)
@@ -34,7 +34,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
         owes = bool(norms), bool(softmaxes)
         first, rows = int(random.integers(count)), int(random.integers(1, count + 1))
         kind = str(random.choice(["norm", "softmax", *[""] * 18]))
-        # None starts while factors of a norm are owed, and no norm while those of a softmax are.
+        # No command starts while norm factors are owed, and no norm while softmax factors are.
         if norms or (kind == "norm" and softmaxes):
             kind = ""
         fields = {"m": rows, "params": first << FACTOR_SHIFT | int(random.integers(256))}
@@ -68,7 +68,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
-    """A softmax of each power of two of rows owes until its last factor, of many for a while."""
+    """A softmax of each power of two of rows owes factors until its last one."""
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)
     await start_clock(dut)

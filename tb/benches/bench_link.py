@@ -1,7 +1,7 @@
-"""Bench of the host link: random requests, whole and damaged, against the golden model.
+"""Bench of the host link: random requests, intact and damaged, against the golden model.
 
-Parameters: ``config``, every field of the configuration; ``identity``, what HELLO answers;
-``timeout`` of the link; ``requests``, how many; ``stall`` and ``latency`` of external memory.
+Parameters: ``config``, every field of the configuration; ``identity``, the answer to HELLO;
+``timeout`` of the link; ``requests``, their number; ``stall`` and ``latency`` of external memory.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ STATUS = REGISTER_MAP["STATUS"].addr
 
 
 class Registers:
-    """A register bus on which every register keeps what was written, except STATUS."""
+    """A register bus on which every register except STATUS keeps the value written."""
 
     def __init__(self) -> None:
         self.values = {addr: addr * 0x01030507 % (1 << 32) for addr in range(256)}
@@ -53,7 +53,7 @@ class Line:
         self._random = rng()
 
     async def cycle(self, byte: int | None = None, broken: bool = False) -> None:
-        """Pass one clock cycle, in which a byte may come."""
+        """Pass one clock cycle, with a byte or without."""
         dut = self._dut
         dut.i__valid.value = int(byte is not None)
         dut.i__payload.value = (byte or 0) | broken << 8
@@ -80,7 +80,7 @@ class Line:
             await self.cycle()
 
     async def answered(self, length: int) -> None:
-        """Wait for an answer of so many bytes."""
+        """Wait for an answer of ``length`` bytes."""
         for _ in range(LIMIT):
             if len(self.sent) >= length:
                 break
@@ -89,7 +89,7 @@ class Line:
 
 
 def random_request(random: np.random.Generator, config: Config, identity: Identity) -> bytes:
-    """Return a request, most of which can be carried out."""
+    """Return a random request; most are valid."""
     command = int(random.choice([*Command, *Command, 0, 8, 255]))
     places = {
         Command.HELLO: 5,
@@ -106,7 +106,7 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
         length = 4 * amount
     if command == Command.START:
         amount, length = 1, 0
-    # Up to the end, one place past it, or anywhere.
+    # Up to the end, one past it, or anywhere.
     addr = int(random.choice([0, 1, *-random.integers(0, places - amount + 1, 4)]))
     addr += places - amount
     if random.random() < 0.1:
@@ -118,7 +118,7 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
 
 
 def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
-    """Return a damaged request, and which of its bytes has a broken stop bit."""
+    """Return a damaged request, and the index of the byte with a broken stop bit."""
     kind = random.integers(4)
     place = int(random.integers(1, len(frame)))
     if kind == 0:
@@ -133,7 +133,7 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 
 @cocotb.test()
 async def requests_are_answered(dut: Any) -> None:
-    """Answers, register writes and memory are the golden model's, whatever comes in."""
+    """Answers, register writes and memory equal the golden model's for any input."""
     settings, random = parameters(), rng()
     config, identity = Config.of(**settings["config"]), Identity(**settings["identity"])
     await start_clock(dut)
@@ -188,7 +188,7 @@ async def requests_are_answered(dut: Any) -> None:
 
 @cocotb.test()
 async def a_start_is_not_repeated(dut: Any) -> None:
-    """START of the same tag runs once until another request comes; corrupt ones are none."""
+    """START with the same tag runs once until another request; corrupt requests do not count."""
     settings = parameters()
     config = Config.of(**settings["config"])
     await start_clock(dut)

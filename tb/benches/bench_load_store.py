@@ -1,10 +1,10 @@
 """Bench of the load and store engines: random rows between a memory and a scratchpad of bytes.
 
 Parameters: ``engine`` (``load`` or ``store``), ``config`` (fields that differ from the preset
-``small``), ``commands`` (how many), ``stall`` (probability of a pause on each port), ``refuse``
-(that a burst waits, without it ``stall``), ``latency`` (the largest of a memory whose timing,
-refresh included, is random) and, for commands of one kind instead, ``timing`` (the memory's),
-``shape`` (rows, bytes of a row) and ``limit`` (cycles in all).
+``small``), ``commands`` (their number), ``stall`` (probability of a pause on each port), ``refuse``
+(probability that a burst waits, by default ``stall``), and ``latency``. That is the largest latency
+of a memory with random timing, refresh included. For commands of one kind instead: ``timing`` (the
+memory's), ``shape`` (rows, bytes of a row) and ``limit`` (cycles in all).
 """
 
 from collections import deque
@@ -31,21 +31,20 @@ from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.packing import pack, unpack
 
 SETTLED = 6
-"""Cycles without a word after which an engine has nothing to do but wait."""
+"""Cycles without a word after which an engine can only be waiting."""
 SPEED = 12, 16, 4
-"""Rows, words of a row, and commands of which all words move without a pause."""
+"""Rows, words of a row, and commands whose words must all move without a pause."""
 HELD = 0.02, 60
-"""Probability in a cycle that the memory reports no burst as written for a while, and how long it
-then does not (cycles): so many bursts wait that there is no room for more."""
+"""Probability per cycle that the memory stops reporting bursts for a while, and its length
+(cycles): long enough that all places for waiting bursts are taken."""
 EMPTY = 0.2
-"""Share of commands without a row, or without a byte in each."""
+"""Share of commands without rows, or with empty rows."""
 FIRST = 2
-"""Cycles from a command to its first burst where nothing is before it, with ``registered`` one
-more."""
+"""Cycles from a command to its first burst if the engine is idle; one more with ``registered``."""
 
 
 def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
-    """Return a memory of at most some latency, at times a slow one, half the time refreshed."""
+    """Return a memory of at most this latency, sometimes slow, half the time with refreshes."""
     period = int(random.integers(20, 200)) * int(random.integers(2))
     return MemoryTiming(
         latency=int(random.integers(latency + 1)),
@@ -93,7 +92,7 @@ class Machine:
         getattr(self.dut, name).value = value
 
     def fires(self, name: str) -> bool:
-        """Return whether a stream moves a payload; one that waits must neither go nor change."""
+        """Return whether a stream moves a payload; a waiting one must stay unchanged."""
         payload = self.get(name + "__payload") if self.get(name + "__valid") else None
         moves = payload is not None and bool(self.get(name + "__ready"))
         if name in self.waiting:
@@ -105,7 +104,7 @@ class Machine:
         return moves
 
     def offer(self, name: str, payload: int | None) -> None:
-        """Offer a payload, or none; one that was offered and not taken stays."""
+        """Offer a payload, or none; an offered payload that was not accepted stays."""
         if payload is None:
             self.set(name + "__valid", 0)
         elif name in self.offered or not self.pause():
@@ -120,13 +119,13 @@ class Machine:
         return self.next_word <= self.cycle and not self.timing.refreshing(self.cycle)
 
     def move(self) -> None:
-        """Note that a word moves in this cycle."""
+        """Record that a word moves in this cycle."""
         self.words += 1
         self.quiet = 0
         self.next_word = self.cycle + self.timing.interval
 
     def take_request(self) -> list[int]:
-        """Return the word addresses of the burst that is requested in this cycle."""
+        """Return the word addresses of the burst requested in this cycle."""
         if not self.fires("memory__request"):
             return []
         burst = unpack(burst_layout(self.config), self.get("memory__request__payload"))
@@ -137,7 +136,7 @@ class Machine:
         return list(range(burst["addr"], burst["addr"] + size, self.config.mem_bytes))
 
     async def step(self, drive: Any, react: Any) -> None:
-        """Run one cycle: commands and tokens here, the data by the two functions."""
+        """Run one cycle: commands and tokens here, data by the two functions."""
         self.offer("i", self.commands[0] if self.commands else None)
         self.set("memory__request__ready", not self.pause(self.refuse))
         drive()
@@ -164,8 +163,8 @@ def load_side(
 ) -> tuple[Any, Any]:
     """Return the functions that answer a load engine.
 
-    ``expected`` are its writes in order, each an address and bytes, ``ends`` how many of them there
-    are up to the end of each command.
+    ``expected`` are its writes in order, each an address and bytes; ``ends`` is the number of
+    writes up to the end of each command.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -242,7 +241,7 @@ def store_side(
         waits = any(
             machine.get(f"{port}__valid") and not machine.get(f"{port}__ready") for port in ports
         )
-        # What is asked for and not yet reported may be waited for.
+        # The engine may wait for bursts that are requested and not yet reported.
         asked = machine.words + len(addresses)
         if waits or (machine.quiet > SETTLED and written < machine.words == asked):
             assert machine.get("status__stall"), "something waits, which is not reported"
@@ -274,7 +273,7 @@ def store_side(
 
 @cocotb.test()
 async def rows_arrive(dut: Any) -> None:
-    """Every row arrives, nothing else changes, commands complete in order."""
+    """Every row arrives, no other byte changes, and commands complete in order."""
     await _run(dut, parameters())
 
 
@@ -282,7 +281,7 @@ if "shape" not in parameters():
 
     @cocotb.test()
     async def a_word_moves_in_each_cycle(dut: Any) -> None:
-        """Without pauses a memory's latency hides behind the words of the rows before."""
+        """Without pauses the memory's latency is hidden by the words of earlier rows."""
         width = PRESETS["small"].replace(**parameters()["config"]).mem_bytes
         m, row, commands = SPEED
         timed = {"stall": 0.0, "commands": commands, "shape": (m, row * width)}
@@ -310,7 +309,7 @@ async def _run(dut: Any, settings: dict[str, Any]) -> None:
             step = -(-row_bytes // config.mem_bytes) * config.mem_bytes
             command |= {"m": m, "row_bytes": row_bytes, "sp_stride": row_bytes}
             command |= {"dram_addr": number * m * step, "dram_stride": step, "sp_addr": number % 3}
-    # What is read is not written, so that each word's content is known.
+    # Reads and writes use different addresses, so that each word is known.
     source = bytes(machine.dram if load else machine.sp)
     moves, ends = expected_moves(commands, config, source, load=load)
     dram, sp = bytearray(machine.dram), bytearray(machine.sp)

@@ -1,16 +1,16 @@
 """Bench of ``celosia.hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
-(opcode, m, k, n, flags[, slot, line]), each with random places and zero points, or
-``random``, how many commands to draw; ``stall``, the probability that a scratchpad port does not
-take a request in a cycle, for ``b`` only before a tile's first line;
-``alone``, whether each command waits for the one before to be done. With ``report``, a file's path,
-the cycles from the first command taken, or ``alone`` from each, to each ``done`` are written there
-as JSON, and those that each spell of ``working`` lasted.
+(opcode, m, k, n, flags[, slot, line]), each with random addresses and zero points, or ``random``,
+the number of random commands. ``stall`` is the probability that a scratchpad port pauses in a
+cycle, for ``b`` only before a tile's first line. ``alone`` makes each command wait for the end of
+the previous one. ``report`` is the path of a JSON file for cycle counts: those from the first
+accepted command (with ``alone`` from each) to each ``done``, and those of each spell of
+``working``.
 
-At each ``done`` the sums are compared with the golden model's, which must be in the accumulators in
-time; what the engine says of its state must be so, and the counters must add up. With ``random``,
-and a plain machine, the cycles of products are also those that the engine's docstring states.
+At each ``done`` the sums are compared with the golden model's, and must be in the accumulators by
+then. The engine's status outputs are checked, and the counters must add up. With ``random`` on a
+plain machine, products must take the cycles stated in the engine's docstring.
 """
 
 import json
@@ -37,9 +37,9 @@ PRODUCTS = 8
 
 
 async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float) -> None:
-    """Answer a scratchpad port, each request a fixed time after it was taken.
+    """Answer the requests of a scratchpad port after a fixed time.
 
-    Once the first line of a tile was taken from ``b``, the others are taken without a wait.
+    Once a tile's first line was accepted on ``b``, the others are accepted without a wait.
     """
     generator = rng()
     request, data = getattr(dut, f"{name}__request__valid"), getattr(dut, f"{name}__data")
@@ -70,7 +70,7 @@ async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float)
 
 
 class _Sums:
-    """The accumulators, by the rows that were accumulated up to the end of each command."""
+    """The accumulators, from the rows accumulated up to the end of each command."""
 
     def __init__(self, config: Config, jobs: Jobs):
         self._jobs = jobs
@@ -79,7 +79,7 @@ class _Sums:
         self._commands = self._rows = 0
 
     def check(self, rows: list[tuple[int, int, list[int]]]) -> None:
-        """Compare the sums of the next command; of ``rows`` each has its cycle and its address."""
+        """Compare the sums of the next command; ``rows`` are (cycle, address, values)."""
         end = self._jobs.events[self._commands]
         for _, addr, row in rows[self._rows : end]:
             wrapped = self._acc[addr] + row + self._half
@@ -91,7 +91,7 @@ class _Sums:
 
 @dataclass
 class _Found:
-    """Cycles of a run: of each command that is taken and done, of each vector that is sent."""
+    """Cycles of a run at which commands are accepted and done, and vectors sent."""
 
     starts: list[int] = field(default_factory=list)
     dones: list[int] = field(default_factory=list)
@@ -101,7 +101,7 @@ class _Found:
 
 
 def _check_status(dut: Any, config: Config, record: _Found, jobs: Jobs, cycle: int) -> None:
-    """Compare what the engine says of itself in a cycle with what was taken and done before."""
+    """Compare the engine's status outputs with the commands accepted and done before."""
     offered = bool(int(dut.i__valid.value))
     busy = offered or len(record.starts) > len(record.dones)
     assert int(dut.status__busy.value) == busy
@@ -188,7 +188,7 @@ def _config() -> Config:
 
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
-    """Every command leaves what the golden model says, in time."""
+    """Every command's sums equal the golden model's, in time."""
     settings, config = parameters(), _config()
     jobs = Jobs(config, rng())
     for name, m, k, n, flags, *where in settings.get("products", []):
@@ -222,7 +222,7 @@ if "random" in parameters() and _plain():
 
     @cocotb.test()
     async def products_take_the_stated_cycles(dut: Any) -> None:
-        """One after the other each takes what the engine's docstring states; without, no gap."""
+        """Separate products take the cycles stated by the engine; consecutive ones have no gap."""
         config, generator = _config(), rng()
         room = config.array.weight_depth - RING_SLOTS
         largest = max(config.array.rows, config.array.cols)
@@ -255,7 +255,7 @@ if "random" in parameters() and _plain():
             record = await _run(dut, jobs, config, 0.0, alone=alone)
             if alone:
                 begun = zip(record.starts, record.dones, strict=True)
-                # With registers products begin a cycle later, and are told a cycle sooner.
+                # With registers products begin one cycle later, and are reported one cycle sooner.
                 spent = [done - start + 1 for start, done in begun]
                 assert spent[bool(room) :] == windows
             else:

@@ -1,7 +1,7 @@
-"""Bench of the SDRAM and PSRAM controllers: crowded random bursts at the pins of a chip's model.
+"""Bench of the SDRAM and PSRAM controllers: dense random bursts, at the pins of a chip model.
 
-Parameters: ``device``, ``sdram`` or ``psram``; ``config``, every field of the configuration. Times
-of a chip are looked at in its model, which fails where one is broken.
+Parameters: ``device``, ``sdram`` or ``psram``; ``config``, every field of the configuration. The
+chip's timing is checked by its model, which fails on a violation.
 """
 
 from collections import deque
@@ -25,8 +25,8 @@ _PSRAM = ("ck", "ck_n", "cs_n", "reset_n", "dq_o", "dq_oe", "rwds_o", "rwds_oe")
 _LIMIT = 60_000  # cycles
 _PRECHARGE = 2  # of the model's counts
 _MOST = (625, 625, 170, 160, 625)
-"""Cycles of reading and writing 256 words in order, 12 words in rows of one bank, and of writing
-256 words in rows of two banks in turns (SDRAM)."""
+"""Most cycles of five measurements: reading and writing 256 words in order, reading and writing 12
+words in rows of one bank, and (SDRAM) writing 256 words in alternating rows of two banks."""
 
 
 def _values(dut: Any, names: tuple[str, ...]) -> dict[str, int]:
@@ -52,18 +52,18 @@ async def _psram(dut: Any, model: PsramModel) -> None:
 
 
 class _Port:
-    """Bursts of both kinds at the port, each asked for behind the one before of its kind."""
+    """Bursts at the port, each requested after the previous one of its direction."""
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator):
         self.dut, self.config, self.random = dut, config, random
         self.memory: dict[int, int] = {}
         self.size = config.mem_bytes
-        self.accepted = 0  # words that were taken to be written
-        self.due: deque[int] = deque()  # as many words are the bursts that are not yet written
+        self.accepted = 0  # words accepted for writing
+        self.due: deque[int] = deque()  # words up to each unwritten burst's end
         cocotb.start_soon(self._watch())
 
     def bursts(self, count: int, low: int, high: int, most: int) -> list[tuple[int, int]]:
-        """Return random bursts within addresses: the first byte of each, and its words."""
+        """Return random bursts in an address range: first byte, and number of words."""
         drawn = []
         for _ in range(count):
             words = int(self.random.choice([1, 1, 2, 5, most]))
@@ -75,7 +75,7 @@ class _Port:
         return [addr | words - 1 << self.config.memory.addr_width for addr, words in bursts]
 
     async def read(self, bursts: list[tuple[int, int]], stall: float, pause: int = 0) -> None:
-        """Read bursts, and compare them; pause within the first one."""
+        """Read bursts and compare them; pause within the first one."""
         dut, size = self.dut, self.size
         wanted = [
             self._word(addr)
@@ -103,7 +103,7 @@ class _Port:
         return self.memory.get(addr, untouched(addr))
 
     async def write(self, bursts: list[tuple[int, int]], stall: float, pause: int = 0) -> None:
-        """Write bursts, and wait until they are there; pause within the first one."""
+        """Write bursts and wait until they are stored; pause within the first one."""
         dut, size = self.dut, self.size
         words = []
         for first, count in bursts:
@@ -134,7 +134,7 @@ class _Port:
             await RisingEdge(self.dut.clk)
 
     async def _watch(self) -> None:
-        """Check that a burst is reported once, when all of its words were taken."""
+        """Check that each burst is reported once, after all of its words were accepted."""
         dut = self.dut
         while True:
             await FallingEdge(dut.clk)
@@ -144,9 +144,9 @@ class _Port:
             self.accepted += int(dut.write__data__valid.value) and int(dut.write__data__ready.value)
 
     async def move_as_refreshes_begin(self, model: SdramModel, first: int) -> None:
-        """Give and take single words about the cycle in which late refreshes begin.
+        """Write and read single words around the cycle in which late refreshes begin.
 
-        While no word moves, ``URGENT`` of them are done together, each as many times apart.
+        While no word moves, ``URGENT`` refreshes are done together, at multiples of the interval.
         """
         dut, words = self.dut, 48
         apart = URGENT * floor(SDRAM_SHEET.refi * CLOCK / 1e9)
@@ -184,7 +184,7 @@ class _Port:
 
 
 async def _in_time(dut: Any, port: _Port, model: SdramModel, half: int) -> None:
-    """Check that nothing takes longer than it must, and that refreshes are as many as they must."""
+    """Check that transfers are as fast as required, and that the number of refreshes is right."""
     orders = [(64 * 4 * place, 64) for place in range(4)]
     there = [(row << 8, 1) for row in range(12)]
     turns = [(half + (row << 8 | bank << 6), 16) for row in range(8) for bank in range(2)]
@@ -208,7 +208,7 @@ async def _in_time(dut: Any, port: _Port, model: SdramModel, half: int) -> None:
 
 @cocotb.test(timeout_time=_LIMIT * PERIOD_NS, timeout_unit="ns")
 async def bursts_are_kept(dut: Any) -> None:
-    """Reads bring the bytes that were written last, and every time of the chip is kept."""
+    """Reads return the last written bytes, and all of the chip's timing is met."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut, random)
@@ -227,13 +227,13 @@ async def bursts_are_kept(dut: Any) -> None:
         await port.write(port.bursts(16, half, 2 * half, most), stall)
         await reading
         await port.read(port.bursts(8, half, 2 * half, most), stall)
-    # Rows of one bank, and words that stop for long.
+    # Rows of one bank, and words with long pauses.
     banked = [(row << 8 | 64 * int(random.integers(1)), 1 + row % 3) for row in range(12)]
     await port.read(banked, 0.0)
     if settings["device"] == "sdram":
         await _in_time(dut, port, model, half)
         await port.move_as_refreshes_begin(model, 0x140)
-        # Refreshes find every state of a bank whose rows change.
+        # Refreshes occur in every state of a bank whose rows change.
         crowded = [(int(random.integers(8)) << 8, 1) for _ in range(150)]
         await port.read(crowded, 0.0)
         await port.write([(half + addr, 1) for addr, _ in crowded], 0.0)
@@ -241,7 +241,7 @@ async def bursts_are_kept(dut: Any) -> None:
     await port.read([(half, 60), (64, 256)], 0.0, pause)
     await port.write(port.bursts(6, 0, 2 * half, 3), 0.8)
     await port.read(port.bursts(6, 0, 2 * half, 3), 0.8)
-    # Behind the end of a burst its row's next bank may be open, and nothing is read there.
+    # After the end of a burst the next bank may be open, without a read there.
     await port.read([(0x40, 1), (0x80, 1), (0x7C, 1), (0x3C, 1)], 0.0)
     for _ in range(60):
         await FallingEdge(dut.clk)

@@ -1,6 +1,6 @@
 """Bench of ``celosia.hdl.vector.overlap``: random commands that are read, owed, and written.
 
-Parameters: ``config``, every field of the configuration; ``commands``, how many.
+Parameters: ``config``, every field of the configuration; ``commands``, their number.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 
 
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
-    """Return fields of a command, ``followed`` in two of three, of an opcode or one bit off it."""
+    """Return the fields of a command, ``followed`` in two of three, of an opcode or one bit off."""
     layout = command_layout(Engine.VECTOR)
     fields = {
         name: int.from_bytes(random.bytes(8), "little") % (1 << layout[name].width)
@@ -31,16 +31,16 @@ def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
 
 
 def word(fields: dict[str, int]) -> int:
-    """Return a command as the port has it."""
+    """Return a command as the port's value."""
     layout = command_layout(Engine.VECTOR)
     return sum(value << layout[name].offset for name, value in fields.items())
 
 
 @cocotb.test()
 async def commands_overlap_by_one(dut: Any) -> None:
-    """A command that is followed leaves when it is read, unless the back end has not begun it.
+    """A ``followed`` command leaves when it is read, unless the back end has not begun it.
 
-    Until it is written it is the one that the back end works for, and no other leaves before.
+    It remains the back end's command until it is written, and no other leaves before.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
@@ -56,7 +56,7 @@ async def commands_overlap_by_one(dut: Any) -> None:
         dut.owes.value, dut.written.value = owes, written
         await FallingEdge(dut.clk)
         followed = config.fused and door["flags"] >> FOLLOWED & 1
-        # With ``registered`` what is read is known a cycle later.
+        # With ``registered`` the end of reading is known one cycle later.
         known = read if config.control.registered else read or asks
         early = int(bool(known and followed and not (reading or owes or written or behind)))
         assert int(dut.early.value) == early

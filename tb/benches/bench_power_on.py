@@ -1,4 +1,4 @@
-"""Bench of power-on: images of a flash, good and bad, against the golden model."""
+"""Bench of power-on: good and bad flash images against the golden model."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ class _Board:
         self.dut, self.contents, self.host, self.random = dut, contents, host, random
 
     async def flash(self) -> None:
-        """Bring the bytes of each read."""
+        """Return the bytes of each read."""
         dut = self.dut
         while True:
             dut.o_read__ready.value = int(self.random.random() < 0.5)
@@ -44,7 +44,7 @@ class _Board:
                 dut.i__valid.value = 0
 
     async def link(self) -> None:
-        """Answer what comes, once nothing more comes for some cycles."""
+        """Answer requests, after some cycles without a byte."""
         dut, frame, quiet = self.dut, b"", 0
         while True:
             await FallingEdge(dut.clk)

@@ -24,7 +24,7 @@ from celosia.tb.machine.packing import unpack
 
 
 def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:
-    """Return operands whose result would be another if the polynomial's sum were one away."""
+    """Return operands whose result would change if the polynomial's sum changed by one."""
     x = random.integers(0, 1 << width, 20_000, np.uint64)
     polynomial = rsqrt_polynomial() if root else reciprocal_polynomial()
     fraction, exponent = normalize(x)
@@ -35,7 +35,7 @@ def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[i
 
 @cocotb.test()
 async def test_results(dut):
-    """Results come in order, as late as promised, and equal the golden model's."""
+    """Results come in order, with the stated latency, and equal the golden model's."""
     settings, random = parameters(), rng()
     width = settings["width"]
     x = [
@@ -55,7 +55,7 @@ async def test_results(dut):
         dut.valid_i.value = valid
         dut.x.value = x[position] if valid else 0
         await FallingEdge(dut.clk)
-        # A result stays until the next enabled edge, however many others there are.
+        # A result holds until the next enabled edge, after any number of disabled ones.
         expected = flags[-settings["latency"]] if len(flags) >= settings["latency"] else 0
         assert int(dut.valid_o.value) == expected
         if expected:

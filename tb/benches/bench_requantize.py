@@ -1,6 +1,6 @@
 """Bench of ``Requantizer``: random operands and parameters, random pauses.
 
-Parameters: ``count``, results that are compared; ``stall``, the probability that ``en`` is 0 in a
+Parameters: ``count``, the number of results; ``stall``, the probability that ``en`` is 0 in a
 cycle.
 """
 
@@ -43,7 +43,7 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
         "low": low,
         "high": high,
     }
-    # As a compiler chooses them: a normalized multiplier, a result of about 16 bits.
+    # Typical of a compiler: a normalized multiplier, and a result of about 16 bits.
     usual = generator.random(count) < 0.5
     operands["multiplier"][usual] = generator.integers(1 << 30, 1 << 31, usual.sum())
     lengths = np.ceil(np.log2(np.abs(operands["x"][usual]) + 1)).astype(np.int64)
@@ -51,7 +51,7 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
     operands["bias"][usual] >>= 10
     for place in np.flatnonzero(generator.random(count) < 0.25):
         _make_marginal(operands, place, generator)
-    # Halved, these are ties of every length, or beside one.
+    # Halved, these are ties of every length, or next to one.
     for place in np.flatnonzero(generator.random(count) < 0.25):
         amount = int(generator.integers(32))
         odd = 2 * int(generator.integers(1 << min(14, max(0, 30 - amount)))) + 1
@@ -62,7 +62,7 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
         operands["shift"][place] = -amount
     free = iter(generator.permutation(count).tolist())
     for amount in [*range(1, 32)] * 2:
-        # Negative ties, and sums that are beside one by any one of the bits that are lost.
+        # Negative ties, and sums that differ from one in any single lost bit.
         for beside in [0, *(1 << bit for bit in range(amount - 1))]:
             odd = 2 * int(generator.integers(1 << (31 - amount))) + 1
             values = {"x": (odd << (amount - 1)) - beside, "bias": 0, "shift": -amount}
@@ -83,7 +83,7 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
 def _make_marginal(
     operands: dict[str, NDArray[np.int64]], place: int, generator: np.random.Generator
 ) -> None:
-    """Make a product that is just rounded up, or just not: each of its bits decides."""
+    """Make a product that is just rounded up, or just not, so that each of its bits matters."""
     left = int(generator.integers(15)) * int(generator.integers(2))
     factor = int(generator.integers(1 << 15)) * 2 + 1
     factor = factor >> int(generator.integers(15)) | 1
@@ -116,7 +116,7 @@ async def results_are_exact(dut: Any) -> None:
         en = generator.random() >= stall
         dut.en.value = int(en)
         for name in NAMES[:4]:
-            # What comes while the unit stands still, or after the end, is not looked at.
+            # Inputs while the unit is stalled, or after the end, are ignored.
             value = int(operands[name][enabled]) if en and enabled < count else 0
             port = getattr(dut, name)
             port.value = value & ((1 << len(port)) - 1)

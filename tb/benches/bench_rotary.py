@@ -1,7 +1,7 @@
 """Bench of ``celosia.hdl.functions.rotary.RotaryUnit``: random commands, with pauses in ``en``.
 
-Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, how many; ``beats``, of each
-command at most; ``stall``, the probability that ``en`` is 0 in a cycle.
+Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, their number; ``beats``, the
+most of each command; ``stall``, the probability that ``en`` is 0 in a cycle.
 """
 
 from collections import deque
@@ -31,9 +31,10 @@ def random_elements(random: np.random.Generator, count: int, width: int) -> NDAr
 
 
 def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
-    """Make y 1 in one lane of some pairs, and choose their sine so that a result is at a tie.
+    """Make y 1 in one lane of some pairs, and choose their sine so that a result is a tie.
 
-    ``y`` and ``pairs`` [lanes] are as the unit's. Wide results are then at a tie, or just below it.
+    ``y`` and ``pairs`` [lanes] are the unit's inputs. Wide results are then at a tie, or just below
+    it.
     """
     for first in range(0, len(y), 2):
         if random.random() < 0.5:
@@ -49,7 +50,7 @@ def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np
 
 @cocotb.test()
 async def results_are_exact(dut: Any) -> None:
-    """Every result equals the golden model's, in as many enabled cycles as stated."""
+    """Every result equals the golden model's, after the stated number of enabled cycles."""
     settings, random = parameters(), rng()
     lanes, operand_width = settings["lanes"], settings["operand_width"]
     wide_layout = data.ArrayLayout(signed(16), lanes)
@@ -61,7 +62,7 @@ async def results_are_exact(dut: Any) -> None:
         width = 16 if wide else operand_width
         low, high = -(1 << (width - 1)), (1 << (width - 1)) - 1
         dut.times.value, dut.wide.value, dut.r_zero.value = multiply, wide, zero & 0xFF
-        # A command's beats push out what is left of the command before.
+        # A command's beats push out the rest of the previous command.
         due: deque[list[int] | None] = deque([None] * RotaryUnit.latency)
         for _ in range(int(random.integers(1, settings["beats"] + 1)) + RotaryUnit.latency):
             y, pairs = random_elements(random, lanes, 16), random_elements(random, lanes, 16)

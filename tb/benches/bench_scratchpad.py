@@ -1,7 +1,7 @@
-"""Bench of the scratchpad: every port at once, at random, against an array of bytes.
+"""Bench of the scratchpad: random requests at all ports at once, against an array of bytes.
 
-Parameters: ``config`` (fields that differ from the preset ``small``), ``readers``, ``writers``
-and ``cycles``.
+Parameters: ``config`` (fields that differ from the preset ``small``), ``readers``, ``writers`` and
+``cycles``.
 """
 
 from collections import deque
@@ -22,9 +22,9 @@ from celosia.tb.machine.packing import pack
 
 @dataclass
 class _Port:
-    """A port with the request that it offers, if any, and what a reader waits for.
+    """A port with its current request, if any, and the answers that a reader expects.
 
-    That of a ``late`` one waits a cycle as ``held`` before it goes to its bank.
+    A ``late`` port's request waits one cycle in ``held`` before it goes to its bank.
     """
 
     name: str
@@ -38,7 +38,7 @@ class _Port:
 
 
 def _offer(port: _Port, config: Config, random: np.random.Generator) -> None:
-    """Choose a request: often near the others, never across the end of a bank."""
+    """Choose a request: often close to the others, never across the end of a bank."""
     spread = random.choice([4 * config.line_bytes, config.scratchpad.bytes])
     base = int(random.integers(config.scratchpad.banks)) * config.bank_bytes
     addr = (base + int(random.integers(spread))) % config.scratchpad.bytes
@@ -66,7 +66,7 @@ def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -
 
 @cocotb.test()
 async def every_access_finds_its_bytes(dut: Any) -> None:
-    """Reads see earlier writes, the first port of a bank wins, answers come when they must."""
+    """Reads see earlier writes, the first port of a bank wins, and answers arrive in time."""
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
     memory = bytearray(config.scratchpad.bytes)
@@ -118,7 +118,7 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
 
 
 def _forget(port: _Port, addr: int, count: int) -> None:
-    """Expect nothing of bytes that are written in the cycle in which they are read."""
+    """Expect no value for bytes that are written in the cycle in which they are read."""
     if not port.write and port.due[-1] is not None:
         start, content = port.due[-1]
         known = [
