@@ -7,11 +7,11 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.latency import HARDWARE_WIDTH
 from celosia.arch.presets import PRESETS, load, stated
 from celosia.arch.rules import PACKED_WIDTH
 from celosia.cli.options import grouped, override_option
 from celosia.fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_flash, with_sdram
-from celosia.hdl.arithmetic.multiplier import HARDWARE_WIDTH
 
 _MOST_MHZ = 1000
 

@@ -5,12 +5,12 @@ import pytest
 from celosia.arch.formats import chosen
 from celosia.arch.instruction import Instruction, pack
 from celosia.arch.isa import Engine, Opcode
+from celosia.arch.latency import TABLE_LATENCY
 from celosia.arch.presets import PRESETS
 from celosia.generators.program.predict import predict
 from celosia.generators.program.timing import VectorTiming
 from celosia.hdl.functions.function_table import FunctionTable
 from celosia.hdl.functions.rotary import RotaryUnit
-from celosia.hdl.functions.table import TABLE_LATENCY
 from celosia.sim.flow import run
 from celosia.tb.machine.simulators import PROMPT, make_machine
 from celosia.tb.machine.toolchain import missing_tools

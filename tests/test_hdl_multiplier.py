@@ -11,13 +11,14 @@ import pytest
 from amaranth.hdl import Module, Shape, Signal, signed, unsigned
 from amaranth.sim import Simulator
 
+from celosia.arch.latency import HARDWARE_WIDTH
 from celosia.arch.presets import PRESETS
 from celosia.fpga.multipliers import find_multipliers, own_name, with_multipliers
 from celosia.fpga.table_product import ROWS
 from celosia.fpga.tools import find_tool, run_tool
 from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import to_verilog
-from celosia.hdl.arithmetic.multiplier import HARDWARE_WIDTH, Multiplier, PackedMultiplier, multiply
+from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier, multiply
 from celosia.tb.benches.simulate import simulate
 
 CELLS = Path(__file__).parents[1] / "fpga" / "cells"

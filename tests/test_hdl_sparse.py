@@ -7,9 +7,10 @@ import pytest
 
 from celosia.arch.instruction import Instruction, pack
 from celosia.arch.isa import Opcode
+from celosia.arch.latency import sparse_cycles
 from celosia.arch.presets import PRESETS
 from celosia.generators.studies.sparse_bench import bench_sparse
-from celosia.hdl.sparse.sparse import SparseUnit, sparse_cycles
+from celosia.hdl.sparse.sparse import SparseUnit
 from celosia.sim.interpreter import Interpreter
 from celosia.sim.sparse import encode
 from celosia.tb.benches.bench_sparse import random_weight

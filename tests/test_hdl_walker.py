@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
+from celosia.arch.latency import drain_latency, reader_latency
 from celosia.arch.presets import PRESETS
-from celosia.hdl.vector.drain import DrainReader, drain_latency
-from celosia.hdl.vector.reader import RowReader, reader_latency
+from celosia.hdl.vector.drain import DrainReader
+from celosia.hdl.vector.reader import RowReader
 from celosia.hdl.vector.walker import Walker
 
 ADDR_WIDTH = 12

@@ -17,7 +17,7 @@ ALLOWED = {
     "arch": {"arch"},
     "hdl": {"arch", "hdl"},
     "sim": {"arch", "sim"},
-    "generators": {"arch", "hdl", "sim", "generators"},
+    "generators": {"arch", "sim", "generators"},
     "tb": {"arch", "hdl", "sim", "generators", "tb"},
     "fpga": {"arch", "hdl", "sim", "generators", "fpga"},
     "celosia": {"arch", "hdl", "sim", "generators", "tb", "fpga", "celosia"},
@@ -25,6 +25,8 @@ ALLOWED = {
     "tools": {"arch", "hdl", "sim", "generators", "tb", "fpga", "celosia", "cli", "tools"},
 }
 """What the modules of each package may import: imports point down only."""
+CIRCUIT_WRITERS = Path("generators", "verilog")
+"""The one folder of generators that imports circuits: the compiler knows none."""
 
 ROOMS = ALLOWED.keys() - {"tools", "celosia"}
 """The packages below celosia, whose own modules are the library."""
@@ -50,21 +52,22 @@ def test_imports_point_down() -> None:
         f"{path.relative_to(ROOT)}: {finding}"
         for path in SOURCES
         for finding in wrong_imports(
-            path.relative_to(ROOT).parts[0], path.read_text(encoding="utf-8")
+            path.relative_to(ROOT).parent, path.read_text(encoding="utf-8")
         )
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def wrong_imports(package: str, source: str) -> Iterator[str]:
+def wrong_imports(folder: Path, source: str) -> Iterator[str]:
     """Yield the imports of a module that lead upward, to a second copy of a room, or in a block."""
-    tree = ast.parse(source)
+    tree, allowed = ast.parse(source), ALLOWED[folder.parts[0]]
+    allowed = allowed | {"hdl"} if folder.is_relative_to(CIRCUIT_WRITERS) else allowed
     for name, node in imported(tree):
         top, _, below = name.partition(".")
         room = below.partition(".")[0] if top == "celosia" else top
         rooms = [room] if room else [getattr(alias, "name", "") for alias in node.names]
         known = {each if each in ALLOWED else "celosia" for each in rooms}
-        upward = top in {"celosia", "tools"} and not known <= ALLOWED[package]
+        upward = top in {"celosia", "tools"} and not known <= allowed
         if upward or top in {"", "tests", *ROOMS}:
             yield f"line {node.lineno} imports {name}"
         if node not in tree.body:
@@ -83,6 +86,8 @@ def wrong_imports(package: str, source: str) -> Iterator[str]:
         ("cli", "from tests import support"),
         ("cli", "from tools.gate import measure"),
         ("generators", "from celosia.programs import Program"),
+        ("generators/program", "from celosia.hdl.matrix.array import array_members"),
+        ("generators/verilog", "import celosia.tb.machine"),
         ("tb", "import celosia"),
         ("celosia", "from celosia.cli.output import say"),
         ("tb", "def f():\n    import celosia.tb.machine"),
@@ -91,7 +96,7 @@ def wrong_imports(package: str, source: str) -> Iterator[str]:
     ],
 )
 def test_the_rules_can_fail(package: str, source: str) -> None:
-    assert len(list(wrong_imports(package, source))) == 1
+    assert len(list(wrong_imports(Path(package), source))) == 1
 
 
 def test_a_room_is_imported_by_one_name() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.config import Config
+from celosia.arch.latency import sparse_cycles
 from celosia.arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.graph.operations import Linear
@@ -16,7 +17,6 @@ from celosia.generators.graph.stored import for_slots, in_pairs, part_rows, stor
 from celosia.generators.graph.tensors import Ints
 from celosia.generators.program.image import Bytes
 from celosia.generators.program.layout import aligned_rows
-from celosia.hdl.sparse.sparse import sparse_cycles
 from celosia.sim.sparse import encode
 
 

@@ -13,10 +13,8 @@ from celosia.arch.config import Config
 from celosia.arch.errors import ProgramError
 from celosia.arch.instruction import Instruction, unpack_one
 from celosia.arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
+from celosia.arch.latency import burst_words, lines_wait, queue_latency
 from celosia.generators.program.timing import MatrixTiming, VectorTiming
-from celosia.hdl.control.dispatch import queue_latency
-from celosia.hdl.memory.address import burst_words
-from celosia.hdl.memory.requests import lines_wait
 from celosia.sim.flow import Step, run
 
 _START = 4

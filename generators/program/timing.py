@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from celosia.arch.config import Config
 from celosia.arch.formats import OPERAND_BITS, index_of
 from celosia.arch.isa import Opcode
-from celosia.hdl.functions.addnorm import AddNormUnit
-from celosia.hdl.functions.rotary import RotaryUnit
-from celosia.hdl.functions.softmax import SoftmaxUnit
-from celosia.hdl.matrix.array import array_latency
-from celosia.hdl.matrix.retirement import dispatch_cycles
-from celosia.hdl.sparse.sparse import sparse_cycles
-from celosia.hdl.vector.drain import drain_latency
-from celosia.hdl.vector.epilogue import Epilogue
-from celosia.hdl.vector.intake import Intake
-from celosia.hdl.vector.params import words_wait
-from celosia.hdl.vector.reader import reader_latency
-from celosia.hdl.vector.vector import SECOND_AHEAD
+from celosia.arch.latency import (
+    POLYNOMIAL_WAIT,
+    ROTARY_LATENCY,
+    SECOND_AHEAD,
+    array_latency,
+    dispatch_cycles,
+    drain_latency,
+    epilogue_latency,
+    intake_latency,
+    norm_latency,
+    reader_latency,
+    softmax_beat_cycles,
+    softmax_latency,
+    sparse_cycles,
+    words_wait,
+)
 from celosia.sim.flow import Step
 
 
@@ -75,31 +79,28 @@ def parts(step: Step, config: Config) -> int:
 
 
 class VectorTiming:
-    """Cycles of the vector engine's commands, as stated in ``celosia.hdl.vector.vector``."""
+    """Cycles of the vector engine's commands, as the circuit states them."""
 
     def __init__(self, config: Config):
         self._config = config
-        lanes = config.vector.lanes
-        self._reader = int(reader_latency(config)) + config.control.registered
-        self._overhead = self._reader + int(Epilogue(config).latency)
-        self._sooner = int(reader_latency(config) - drain_latency(config))
+        registered = config.control.registered
+        self._reader = reader_latency(config) + registered
+        self._overhead = self._reader + epilogue_latency(config)
+        self._sooner = reader_latency(config) - drain_latency(config)
         self._softmax = self._held = self._norm = self._intake = 0
         if config.fused:
-            self._intake = int(Intake(config).latency) - self._sooner
+            self._intake = intake_latency(config) - self._sooner
+        deferred, longest = config.row_factors > 0, config.vector.longest_row
         if config.softmax:
-            unit = SoftmaxUnit(
-                config.beat_lanes, config.vector.longest_row, factors=config.row_factors
-            )
             # The delay that each further beat of a row adds.
-            self._held = int(unit.rows(2))
-            self._softmax = int(unit.latency) + 2 * config.control.registered
+            self._held = softmax_beat_cycles(deferred=deferred)
+            self._softmax = softmax_latency(config.beat_lanes, longest, deferred=deferred)
+            self._softmax += 2 * registered
         if config.vector.norm:
-            self._norm = 1 + 2 * config.control.registered
-            if not config.row_factors:
-                unit = AddNormUnit(lanes=lanes, max_row=config.vector.longest_row)
-                self._norm = int(unit.latency) + 2 * config.control.registered
-        self._waits_words = int(words_wait(config, drain_latency(config)))
-        self._map = int(words_wait(config, reader_latency(config)))
+            self._norm = 1 if deferred else norm_latency(config.vector.lanes, longest)
+            self._norm += 2 * registered
+        self._waits_words = words_wait(config, drain_latency(config))
+        self._map = words_wait(config, reader_latency(config))
 
     def done(
         self, step: Step, begin: int, others: Iterable[Reads], sums: Iterable[Sums] = ()
@@ -150,7 +151,7 @@ class VectorTiming:
         asked = max(rows - 1, asked)
         left = done + 2 - self.cycles(step) + asked + config.control.registered
         if _adds(step):
-            turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
+            turn = ROTARY_LATENCY if step.flags & {"rotate", "times"} else 0
             left = max(left, done - SECOND_AHEAD + 6 - turn - 3 * config.control.registered)
         return left
 
@@ -216,8 +217,8 @@ class VectorTiming:
             return 256 + self._reader
         m, n = step["m"], step["n"]
         row = -(-n // self._lanes(step))
-        turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
-        turn += int(Epilogue.polynomial_latency) if "polynomial" in step.flags else 0
+        turn = ROTARY_LATENCY if step.flags & {"rotate", "times"} else 0
+        turn += POLYNOMIAL_WAIT if "polynomial" in step.flags else 0
         if opcode == Opcode.DRAIN:
             tiles, rest = divmod(n, config.array.cols)
             beats = m * (tiles * config.lane_groups + -(-rest // config.vector.lanes))

@@ -5,11 +5,9 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.errors import InputError
+from celosia.arch.latency import HARDWARE_WIDTH, overlaps
 from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import data_register
-
-HARDWARE_WIDTH = 18
-"""Width of the signed operands of a hardware multiplier (bits)."""
 
 
 class Multiplier(Component):
@@ -186,11 +184,6 @@ class PackedMultiplier(Component):
             p[0].eq(Cat(both.p[:place], part).as_signed() - (late << (self.b_width - 1))),
             p[1].eq(both.p[place:] - part),
         ]
-
-
-def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
-    """Return whether two products of packed operands overlap in one multiplier."""
-    return width + 2 * b_width + (width == b_width) > factor_width
 
 
 def low_product(a: Value, b: Value) -> Value:

@@ -9,9 +9,6 @@ from celosia.arch.polynomial import Polynomial
 from celosia.hdl.arithmetic.multiplier import multiply
 from celosia.hdl.component import Component
 
-POLYNOMIAL_LATENCY = 6
-"""Enabled cycles from an operand to its result."""
-
 
 def horner(
     m: Module,

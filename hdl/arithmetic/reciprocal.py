@@ -5,6 +5,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from celosia.arch.errors import InputError
+from celosia.arch.latency import POLYNOMIAL_LATENCY
 from celosia.arch.polynomial import (
     FRACTION_WIDTH,
     MANTISSA_WIDTH,
@@ -12,7 +13,7 @@ from celosia.arch.polynomial import (
     reciprocal_polynomial,
     rsqrt_polynomial,
 )
-from celosia.hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, PiecewisePolynomial
+from celosia.hdl.arithmetic.polynomial import PiecewisePolynomial
 from celosia.hdl.component import Component
 
 EXPONENT_WIDTH = 8

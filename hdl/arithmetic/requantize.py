@@ -5,6 +5,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.errors import InputError
+from celosia.arch.latency import requantizer_latency
 from celosia.hdl.arithmetic.multiplier import multiply
 from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import data_register, delay
@@ -91,11 +92,6 @@ def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
     return found | {"above_low": zero - low, "above_high": zero - high}
 
 
-def requantizer_latency(*, registered: bool) -> int:
-    """Return the latency of a :class:`Requantizer` (cycles)."""
-    return 5 + RoundingShift.latency + registered
-
-
 class Requantizer(Component):
     """Requantize one 32-bit sum per cycle, equation (1).
 
@@ -134,6 +130,7 @@ class Requantizer(Component):
                 "y": Out(signed(16)),
             }
         )
+        assert self.latency == 5 + RoundingShift.latency + registered
 
     @property
     def latency(self) -> int:

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out, connect
 
 from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, MAX_TOKENS, MAX_WORDS, Engine
+from celosia.arch.latency import queue_latency
 from celosia.hdl.component import Component
 from celosia.hdl.memory.protected import error_port, gather
 from celosia.hdl.ports import WORD, command_layout
@@ -23,11 +24,6 @@ def _parity(word: Value) -> Value:
     """Return the parity of each half of a word; one parity of all bits would be too slow."""
     middle = len(word) // 2
     return Cat(word[:middle].xor(), word[middle:].xor())
-
-
-def queue_latency(depth: int) -> int:
-    """Return the cycles from a command's last word to its output, for a queue of this depth."""
-    return min(depth, 2)
 
 
 class CommandQueue(Component):

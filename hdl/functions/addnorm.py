@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.errors import InputError
+from celosia.arch.latency import norm_latency
 from celosia.arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
 from celosia.arch.polynomial import MANTISSA_WIDTH
 from celosia.hdl.arithmetic.multiplier import multiply
@@ -166,6 +167,7 @@ class AddNormUnit(Component):
                 **error_port("detect" if parity else "none"),
             }
         )
+        assert self.latency == norm_latency(lanes, max_row)
 
     @property
     def latency(self) -> int:

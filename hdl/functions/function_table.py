@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from celosia.arch.functions import TABLE_ENTRIES
+from celosia.arch.latency import POLYNOMIAL_LATENCY
 from celosia.arch.polynomial import (
     FUNCTION_SEGMENTS,
     FUNCTION_T_WIDTH,
@@ -13,7 +14,7 @@ from celosia.arch.polynomial import (
     GUARD_WIDTH,
     SLOPE_BITS,
 )
-from celosia.hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, horner
+from celosia.hdl.arithmetic.polynomial import horner
 from celosia.hdl.component import Component
 from celosia.hdl.functions.table import table_write_signature
 from celosia.hdl.memory.protected import error_port, errors_of, gather, protected_ram

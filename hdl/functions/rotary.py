@@ -5,6 +5,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.errors import InputError
+from celosia.arch.latency import ROTARY_LATENCY
 from celosia.hdl.arithmetic.multiplier import multiply
 from celosia.hdl.component import Component
 
@@ -31,7 +32,7 @@ class RotaryUnit(Component):
     not positive and even.
     """
 
-    latency = 5
+    latency = ROTARY_LATENCY
 
     def __init__(self, lanes: int, operand_width: int = 8):
         if lanes < 2 or lanes % 2:

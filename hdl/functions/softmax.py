@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.errors import InputError
+from celosia.arch.latency import softmax_beat_cycles, softmax_latency
 from celosia.hdl.component import Component
 from celosia.hdl.functions.row_divide import RowDivide, probability_layout
 from celosia.hdl.functions.row_factors import numbered_layout
@@ -64,6 +65,7 @@ class SoftmaxUnit(Component):
                 **error_port("detect" if parity else "none"),
             }
         )
+        assert self.latency == softmax_latency(lanes, max_row, deferred=self._deferred)
 
     @property
     def latency(self) -> int:
@@ -73,7 +75,7 @@ class SoftmaxUnit(Component):
 
     def rows(self, beats: int) -> int:
         """Return the additional cycles of a row of ``beats`` beats over a row of one beat."""
-        return (1 if self._deferred else 2) * (beats - 1)
+        return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
     def elaborate(self, platform):
         """Connect the steps."""

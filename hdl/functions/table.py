@@ -11,9 +11,6 @@ from celosia.hdl.component import Component
 from celosia.hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from celosia.hdl.stream.pipeline import data_register
 
-TABLE_LATENCY = 2
-"""Enabled cycles from an index to its value."""
-
 
 def table_write_signature(slots: int) -> wiring.Signature:
     """Return the write port of a :class:`LookupTable`, seen from the writer."""

@@ -8,10 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
 from celosia.arch.formats import EXPONENT_BITS
-from celosia.hdl.arithmetic.multiplier import overlaps
-from celosia.hdl.matrix.blocks import SHIFTS
-from celosia.hdl.matrix.element import REGISTER_DEPTH
-from celosia.hdl.matrix.parts import part_layout, part_width
+from celosia.arch.latency import REGISTER_DEPTH
+from celosia.hdl.matrix.parts import part_layout
 from celosia.hdl.matrix.wide import shift_members
 from celosia.hdl.ports import scale_members
 from celosia.hdl.stream.fields import outputs, present
@@ -167,32 +165,3 @@ def side(config: Config, col: int) -> str:
     if not config.array.packed or (col == config.array.cols - 1 and not col % 2):
         return ""
     return ("left", "right")[col % 2]
-
-
-def array_latency(config: Config) -> int:
-    """Return the cycles from activations to their sums."""
-    if config.array.kind == "tree":
-        added = (config.array.rows - 1).bit_length()
-        return weights_latency(config) + product_latency(config) + added
-    return config.array.rows + config.array.cols + 1 + product_latency(config)
-
-
-def product_latency(config: Config) -> int:
-    """Return the cycles from operands to their product: one more if packed products overlap."""
-    width = part_width(config.array.pass_width) if config.passes > 1 else config.element_width
-    return 2 + (
-        config.array.packed and config.array.cols > 1 and overlaps(row_width(config), width)
-    )
-
-
-def row_width(config: Config) -> int:
-    """Return the width of an activation at a multiplier (bits)."""
-    return config.element_width + (SHIFTS if config.block_exponents else 0)
-
-
-def weights_latency(config: Config) -> int:
-    """Return the cycles from a slot number to its weights in a tree.
-
-    With ``registered``, a weight memory has an output register.
-    """
-    return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)

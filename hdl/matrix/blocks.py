@@ -9,11 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
 from celosia.arch.formats import EXPONENT_BITS, OPERAND_BITS, PAIRED_BITS
+from celosia.arch.latency import SHIFTS
 from celosia.hdl.component import Component
-
-SHIFTS = (1 << EXPONENT_BITS) - 1
-"""Largest left shift of an activation: the difference of the largest and smallest exponent
-(bits)."""
 
 
 class BlockEncoder(Component):

@@ -8,9 +8,10 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.latency import part_width
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.element import ProcessingElement
-from celosia.hdl.matrix.parts import part_layout, part_width
+from celosia.hdl.matrix.parts import part_layout
 
 
 class ElementColumn(Component):

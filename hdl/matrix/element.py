@@ -4,13 +4,11 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, ValueLik
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.formats import OPERAND_BITS
+from celosia.arch.latency import REGISTER_DEPTH, part_width
 from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from celosia.hdl.component import Component
-from celosia.hdl.matrix.parts import PartAdder, add_carry, part_layout, part_of, part_width
+from celosia.hdl.matrix.parts import PartAdder, add_carry, part_layout, part_of
 from celosia.hdl.memory.ram import Ram
-
-REGISTER_DEPTH = 4
-"""Largest number of weights that an element keeps in registers instead of a memory."""
 
 
 def weight_registers(

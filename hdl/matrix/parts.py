@@ -21,11 +21,6 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
     return data.StructLayout({"place": range(places), "last": int(places > 1), **alone})
 
 
-def part_width(width: int) -> int:
-    """Return the width of a part with its sign (bits); a whole weight has the width unchanged."""
-    return width + (width < OPERAND_BITS)
-
-
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
     """Return a part of an 8-bit weight, or the weight if it has only one part."""
     view = data.View(part_layout(width, paired=paired), part)

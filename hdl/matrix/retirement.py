@@ -5,20 +5,11 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
 from celosia.arch.isa import Engine
+from celosia.arch.latency import dispatch_cycles
 from celosia.hdl.component import Component
 from celosia.hdl.memory.ram import Ram
 from celosia.hdl.ports import EngineStatus
 from celosia.hdl.stream.pipeline import delay, history
-
-
-def dispatch_cycles(config: Config) -> int:
-    """Return the cycles from a completion to the first request of a command that waited for it.
-
-    One cycle passes until the token is counted, and one until the other engine has accepted the
-    command; with ``registered`` it starts one cycle later.
-    """
-    return 2 + config.stages
-
 
 IN_FLIGHT_WIDTH = 9
 """Width of the number of commands in progress; it covers any array's latency (bits)."""

@@ -5,8 +5,9 @@ import itertools
 from amaranth.hdl import Module
 
 from celosia.arch.config import Config
+from celosia.arch.latency import array_latency, product_latency
 from celosia.hdl.component import Component
-from celosia.hdl.matrix.array import array_latency, array_members, product_latency, side, sum_width
+from celosia.hdl.matrix.array import array_members, side, sum_width
 from celosia.hdl.matrix.column import ElementColumn
 from celosia.hdl.matrix.edges import ActivationEdge, SleepEdge, SumEdge, WeightEdge
 from celosia.hdl.matrix.parts import at_place

@@ -8,24 +8,28 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
 from celosia.arch.formats import PAIRED_BITS, SCALE_BITS
+from celosia.arch.latency import (
+    REGISTER_DEPTH,
+    array_latency,
+    part_width,
+    product_latency,
+    row_width,
+    weights_latency,
+)
 from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import (
     NEAR_COLUMNS,
-    array_latency,
     array_members,
     is_far,
-    product_latency,
-    row_width,
     side,
     slots_of,
     strobes,
     sum_width,
-    weights_latency,
 )
 from celosia.hdl.matrix.blocks import exponent_widths, operand
-from celosia.hdl.matrix.element import REGISTER_DEPTH, weight_registers
-from celosia.hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
+from celosia.hdl.matrix.element import weight_registers
+from celosia.hdl.matrix.parts import PartAdder, at_place, part_layout, part_of
 from celosia.hdl.matrix.wide import in_place
 from celosia.hdl.memory.split_ram import SplitRam
 from celosia.hdl.stream.fields import assign, carry, inputs, late_field, outputs

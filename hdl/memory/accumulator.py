@@ -8,7 +8,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
 from celosia.arch.config import Config
-from celosia.hdl.arithmetic.multiplier import HARDWARE_WIDTH, multiply
+from celosia.arch.latency import HARDWARE_WIDTH
+from celosia.hdl.arithmetic.multiplier import multiply
 from celosia.hdl.component import Component
 from celosia.hdl.memory.protected import error_port, gather
 from celosia.hdl.memory.sums import SUMS

@@ -9,17 +9,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.arch.latency import burst_words
 from celosia.hdl.component import Component
 from celosia.hdl.ports import command_layout
 from celosia.hdl.stream.skid import skids
-
-BURST_BOUNDARY = 4096
-"""No burst crosses a multiple of this external address (bytes); AXI4 demands it."""
-
-
-def burst_words(config: Config) -> int:
-    """Return the longest burst (words)."""
-    return min(256, BURST_BOUNDARY // config.mem_bytes)
 
 
 def word_addr_width(config: Config) -> int:

@@ -10,9 +10,6 @@ from celosia.hdl.ports import ReadPort
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.slice import RegisterSlice
 
-TURNED_AT_ONCE = 8
-"""Longest line that is rotated and queued in one cycle (bytes)."""
-
 
 class Requests(Component):
     """Requests the address of each item of ``i`` from ``port``; outputs its note with the answer.
@@ -49,17 +46,3 @@ class Requests(Component):
             self.note.eq(delay(m, request.p.note, self.config.sram_latency)),
         ]
         return m
-
-
-def requests_latency(config: Config) -> int:
-    """Return the cycles from a request to its answer if it is granted at once."""
-    return config.sram_latency + config.stages
-
-
-def lines_wait(config: Config) -> bool:
-    """Return whether a line is queued from a register, one cycle after it was read.
-
-    It is for a ``registered`` machine with long lines: their path from block RAM through a rotation
-    to the requested byte ends in a queue that may be far away.
-    """
-    return config.control.registered and config.line_bytes > TURNED_AT_ONCE

@@ -7,9 +7,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from celosia.arch.config import Config
 from celosia.arch.isa import Engine
+from celosia.arch.latency import lines_wait, requests_latency
 from celosia.hdl.component import Component
 from celosia.hdl.memory.address import Bursts, Rows, span_layout
-from celosia.hdl.memory.requests import Requests, lines_wait, requests_latency
+from celosia.hdl.memory.requests import Requests
 from celosia.hdl.ports import EngineStatus, MemoryWritePort, ReadPort, command_layout
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.skid import skids

@@ -6,18 +6,12 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
-from celosia.arch.sparse import ENTRY_WIDTH, MOST_LOADED, NOTHING, RUN_WIDTH, VALUE_WIDTH
+from celosia.arch.latency import load_bytes
+from celosia.arch.sparse import ENTRY_WIDTH, NOTHING, RUN_WIDTH, VALUE_WIDTH
 from celosia.hdl.component import Component
 
-LATENCY = 4
-"""Cycles from an accepted entry to the cycle in which its product is in the sum."""
 BANKS = 2
 """Rows of activations in a lane: one is used while the other is loaded."""
-
-
-def load_bytes(config: Config) -> int:
-    """Return the number of activations loaded per cycle, a power of two."""
-    return min(MOST_LOADED, config.line_bytes)
 
 
 def sum_layout(config: Config) -> data.StructLayout:
@@ -38,8 +32,8 @@ class SparseLane(Component):
     next entry, at most one per cycle. An entry must not arrive in a cycle with ``stall``: it would
     complete a column before the previous column's sum has left on ``o``. In that cycle ``product``
     says that the entry is a product, and ``zeros`` how many zeros it skips. ``finish`` outputs the
-    last column's sum too, at least ``LATENCY`` cycles after the last entry. ``idle`` is 1 if no sum
-    is in flight.
+    last column's sum too, at least ``LANE_LATENCY`` cycles after the last entry. ``idle`` is 1 if
+    no sum is in flight.
 
     ``x_en`` writes ``load_bytes`` activations to word ``x_addr`` of bank ``x_bank``. The lane
     multiplies the activations of ``bank``, minus ``zero``. ``k`` is the number of rows and must

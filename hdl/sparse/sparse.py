@@ -7,30 +7,15 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH, Engine
+from celosia.arch.latency import LANE_LATENCY, dispatch_cycles, load_bytes
 from celosia.arch.sparse import ENTRY_WIDTH, HEADER_BEATS, RUN_WIDTH, beat_bytes
 from celosia.hdl.component import Component
-from celosia.hdl.matrix.retirement import dispatch_cycles
 from celosia.hdl.ports import AccumulatePort, ReadPort, command_layout
-from celosia.hdl.sparse.lane import BANKS, LATENCY, SparseLane, load_bytes, sum_layout
+from celosia.hdl.sparse.lane import BANKS, SparseLane, sum_layout
 from celosia.hdl.stream.pipeline import delay
 
 BEATS_AHEAD = 8
 """Most beats that are requested before they are consumed."""
-
-
-COLUMN_CYCLES = 6
-"""Fewest cycles between a lane's sums of two consecutive columns."""
-
-
-def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
-    """Return the cycles of a SPARSE of m rows, exact if no lane waits with a sum.
-
-    The first row is loaded before the products, further rows during the products of the previous
-    row. After each row the lanes' last sums are added one after another.
-    """
-    load = -(-k // load_bytes(config))
-    row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LATENCY + 7
-    return load + config.sram_latency - 2 + row + (m - 1) * max(row, load)
 
 
 class SparseUnit(Component):
@@ -238,7 +223,7 @@ class SparseUnit(Component):
             self.skipped.eq(Mux(self.sends, sum(lane.zeros for lane in units), 0)),
         ]
         # By then the last products have been added to their sums.
-        return delay(m, over, LATENCY, reset=True) & over
+        return delay(m, over, LANE_LATENCY, reset=True) & over
 
     def _add(self, m, cmd, begin, over, units, ends):
         """Add the sums, one per cycle, including the last ones of a row; report the row's end."""

@@ -108,8 +108,3 @@ class DrainReader(Component):
             with m.If(group == index):
                 for lane in range(min(lanes, self.config.array.cols - index * lanes)):
                     m.d.comb += self.o.p.value[lane].eq(row[index * lanes + lane])
-
-
-def drain_latency(config: Config) -> int:
-    """Return the cycles from the start of a drain to its first beat."""
-    return config.acc_latency + 1

@@ -6,12 +6,18 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
 from celosia.arch.isa import COLUMN_WIDTH
-from celosia.hdl.arithmetic.requantize import Requantizer, requantizer_latency
+from celosia.arch.latency import (
+    POLYNOMIAL_WAIT,
+    TABLE_LATENCY,
+    epilogue_latency,
+    requantizer_latency,
+)
+from celosia.hdl.arithmetic.requantize import Requantizer
 from celosia.hdl.component import Component
 from celosia.hdl.functions.argmax import ArgmaxUnit, largest_layout
 from celosia.hdl.functions.function_table import FunctionTable
 from celosia.hdl.functions.rotary import RotaryUnit
-from celosia.hdl.functions.table import TABLE_LATENCY, LookupTable, table_write_signature
+from celosia.hdl.functions.table import LookupTable, table_write_signature
 from celosia.hdl.memory.protected import error_port
 from celosia.hdl.ports import WritePort
 from celosia.hdl.stream.credits import CreditQueue
@@ -50,7 +56,7 @@ class Epilogue(Component):
     instead of looking up 8-bit ones: equation (17).
     """
 
-    polynomial_latency = FunctionTable.latency - TABLE_LATENCY
+    polynomial_latency = POLYNOMIAL_WAIT
     """Cycles from a table lookup's result to that of a polynomial."""
 
     def __init__(self, config: Config):
@@ -86,6 +92,7 @@ class Epilogue(Component):
                 "largest": Out(largest_layout()),
             }
         super().__init__(members)
+        assert self.latency == epilogue_latency(config)
 
     @property
     def latency(self) -> int:

@@ -5,12 +5,8 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
-from celosia.hdl.arithmetic.requantize import (
-    Requantizer,
-    bounds_layout,
-    bounds_of,
-    requantizer_latency,
-)
+from celosia.arch.latency import intake_latency, requantizer_latency
+from celosia.hdl.arithmetic.requantize import Requantizer, bounds_layout, bounds_of
 from celosia.hdl.component import Component
 from celosia.hdl.stream.credits import CreditQueue
 from celosia.hdl.stream.pipeline import delay
@@ -38,6 +34,7 @@ class Intake(Component):
                 "o": Out(stream.Signature(beat_layout(config))),
             }
         )
+        assert self.latency == intake_latency(config)
 
     @property
     def latency(self) -> int:

@@ -8,6 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
+from celosia.arch.latency import FACTOR_LATENCY
 from celosia.hdl.arithmetic.multiplier import multiply
 from celosia.hdl.component import Component
 from celosia.hdl.functions.row_factors import factor_layout, numbered_layout
@@ -24,10 +25,6 @@ SHIFT_WIDTH = 6
 """Stored width of a shift, which is from -31 to 30 (bits)."""
 READ_LATENCY = 2
 """Cycles from a word's address to the register after the block RAM."""
-WORD_LATENCY = 3
-"""Cycles from a walk's start to its first word, without registers and factors."""
-FACTOR_LATENCY = 3
-"""Cycles of the multiplication of a word by a row's factor."""
 MULTIPLIER_BITS = 16
 """Upper bits of a multiplier used in the product with a row's factor (bits)."""
 CHECKED = 32
@@ -62,11 +59,6 @@ def held_bits(config: Config) -> list[int | None]:
         places += [shift + min(bit, SHIFT_WIDTH - 1) for bit in range(8)]
     whole = 8 * config.param_lines * config.line_bytes
     return places + [None] * (whole - len(places))
-
-
-def words_wait(config: Config, first: int) -> int:
-    """Return the cycles that a command's first beat, after ``first`` cycles, waits for its word."""
-    return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 
 
 def sums_stages(config: Config) -> int:

@@ -6,18 +6,14 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from celosia.arch.config import Config
+from celosia.arch.latency import lines_wait, reader_latency
 from celosia.hdl.component import Component
-from celosia.hdl.memory.requests import Requests, lines_wait, requests_latency
+from celosia.hdl.memory.requests import Requests
 from celosia.hdl.ports import ReadPort
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.slice import slices
 from celosia.hdl.vector.beats import beat_layout
 from celosia.hdl.vector.walker import Walker, walk_layout
-
-
-def reader_latency(config: Config) -> int:
-    """Return the cycles from the start of a walk to its first beat."""
-    return requests_latency(config) + 3 + config.stages
 
 
 class RowReader(Component):

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from celosia.arch.config import Config
 from celosia.arch.isa import Engine
+from celosia.arch.latency import SECOND_AHEAD
 from celosia.arch.protection import LEVELS
 from celosia.hdl.component import Component
 from celosia.hdl.functions.argmax import largest_layout
@@ -33,10 +34,6 @@ from celosia.hdl.vector.params import ParamMemory, sums_stages
 from celosia.hdl.vector.reader import RowReader
 from celosia.hdl.vector.sums import SumWriter
 from celosia.hdl.vector.walks import VectorWalks
-
-SECOND_AHEAD = 16
-"""Lines of the second input requested ahead, so that an overlapping command can begin while the
-back end still has to join them."""
 
 
 class VectorEngine(Component):
@@ -68,7 +65,7 @@ class VectorEngine(Component):
     ``RotaryUnit.latency`` is added with rotate or times, ``Epilogue.polynomial_latency`` with
     polynomial. ``registered`` adds one cycle, and three for NORM and SOFTMAX. With ``row_factors``
     a NORM takes beats + overhead + 1, a SOFTMAX adds ``ceil(n / lanes) - 1`` only once, and DRAIN
-    and MAP take ``celosia.hdl.vector.params.words_wait`` more. The command after a NORM begins when
+    and MAP take ``celosia.arch.latency.words_wait`` more. The command after a NORM begins when
     the factors of its rows are stored. After a SOFTMAX, so does a NORM or a command that multiplies
     by factors. SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
     ``reader_latency``. ``largest`` is argmax's last result, ``ArgmaxUnit.latency`` cycles after its

@@ -8,7 +8,7 @@ import numpy as np
 from cocotbext.axi import AxiBus, AxiRam
 
 from celosia.arch.config import Config
-from celosia.hdl.memory.address import BURST_BOUNDARY
+from celosia.arch.latency import BURST_BOUNDARY
 
 PREFIX = "m_axi"
 

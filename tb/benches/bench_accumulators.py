@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from celosia.arch.config import Config
 from celosia.arch.formats import SCALE_BITS
-from celosia.hdl.arithmetic.multiplier import HARDWARE_WIDTH
+from celosia.arch.latency import HARDWARE_WIDTH
 from celosia.hdl.memory.accumulator import ACC_SETTLE
 from celosia.hdl.ports import DrainPort
 from celosia.tb.benches.common import parameters, rng, start_clock

@@ -16,7 +16,7 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.arch.config import Config
-from celosia.hdl.memory.address import BURST_BOUNDARY, burst_words
+from celosia.arch.latency import BURST_BOUNDARY, burst_words
 from celosia.hdl.ports import MemoryWritePort, burst_layout
 from celosia.tb.benches.common import StreamDriver, StreamMonitor, parameters, rng, start_clock
 from celosia.tb.benches.slow_memory import MODELS

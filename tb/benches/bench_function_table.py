@@ -11,9 +11,9 @@ from amaranth.lib import data
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.arch.functions import FUNCTIONS, SMOOTH_FUNCTIONS
+from celosia.arch.latency import TABLE_LATENCY
 from celosia.arch.polynomial import function_polynomial, pack_polynomial
 from celosia.hdl.functions.function_table import FunctionTable
-from celosia.hdl.functions.table import TABLE_LATENCY
 from celosia.sim.polynomial import evaluate_table
 from celosia.sim.table import lookup
 from celosia.tb.benches.common import parameters, rng, start_clock

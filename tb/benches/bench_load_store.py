@@ -16,8 +16,8 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.arch.config import Config
 from celosia.arch.isa import Engine, Opcode
+from celosia.arch.latency import BURST_BOUNDARY
 from celosia.arch.presets import PRESETS
-from celosia.hdl.memory.address import BURST_BOUNDARY
 from celosia.hdl.ports import burst_layout, command_layout, write_layout
 from celosia.tb.benches.common import parameters, rng, start_clock
 from celosia.tb.benches.row_commands import (

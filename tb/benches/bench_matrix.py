@@ -25,9 +25,9 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from celosia.arch.config import Config
 from celosia.arch.isa import RING_SLOTS, Opcode
+from celosia.arch.latency import dispatch_cycles
 from celosia.arch.presets import PRESETS
 from celosia.hdl.matrix.array import sum_layout
-from celosia.hdl.matrix.retirement import dispatch_cycles
 from celosia.tb.benches.common import StreamDriver, parameters, rng, start_clock
 from celosia.tb.benches.matrix_jobs import Jobs, window
 from celosia.tb.machine.packing import unpack

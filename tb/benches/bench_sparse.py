@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from celosia.arch.config import Config
 from celosia.arch.isa import Engine, Opcode
+from celosia.arch.latency import dispatch_cycles
 from celosia.arch.presets import PRESETS
 from celosia.arch.sparse import HEADER_BEATS, beat_bytes
 from celosia.hdl.matrix.array import sum_layout
-from celosia.hdl.matrix.retirement import dispatch_cycles
 from celosia.hdl.ports import command_layout
 from celosia.sim.matmul import wrap
 from celosia.sim.sparse import decode, encode, multiply

@@ -20,16 +20,14 @@ from celosia.arch.config import Config
 from celosia.arch.errors import ProgramError
 from celosia.arch.functions import TABLE_ENTRIES
 from celosia.arch.isa import DEFINITIONS, Engine, Opcode
+from celosia.arch.latency import drain_latency, reader_latency, words_wait
 from celosia.hdl.functions.addnorm import AddNormUnit
 from celosia.hdl.functions.argmax import ArgmaxUnit, largest_layout
 from celosia.hdl.functions.rotary import RotaryUnit
 from celosia.hdl.functions.softmax import SoftmaxUnit
 from celosia.hdl.ports import DrainPort, command_layout, write_layout
-from celosia.hdl.vector.drain import drain_latency
 from celosia.hdl.vector.epilogue import Epilogue
 from celosia.hdl.vector.intake import Intake
-from celosia.hdl.vector.params import words_wait
-from celosia.hdl.vector.reader import reader_latency
 from celosia.sim.admission import check_step
 from celosia.sim.flow import Step
 from celosia.sim.interpreter import Interpreter

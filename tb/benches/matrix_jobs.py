@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from celosia.arch.config import Config
 from celosia.arch.formats import chosen, index_of
 from celosia.arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
-from celosia.hdl.matrix.array import array_latency
+from celosia.arch.latency import array_latency
 from celosia.hdl.ports import command_layout
 from celosia.sim import blocks, pairs
 from celosia.sim.formats import unpack as unpack_weights

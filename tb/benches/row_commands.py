@@ -6,7 +6,7 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
-from celosia.hdl.memory.address import burst_words
+from celosia.arch.latency import burst_words
 
 DRAM_BYTES = 1 << 16
 """Bytes of the external memory that rows lie in."""

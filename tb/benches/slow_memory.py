@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from celosia.arch.config import Config
-from celosia.hdl.memory.address import BURST_BOUNDARY
+from celosia.arch.latency import BURST_BOUNDARY
 from celosia.hdl.ports import MemoryWritePort, burst_layout
 from celosia.tb.benches.axi4_memory import AxiMemory
 from celosia.tb.benches.wishbone_memory import WishboneMemory, WishbonePackage

@@ -1,0 +1,193 @@
+"""Cycles between the parts of the machine: formulas of the configuration.
+
+Circuits are built with these numbers or assert them, benches count them, and the compiler predicts
+programs from them without a circuit.
+"""
+
+from celosia.arch.config import Config
+from celosia.arch.formats import EXPONENT_BITS, OPERAND_BITS
+from celosia.arch.functions import WEIGHT_FRACTION
+from celosia.arch.norm import EPS_WIDTH
+from celosia.arch.sparse import MOST_LOADED
+
+HARDWARE_WIDTH = 18
+"""Width of the signed operands of a hardware multiplier (bits)."""
+REGISTER_DEPTH = 4
+"""Largest number of weights that an element keeps in registers instead of a memory."""
+SHIFTS = (1 << EXPONENT_BITS) - 1
+"""Largest left shift of an activation: the difference of the largest and smallest exponent
+(bits)."""
+BURST_BOUNDARY = 4096
+"""No burst crosses a multiple of this external address (bytes); AXI4 demands it."""
+TURNED_AT_ONCE = 8
+"""Longest line that is rotated and queued in one cycle (bytes)."""
+POLYNOMIAL_LATENCY = 6
+"""Cycles from an operand to the value of a polynomial."""
+TABLE_LATENCY = 2
+"""Cycles from an index to its entry of an activation's table."""
+POLYNOMIAL_WAIT = POLYNOMIAL_LATENCY - TABLE_LATENCY
+"""Cycles by which a polynomial's result comes after an entry of a table."""
+ROTARY_LATENCY = 5
+"""Cycles from a pair of columns to the rotated pair."""
+WORD_LATENCY = 3
+"""Cycles from a walk's start to its first parameter word, without registers and factors."""
+FACTOR_LATENCY = 3
+"""Cycles in which a parameter word is multiplied by a row's factor."""
+SECOND_AHEAD = 16
+"""Lines of the second input that are asked for ahead, so that a command that follows can begin
+while the back end has still to join them."""
+COLUMN_CYCLES = 6
+"""Fewest cycles between a zero-skip lane's sums of two consecutive columns."""
+LANE_LATENCY = 4
+"""Cycles from an entry that a zero-skip lane accepts to the cycle in which its product is in the
+sum."""
+
+
+def _log2(count: int) -> int:
+    """Return the logarithm of a positive count, rounded up."""
+    return (count - 1).bit_length()
+
+
+def burst_words(config: Config) -> int:
+    """Return the longest burst (words)."""
+    return min(256, BURST_BOUNDARY // config.mem_bytes)
+
+
+def queue_latency(depth: int) -> int:
+    """Return the cycles from a command's last word to its output, for a queue of this depth."""
+    return min(depth, 2)
+
+
+def requests_latency(config: Config) -> int:
+    """Return the cycles from a scratchpad request to its answer if it is granted at once."""
+    return config.sram_latency + config.stages
+
+
+def lines_wait(config: Config) -> bool:
+    """Return whether a line is queued from a register, one cycle after it was read.
+
+    It is for a ``registered`` machine with long lines: their path from block RAM through a rotation
+    to the requested byte ends in a queue that may be far away.
+    """
+    return config.control.registered and config.line_bytes > TURNED_AT_ONCE
+
+
+def reader_latency(config: Config) -> int:
+    """Return the cycles from the start of a walk over the scratchpad to its first beat."""
+    return requests_latency(config) + 3 + config.stages
+
+
+def drain_latency(config: Config) -> int:
+    """Return the cycles from the start of a drain to its first beat."""
+    return config.acc_latency + 1
+
+
+def words_wait(config: Config, first: int) -> int:
+    """Return the cycles that a command's first beat, after ``first`` cycles, waits for its word."""
+    return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
+
+
+def requantizer_latency(*, registered: bool) -> int:
+    """Return the cycles from a 32-bit sum to its requantized element."""
+    return 6 + registered
+
+
+def intake_latency(config: Config) -> int:
+    """Return the cycles from a beat of accumulators to the 16-bit elements of softmax and norm."""
+    registered = config.control.registered
+    return requantizer_latency(registered=registered) + 2 * registered
+
+
+def epilogue_latency(config: Config) -> int:
+    """Return the cycles from a beat of values to its write, without rotations and polynomials."""
+    registered = config.control.registered
+    table = TABLE_LATENCY * bool(config.activation)
+    return requantizer_latency(registered=registered) + table + registered + 1
+
+
+def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
+    """Return the cycles from the last beat of a row of one beat to its first probability.
+
+    With ``deferred`` the row's factor is left to a product, and weights do not wait for their sum.
+    """
+    if deferred:
+        return _log2(lanes) + 8
+    columns = -(-longest_row // lanes) * lanes
+    sum_width = WEIGHT_FRACTION + columns.bit_length()
+    return 2 * _log2(lanes) + -(-_log2(sum_width) // 2) + 13 + POLYNOMIAL_LATENCY
+
+
+def softmax_beat_cycles(*, deferred: bool) -> int:
+    """Return the cycles by which each further beat of a row delays its first probability."""
+    return 1 if deferred else 2
+
+
+def norm_latency(lanes: int, longest_row: int) -> int:
+    """Return the cycles from the last beat of a row to its first normalized value."""
+    variance_width = ((longest_row**2 << 30) + (1 << EPS_WIDTH) - 1).bit_length()
+    root = -(-_log2(variance_width) // 2) + POLYNOMIAL_LATENCY
+    return 14 + -(-_log2(lanes) // 2) + root
+
+
+def part_width(width: int) -> int:
+    """Return the width of a part with its sign (bits); a whole weight has the width unchanged."""
+    return width + (width < OPERAND_BITS)
+
+
+def row_width(config: Config) -> int:
+    """Return the width of an activation at a multiplier (bits)."""
+    return config.element_width + (SHIFTS if config.block_exponents else 0)
+
+
+def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
+    """Return whether two products of packed operands overlap in one multiplier."""
+    return width + 2 * b_width + (width == b_width) > factor_width
+
+
+def product_latency(config: Config) -> int:
+    """Return the cycles from operands to their product: one more if packed products overlap."""
+    width = part_width(config.array.pass_width) if config.passes > 1 else config.element_width
+    return 2 + (
+        config.array.packed and config.array.cols > 1 and overlaps(row_width(config), width)
+    )
+
+
+def weights_latency(config: Config) -> int:
+    """Return the cycles from a slot number to its weights in a tree.
+
+    With ``registered``, a weight memory has an output register.
+    """
+    return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
+
+
+def array_latency(config: Config) -> int:
+    """Return the cycles from activations to their sums."""
+    if config.array.kind == "tree":
+        added = _log2(config.array.rows)
+        return weights_latency(config) + product_latency(config) + added
+    return config.array.rows + config.array.cols + 1 + product_latency(config)
+
+
+def dispatch_cycles(config: Config) -> int:
+    """Return the cycles from a completion to the first request of a command that waited for it.
+
+    One cycle passes until the token is counted, and one until the other engine has accepted the
+    command; with ``registered`` it starts one cycle later.
+    """
+    return 2 + config.stages
+
+
+def load_bytes(config: Config) -> int:
+    """Return the number of activations that a zero-skip unit loads per cycle, a power of two."""
+    return min(MOST_LOADED, config.line_bytes)
+
+
+def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
+    """Return the cycles of a SPARSE of m rows, exact if no lane waits with a sum.
+
+    The first row is loaded before the products, further rows during the products of the previous
+    row. After each row the lanes' last sums are added one after another.
+    """
+    load = -(-k // load_bytes(config))
+    row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7
+    return load + config.sram_latency - 2 + row + (m - 1) * max(row, load)
