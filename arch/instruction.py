@@ -1,5 +1,6 @@
 """Instructions, and their encoding in 32-bit words."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,9 @@ from celosia.arch.isa import (
     Engine,
     Opcode,
 )
+
+CACHED = 1 << 16
+"""Unpacked instructions and operands that are kept, as programs repeat them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Operand:
         return self.immediate % (1 << IMMEDIATE_WIDTH) | self.register << IMMEDIATE_WIDTH
 
     @classmethod
+    @functools.lru_cache(CACHED)
     def unpack(cls, word: int) -> "Operand":
         """Return the operand that a 32-bit word encodes."""
         return cls(wrap(word), word >> IMMEDIATE_WIDTH)
@@ -109,6 +114,7 @@ class Instruction:
         return [header, *(self.operand(name).pack() for name in self.definition.operands)]
 
 
+@functools.lru_cache
 def _engines(mask: int) -> frozenset[Engine]:
     return frozenset(engine for engine in Engine if mask >> engine & 1)
 
@@ -123,21 +129,21 @@ def unpack_one(words: list[int], address: int) -> Instruction:
         definition = DEFINITIONS[Opcode(header & 0x1F)]
     except ValueError:
         raise ProgramError(f"Word {address} has the unknown opcode {header & 0x1F}") from None
-    if address + definition.words > len(words):
+    end = address + definition.words
+    if end > len(words):
         raise ProgramError(f"Program ends within the instruction at word {address}")
-    flags = header >> FLAG_SHIFT
     if header & definition.reserved:
         raise ProgramError(f"Word {address} sets bits that {definition.opcode.name} does not know")
+    return _unpacked(definition, *words[address:end])
+
+
+@functools.lru_cache(CACHED)
+def _unpacked(definition: Definition, header: int, *operands: int) -> Instruction:
+    """Return the instruction of a valid header and its operands' words."""
+    flags = header >> FLAG_SHIFT
     return Instruction(
         definition.opcode,
-        {
-            name: Operand.unpack(word)
-            for name, word in zip(
-                definition.operands,
-                words[address + 1 : address + definition.words],
-                strict=True,
-            )
-        },
+        dict(zip(definition.operands, map(Operand.unpack, operands), strict=True)),
         frozenset(name for name in definition.flags if flags >> definition.flag_bit(name) & 1),
         _engines(header >> POP_SHIFT & 0xF),
         _engines(header >> PUSH_SHIFT & 0xF),

@@ -18,6 +18,7 @@ header with a bit that its instruction does not have is no instruction.
 """
 
 import enum
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +90,7 @@ class Definition:
         """Length of the instruction (words)."""
         return 1 + len(self.operands)
 
-    @property
+    @functools.cached_property
     def reserved(self) -> int:
         """Header bits that must be 0: bits without a flag, and tokens that cannot be used."""
         own = 0xF if self.engine is None else 1 << self.engine

@@ -9,6 +9,7 @@ have certainly completed.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,24 +39,30 @@ class _History:
 
 
 class Memories:
-    """The last access to each cell of every memory; external memory is tracked in words."""
+    """The last access to each unit of cells of every memory.
 
-    def __init__(self, config: Config):
+    A unit is a word of external memory, one cell of other memories, or the cells that ``units``
+    gives. Runs of cells must begin at whole units: if two have a unit in common, they have its
+    first cell in common.
+    """
+
+    def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
         self._config = config
+        self._units: Mapping[Memory, int] = {"dram": config.mem_bytes, **units}
         self._histories: dict[Memory, _History] = {}
 
     def _region(self, region: Region) -> Region:
         """Return a region in the units of its memory's history."""
-        if region.memory != "dram":
+        unit = self._units.get(region.memory, 1)
+        if unit == 1:
             return region
-        width = self._config.mem_bytes
-        words = -(-region.count // width)
-        return Region("dram", region.addr // width, region.stride // width, region.m, words)
+        addr, stride, count = region.addr // unit, region.stride // unit, -(-region.count // unit)
+        return Region(region.memory, addr, stride, region.m, count)
 
     def _history(self, memory: Memory) -> _History:
         if memory not in self._histories:
-            width = self._config.mem_bytes if memory == "dram" else 1
-            self._histories[memory] = _History(sizes(self._config)[memory] // width)
+            cells = -(-sizes(self._config)[memory] // self._units.get(memory, 1))
+            self._histories[memory] = _History(cells)
         return self._histories[memory]
 
     def latest(self, region: Region, *, writes_only: bool) -> Clock:
@@ -82,7 +89,7 @@ def _cells(history: Counts, region: Region) -> Counts:
     engine, cell = history.strides
     shape = len(history), region.m, region.count
     strides = engine, region.stride * cell, cell
-    return np.lib.stride_tricks.as_strided(history[:, region.addr :], shape, strides)
+    return np.ndarray(shape, history.dtype, history, region.addr * cell, strides)
 
 
 def check(

@@ -1,13 +1,19 @@
 """The search for a program: what it promises, on machines of several shapes."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Weights
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.templates import are_alike
+from celosia.generators.lower import search
 from celosia.generators.lower.banks import LATENCY
 from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.lower.lower import lower
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.generators.runtime.golden import GoldenModel
 
@@ -26,10 +32,10 @@ def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights
     }
 
 
-def quantized(config):
+def quantized(config, model=MODEL):
     rng = np.random.default_rng(SEED)
-    inputs = rng.normal(0, 1, (4, MODEL.tokens, MODEL.features))
-    return quantize_model(MODEL, random_weights(rng, MODEL), inputs, config), inputs
+    inputs = rng.normal(0, 1, (4, model.tokens, model.features))
+    return quantize_model(model, random_weights(rng, model), inputs, config), inputs
 
 
 @pytest.mark.parametrize("preset", ["tiny", "small", "odd"])
@@ -67,3 +73,45 @@ def test_the_plan_is_the_same_every_time() -> None:
     model, _ = quantized(config)
     plans = [compile_quantized(model, config, Options()).plan for _ in range(2)]
     assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "searched"),
+    [
+        ("small", {"program_depth": 1 << 14}, True),
+        ("small", {"scratchpad_bytes": 1 << 13, "program_depth": 1 << 15}, False),
+        ("odd", {"scratchpad_bytes": 1 << 13}, False),
+    ],
+    ids=["straight", "spilled", "looped"],
+)
+def test_a_sample_of_layers_gives_the_program_of_all(
+    preset, changes, searched, monkeypatch
+) -> None:
+    config, options = PRESETS[preset].replace(**changes), Options(search=searched)
+    model, _ = quantized(config, dataclasses.replace(MODEL, layers=7))
+    lowered: list[int] = []
+
+    def noted(*arguments, sample: bool = False):
+        made = lower(*arguments, sample=sample)
+        lowered.append(made.missing)
+        return made
+
+    monkeypatch.setattr(search, "lower", noted)
+    sampled = compile_quantized(model, config, options)
+    assert max(lowered) >= 3
+    assert lowered.count(0) <= 2
+    monkeypatch.setattr(search, "are_alike", lambda layers: False)
+    whole = compile_quantized(model, config, options)
+    assert sampled.words == whole.words
+    assert sampled.plan == whole.plan
+    np.testing.assert_array_equal(sampled.image, whole.image)
+
+
+def test_layers_that_differ_are_of_no_template() -> None:
+    model, _ = quantized(PRESETS["small"])
+    first, *others = model.layers
+    assert are_alike(model.layers)
+    number = next(i for i, op in enumerate(first) if isinstance(op, Linear) and not op.relu)
+    other = dataclasses.replace(first[number], relu=True)
+    assert not are_alike([(*first[:number], other, *first[number + 1 :]), *others])
+    assert not are_alike([first[:-1], *others])

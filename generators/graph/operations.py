@@ -205,6 +205,11 @@ class Attention:
         return self.query.columns // self.key.columns
 
     @property
+    def alike(self) -> bool:
+        """All heads have the same parameters."""
+        return all(head == self.heads[0] for head in self.heads)
+
+    @property
     def prefix(self) -> str:
         """Prefix of the layer's names."""
         return self.query.name.rpartition(".")[0]

@@ -9,7 +9,14 @@ from celosia.generators.graph.fewer_planes import BITS, planes_of
 from celosia.generators.lower.fitting import Changes, doubled
 from celosia.generators.lower.lower import Lowered
 from celosia.generators.lower.spill import Spill, Spilled
-from celosia.generators.program.allocate import Use, allocate, buffers_of, live_bytes, uses
+from celosia.generators.program.allocate import (
+    Use,
+    allocate,
+    buffers_of,
+    live_bytes,
+    repeated,
+    uses,
+)
 from celosia.generators.program.draft import Draft, Node, Repeat, arrange, flatten, upper
 from celosia.generators.program.executable import AGAIN, ENCODE, Entry, entry_at, written
 from celosia.generators.program.loops import least_words, lines, with_barriers, words
@@ -78,10 +85,14 @@ def place(
     """
     sections = _sections(lowered, ahead, loop_layers)
     nodes = _nodes(sections, loop_layers)
-    least = sum(map(least_words, _programs(nodes).values()))
+    least, used = _extent(nodes)
+    if lowered.missing:
+        fewer = replace(lowered, layers=lowered.layers[:-1])
+        words_before, before = _extent(_nodes(_sections(fewer, ahead, loop_layers), loop_layers))
+        least += lowered.missing * (least - words_before)
+        used = repeated(used, before, lowered.missing)
     if least > config.control.program_depth:
         return _too_long(name, least, config)
-    used = uses(list(flatten(nodes)))
     for buffer in kept_buffers(nodes):
         used[buffer] = Use([(0, least)], used[buffer].beside)
     addresses = allocate(used, lowered.sizes, config)
@@ -92,7 +103,7 @@ def place(
         return Placed(name, lowered, ahead, loop_layers, addresses, used)
     spilled = None
     if spills:
-        spilled = Spill(sections, lowered.sizes, config, len(lowered.image)).run()
+        spilled = Spill(sections, lowered.sizes, used, config, lowered.image_bytes).run()
     if spilled is not None:
         return Placed(name, lowered, ahead, loop_layers, spilled.addresses, used, spilled)
     needed = live_bytes(used, lowered.sizes)
@@ -104,6 +115,11 @@ def place(
     )
     least = max(needed, lowered.sizes[largest] * config.scratchpad.banks)
     return Refusal(TOO_LARGE, needed, text, (doubled(config, "scratchpad_bytes", least),))
+
+
+def _extent(nodes: Sequence[Node]) -> tuple[int, dict[str, Use]]:
+    """Return the least words of the programs of some instructions, and the use of buffers."""
+    return sum(map(least_words, _programs(nodes).values())), uses(list(flatten(nodes)))
 
 
 def assemble(placed: Placed, config: Config, layers: int | None = None) -> Program | Refusal:

@@ -4,6 +4,9 @@ from dataclasses import dataclass, replace
 
 from celosia.generators.lower.residence import WeightHome
 
+MOST_AHEAD = 8
+"""Items that a load may come ahead of its use, at most."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:

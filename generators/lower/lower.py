@@ -10,7 +10,7 @@ from celosia.generators.graph.operations import Attention, Convert, Linear, Norm
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.checks import check_encoder
-from celosia.generators.lower.choices import Choices
+from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.linear import LinearLayer
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.rows import lower_pool, lower_rows, row_words
@@ -19,6 +19,9 @@ from celosia.generators.lower.walk import Rowwise, steps
 from celosia.generators.program.draft import Item, Rows
 from celosia.generators.program.image import Bytes, Piece
 from celosia.generators.program.loops import BARRIER
+
+SAMPLED = 2
+"""Layers of the programs that are compared; a sample has more."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,12 @@ class Lowered:
     after: list[Item]
     sizes: dict[str, int]
     """Bytes of every buffer."""
+    missing: int
+    """Layers behind those in ``layers`` that are not lowered, as they are like the last one."""
     image: Bytes
+    """External memory from its first byte on; empty if layers are missing."""
+    image_bytes: int
+    """Bytes of the whole image."""
     input: Piece
     output: Piece
     rows: Rows
@@ -41,10 +49,19 @@ class Lowered:
     """Weight slots that are taken, with those of weights that come."""
 
 
-def lower(model: QuantizedModel, config: Config, choices: Choices, batch: int = 1) -> Lowered:
+def lower(
+    model: QuantizedModel,
+    config: Config,
+    choices: Choices,
+    batch: int = 1,
+    *,
+    sample: bool = False,
+) -> Lowered:
     """Return a model's instructions with buffers that have no addresses yet.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`).
+    With ``sample`` layers that are alike are lowered until one has the same loads before it as
+    all that follow; the others are missing.
 
     Raises :class:`FitError` where an operation cannot be done on the configuration at all.
     """
@@ -66,8 +83,16 @@ def lower(model: QuantizedModel, config: Config, choices: Choices, batch: int = 
     lowering.load_tensor(first, model.input, source)
     # What stays in the scratchpad is that of one layer; what comes takes the places of the last.
     names = [f"layer.{index}" if lowering.keeps else "layer" for index in range(len(model.layers))]
-    layers = [_section(lowering, *each) for each in zip(names, model.layers, strict=True)]
+    sizes, layers = [lowering.image.size], list[list[Item]]()
+    for name, ops in zip(names, model.layers, strict=True):
+        layers.append(_section(lowering, name, ops))
+        sizes.append(lowering.image.size)
+        if sample and len(layers) > SAMPLED and sum(map(len, layers[:-2])) >= 2 * MOST_AHEAD:
+            break
+    missing = len(model.layers) - len(layers)
+    lowering.image.skip(missing * (sizes[-1] - sizes[len(layers) - 1]))
     after = _section(lowering, "after", model.after)
+    lowering.image.check(lowering.name)
     last = Item()
     if not lowering.in_columns(model.output):
         last.body = lowering.store_tensor(model.output, output)
@@ -76,7 +101,9 @@ def lower(model: QuantizedModel, config: Config, choices: Choices, batch: int = 
         layers,
         [*after, last],
         lowering.sizes,
-        lowering.image.finish(lowering.name),
+        missing,
+        np.zeros(0, np.uint8) if missing else lowering.image.finish(lowering.name),
+        lowering.image.size,
         source,
         output,
         dict(lowering.row_registers),

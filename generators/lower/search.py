@@ -13,10 +13,13 @@ from typing import Any
 from celosia.arch.config import Config
 from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.graph.templates import are_alike
 from celosia.generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
 from celosia.generators.lower.banks import LATENCY, Timed, settle
-from celosia.generators.lower.choices import Choices
-from celosia.generators.lower.lower import Lowered, lower
+from celosia.generators.lower.choices import MOST_AHEAD, Choices
+from celosia.generators.lower.lower import SAMPLED, Lowered, lower
+from celosia.generators.lower.residence import WeightHome
+from celosia.generators.program.allocate import check_apart
 from celosia.generators.program.draft import LENGTH_REGISTER, row_counts
 from celosia.generators.program.executable import AGAIN, ENCODE
 from celosia.generators.program.predict import Prediction, predict
@@ -26,7 +29,7 @@ SHORT = 16
 SHORT_WEIGHT = 2
 """A short input's cycles count for one in so many of the longest one's."""
 
-AHEAD = (8, 4, 2, 1, 0)
+AHEAD = (MOST_AHEAD, 4, 2, 1, 0)
 """Items that a load may come ahead of its use."""
 
 TOGETHER = (1, 2, 4, 8, 16)
@@ -38,9 +41,6 @@ WHOLE_EIGHTHS = (5, 6, 8)
 """Parts of 32 of a bank that loads are cut to where sums take all accumulators."""
 SPILL_INTERVAL = 2
 """Cycles of an external word that such programs are made for, as boards' SDRAM has them."""
-
-_TRIAL_LAYERS = 2
-"""Layers of the programs that are compared; layers are alike."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Search:
     def __init__(self, model: QuantizedModel, config: Config, batch: int):
         self.model, self.config, self.batch = model, config, batch
         self.refusals: list[Refusal] = []
+        self._alike = are_alike(model.layers)
         self._lowered: dict[Choices, Lowered] = {}
         self._tried: dict[tuple[object, ...], Trial | Refusal] = {}
 
@@ -68,7 +69,10 @@ class Search:
         choices = plan.unplaced
         if choices not in self._lowered:
             # The image of a model is large: only the last one is kept.
-            self._lowered = {choices: lower(self.model, self.config, choices, self.batch)}
+            # Zeros that are left out, and slots, differ from layer to layer.
+            sample = self._alike and not plan.compact and plan.home == WeightHome.STREAM
+            lowered = lower(self.model, self.config, choices, self.batch, sample=sample)
+            self._lowered = {choices: lowered}
         return self._lowered[choices]
 
     def try_out(self, plan: Choices) -> Trial | Refusal:
@@ -95,14 +99,14 @@ class Search:
             return placed
         # Choices with the same cuts give the same buffers.
         shape = (
-            len(lowered.image),
+            lowered.image_bytes,
             *sorted(placed.addresses.items()),
             *sorted(lowered.sizes.items()),
         )
         loops = plan.loop_layers, plan.loop_heads, plan.loop_parts, plan.home
         key = *loops, plan.height, plan.together, plan.ahead, plan.whole, shape
         if key not in self._tried:
-            program = assemble(placed, self.config, _TRIAL_LAYERS)
+            program = assemble(placed, self.config, SAMPLED)
             if isinstance(program, Refusal):
                 self.refusals.append(program)
                 self._tried[key] = program
@@ -143,7 +147,7 @@ class Search:
 
         def moved(trial: Trial, addresses: Mapping[str, int]) -> Trial | None:
             placed = dataclasses.replace(trial.placed, addresses=addresses)
-            changed = assemble(placed, self.config, _TRIAL_LAYERS)
+            changed = assemble(placed, self.config, SAMPLED)
             return (
                 None if isinstance(changed, Refusal) else self._trial(trial.plan, placed, changed)
             )
@@ -181,11 +185,34 @@ class Search:
 
     def finish(self, best: Trial) -> Trial | Refusal:
         """Return the whole program of a trial, or why there is none."""
+        placed = self._whole(best)
+        if isinstance(placed, Refusal):
+            self.refusals.append(placed)
+            return placed
         program: Program | Refusal = best.program
         # Trials have no programs of fewer bits.
-        if len(best.placed.lowered.layers) > _TRIAL_LAYERS or is_nested(self.model):
-            program = assemble(best.placed, self.config)
+        if len(placed.lowered.layers) > SAMPLED or is_nested(self.model):
+            program = assemble(placed, self.config)
         if isinstance(program, Refusal):
             self.refusals.append(program)
             return program
-        return dataclasses.replace(best, program=program)
+        return dataclasses.replace(best, placed=placed, program=program)
+
+    def _whole(self, best: Trial) -> Placed | Refusal:
+        """Return a trial's model with all of its layers, at the addresses of the trial."""
+        plan, placed = best.plan, best.placed
+        if not placed.lowered.missing:
+            return placed
+        lowered = lower(self.model, self.config, plan.unplaced, self.batch)
+        whole = place(
+            self.model.description.name,
+            lowered,
+            plan.ahead,
+            self.config,
+            loop_layers=plan.loop_layers,
+            spills=plan.spills,
+        )
+        if isinstance(whole, Refusal) or whole.spilled:
+            return whole
+        check_apart(whole.used, lowered.sizes, placed.addresses)
+        return dataclasses.replace(whole, addresses=placed.addresses)

@@ -26,8 +26,7 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
     """Return all heads of an attention, in steps of rows that scores and sums have room for."""
     config, choices = lowering.config, lowering.choices
     # Layers have as many parameter words each: heads are alike in all of them or in none.
-    attentions = [attention for attention in lowering.model.ops if isinstance(attention, Attention)]
-    alike = all(head == attention.heads[0] for attention in attentions for head in attention.heads)
+    alike = all(other.alike for other in lowering.model.ops if isinstance(other, Attention))
     heads = op.heads[:1] if alike else op.heads
     if config.fused:
         # What a softmax takes in is scaled by the word before that of its probabilities.

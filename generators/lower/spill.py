@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
 from celosia.generators.lower.moves import load, moved_rows, store
-from celosia.generators.program.allocate import Use, begins, buffers_of, uses
+from celosia.generators.program.allocate import Use, begins, buffers_of
 from celosia.generators.program.draft import Given, Node, Ref, Repeat, flatten
 from celosia.generators.program.image import LONGEST_ROW
 from celosia.generators.program.loops import BARRIER
@@ -54,15 +54,15 @@ class Spill:
         self,
         sections: Sequence[Sequence[Node]],
         sizes: Mapping[str, int],
+        known: Mapping[str, Use],
         config: Config,
         free: int,
     ):
-        self.sections, self.config = sections, config
+        self.sections, self.known, self.config = sections, known, config
         line = config.line_bytes
         self.sizes = {name: -(-size // line) * line for name, size in sizes.items()}
         self.first = self.free = free
         self.touches = [[_touch(node) for node in nodes] for nodes in sections]
-        self.known: dict[str, Use] = uses([d for nodes in sections for d in flatten(nodes)])
         self.outside: dict[str, int] = {}
         """External addresses of the buffers that have left."""
         self.addresses: dict[str, int] = {}

@@ -79,6 +79,32 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
     return dict(by_buffer)
 
 
+def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
+    """Return the use of buffers if the last part of a program were there ``times`` times more.
+
+    ``used`` is that of the program, ``before`` that of the program without the part. Lifetimes are
+    those of the program, as those of further parts overlap in the same way.
+    """
+    grown = {}
+    for name, use in used.items():
+        others = before[name].beside if name in before else {}
+        beside = {other: n + times * (n - others.get(other, 0)) for other, n in use.beside.items()}
+        grown[name] = Use(use.intervals, beside)
+    return grown
+
+
+def check_apart(
+    uses: Mapping[str, Use], sizes: Mapping[str, int], addresses: Mapping[str, int]
+) -> None:
+    """Assert that no two buffers hold something in the same bytes at the same time."""
+    names = sorted(uses, key=lambda name: addresses[name])
+    for place, name in enumerate(names):
+        for other in names[place + 1 :]:
+            if addresses[other] >= addresses[name] + sizes[name]:
+                break
+            assert not uses[name].overlaps(uses[other]), f"{name} and {other} overlap"
+
+
 def allocate(
     uses: Mapping[str, Use],
     sizes: Mapping[str, int],

@@ -48,11 +48,12 @@ class ImageBuilder:
         self.size += piece.size
         return piece
 
-    def finish(self, model: str) -> Bytes:
-        """Return the whole image.
+    def skip(self, count: int) -> None:
+        """Leave room for the ``count`` bytes of pieces that are not laid out."""
+        self.size += count
 
-        Raises :class:`FitError` if it is larger than the external address space.
-        """
+    def check(self, model: str) -> None:
+        """Raise :class:`FitError` if the image is larger than the external address space."""
         limit = 1 << self._config.memory.addr_width
         if self.size > limit:
             raise FitError(
@@ -60,6 +61,13 @@ class ImageBuilder:
                 f"is {self._config.memory.addr_width}, which reaches {limit}",
                 {"mem_addr_width": (self.size - 1).bit_length()},
             )
+
+    def finish(self, model: str) -> Bytes:
+        """Return the whole image, of which nothing was skipped.
+
+        Raises :class:`FitError` as :meth:`check`.
+        """
+        self.check(model)
         return np.concatenate(self._parts)
 
 

@@ -24,7 +24,8 @@ def aligned(count: int, config: Config) -> int:
 
 def aligned_rows(data: Bytes, config: Config) -> Bytes:
     """Return rows [m, bytes] padded with zeros to :func:`aligned` bytes."""
-    return np.pad(data, ((0, 0), (0, aligned(data.shape[1], config) - data.shape[1])))
+    missing = aligned(data.shape[1], config) - data.shape[1]
+    return np.pad(data, ((0, 0), (0, missing))) if missing else data
 
 
 def element_rows(values: NDArray[np.int64], dtype: str) -> Bytes:

@@ -11,7 +11,7 @@ the next iteration while others are still in the current one (:func:`words`).
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from celosia.arch.config import Config
 from celosia.arch.instruction import Instruction, Operand, pack, wrap
@@ -104,20 +104,26 @@ TRIED = 4
 
 
 def lines(
-    nodes: Sequence[Node], addresses: Mapping[str, int], config: Config, depth: int = 0
+    nodes: Sequence[Node],
+    addresses: Mapping[str, int],
+    config: Config,
+    depth: int = 0,
+    made: dict[object, Line] | None = None,
 ) -> list[Line | Loop] | None:
     """Return nodes with addresses and loops, or None if iterations differ in more than steps.
 
+    ``made`` has the lines of instructions so far: equal ones, as layers have, are checked once.
     Raises :class:`ProgramError` if an instruction cannot run on the configuration.
     """
     placed: list[Line | Loop] = []
+    made = {} if made is None else made
     for node in nodes:
         if isinstance(node, Draft):
-            placed.append(_line(node, addresses, config))
+            placed.append(_line(node, addresses, config, made))
             continue
         bodies = []
         for iteration in node.iterations:
-            body = lines(iteration, addresses, config, depth + 1)
+            body = lines(iteration, addresses, config, depth + 1, made)
             if body is None:
                 return None
             bodies.append(body)
@@ -128,7 +134,9 @@ def lines(
     return placed
 
 
-def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
+def _line(
+    draft: Draft, addresses: Mapping[str, int], config: Config, made: dict[object, Line]
+) -> Line:
     definition = DEFINITIONS[draft.opcode]
     operands = dict.fromkeys(definition.operands, 0)
     changing: dict[str, tuple[int, Steps]] = {}
@@ -141,12 +149,16 @@ def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
             operands[name] += value.most
             changing[name] = (base, ((GIVEN, value.register),))
     assert definition.engine is not None
+    key = draft.opcode, draft.flags, *operands.values(), *changing.items()
+    if key in made:
+        return replace(made[key])
     step = Step(0, draft.opcode, definition.engine, operands, draft.flags, frozenset(), frozenset())
     check_step(step, config)
     reads, writes = regions(step, config)
     values: dict[str, tuple[int, Steps]] = {name: (value, ()) for name, value in operands.items()}
     values |= changing
-    return Line(draft.opcode, draft.flags, values, frozenset(reads), frozenset(writes))
+    made[key] = Line(draft.opcode, draft.flags, values, frozenset(reads), frozenset(writes))
+    return replace(made[key])
 
 
 def _merge(bodies: Sequence[Sequence[Line | Loop]], depth: int) -> list[Line | Loop] | None:

@@ -1,5 +1,6 @@
 """Adds dependency tokens to a program without tokens."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +13,7 @@ from celosia.arch.isa import Engine, Opcode
 from celosia.sim.admission import check_step
 from celosia.sim.checker import Memories
 from celosia.sim.flow import run
-from celosia.sim.regions import Region, regions
+from celosia.sim.regions import Memory, Region, regions
 
 
 @dataclass
@@ -41,7 +42,7 @@ def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
     orders it already. So a pair of engines exchanges each token once, and tokens are popped in the
     order in which they are pushed.
     """
-    memories = Memories(config)
+    memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]
     clocks = {engine: np.zeros(len(Engine), np.int64) for engine in Engine}
     after: dict[tuple[Engine, int], NDArray[np.int64]] = {}
@@ -72,6 +73,16 @@ def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
         where[end] = place
         ends.append(end)
     return tokens
+
+
+def _units(accesses: Sequence[Access]) -> dict[Memory, int]:
+    """Return the largest units of each memory at which all runs of cells begin."""
+    units: dict[Memory, int] = {}
+    for access in accesses:
+        for region in (*access.reads, *access.writes):
+            stride = region.stride if region.m > 1 else 0
+            units[region.memory] = math.gcd(units.get(region.memory, 0), region.addr, stride)
+    return {memory: unit for memory, unit in units.items() if unit}
 
 
 def _needs(access: Access, clock: NDArray[np.int64], memories: Memories) -> NDArray[np.int64]:
