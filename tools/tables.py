@@ -86,7 +86,8 @@ TABLES = {"parameters": parameters, "presets": presets, "registers": registers}
 """The maker of each table, by the name in the two comments around its place on a page."""
 
 PAGES = {
-    DOCS / "configuration.md": ("parameters", "presets"),
+    DOCS / "configuration.md": ("parameters",),
+    DOCS / "presets.md": ("presets",),
     DOCS / "registers.md": ("registers",),
 }
 """The tables that each page has a place for."""
