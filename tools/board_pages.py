@@ -146,12 +146,10 @@ def _leds(board: Board) -> str:
     shown = [signal for signal in LEDS if signal in board.pins]
     if not shown:
         return "No LED shows the machine's state on this board."
-    names = led_names(board.name)
-    rows = [
-        [f"`{led}`", f"`{signal}`", _MEANINGS[signal]]
-        for led, signal in zip(names, shown, strict=False)
-    ]
-    return _table(["LED", "signal", "it"], rows)
+    lights = zip(led_names(board.name), shown, strict=False)
+    return (
+        "; ".join(f"LED `{led}` (`{signal}`) {_MEANINGS[signal]}" for led, signal in lights) + "."
+    )
 
 
 def _info(board: Board, reports: dict[str, Any]) -> str:
