@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from celosia.arch import short_names
+from celosia.arch.choices import CHOICES, EARLIER
 from celosia.arch.errors import InputError
 from celosia.arch.fields import Fields
 from celosia.arch.micro.config import check_micro
@@ -44,6 +45,8 @@ class Config(Fields):
         """Return a field's value by its short name or path, or a derived size by its name."""
         if name in PATHS:
             return self.flat()[name]
+        if name in EARLIER:
+            return CHOICES[EARLIER[name]][self.flat()[EARLIER[name]]][name]
         value: Any = self
         for part in name.split("."):
             value = None if value is None else getattr(value, part)

@@ -1,10 +1,11 @@
 """Configurations by name or from a file."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from celosia.arch.choices import EARLIER
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, close
 from celosia.arch.files import read_toml
@@ -38,12 +39,19 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
             f"Unknown configuration {source!r};{close(source, PRESETS)} use a TOML file or one of "
             f"{', '.join(PRESETS)}"
         )
-    return config.override(overrides or [])
+    changed = config.override(overrides or [])
+    for choice, earlier in _replaced(_names(overrides or [])).items():
+        print(f"Write --set {choice}={changed.read(choice)} for {earlier}", file=sys.stderr)
+    return changed
+
+
+def _names(overrides: Sequence[str]) -> list[str]:
+    return [each.partition("=")[0] for each in overrides]
 
 
 def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
     """Return the short names of the fields that a TOML file or overrides set."""
-    values: dict[str, Any] = {each.partition("=")[0]: True for each in overrides}
+    values: dict[str, Any] = dict.fromkeys(_names(overrides), True)
     names = set(values)
     if source is not None and Path(source).suffix == ".toml":
         values |= read_toml(Path(source), "configuration")
@@ -59,17 +67,30 @@ def _load_toml(path: Path) -> Config:
     gone = [name for name in _GONE if values.pop(name, None) is not None]
     config = PRESETS[preset].replace(**{"name": path.stem, **values})
     _advise(path, values, gone)
+    for choice, earlier in _replaced(values).items():
+        line = f"write {PATHS[choice]} = {config.read(choice)!r} for {earlier}"
+        print(f"{path}: {line}", file=sys.stderr)
     return config
 
 
 def _advise(path: Path, values: Mapping[str, Any], gone: Sequence[str]) -> None:
     """Print one line that says how to write a file's fields outside of tables in tables."""
-    outside = [name for name in values if name in PATHS and "." in PATHS[name]]
+    outside = [name for name in values if "." in PATHS.get(name, "")]
     outside = [name for name in outside if name not in RECORDS or not _is_record(values[name])]
     parts = [f"{PATHS[name]} for {name}" for name in outside]
     parts += [f"nothing for {name}, which has no effect" for name in gone]
     if parts:
         print(f"{path}: write {', '.join(parts)}", file=sys.stderr)
+
+
+def _replaced(changes: Iterable[str]) -> dict[str, str]:
+    """Return the earlier fields that are named, by the choices that replaced them."""
+    names = by_short_names(changes if isinstance(changes, Mapping) else dict.fromkeys(changes))
+    earlier = [name for name in names if name in EARLIER]
+    return {
+        choice: " and ".join(name for name in earlier if EARLIER[name] == choice)
+        for choice in map(EARLIER.__getitem__, earlier)
+    }
 
 
 def _is_record(value: Any) -> bool:

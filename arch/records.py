@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from celosia.arch.multipliers import MULTIPLIERS
+
 
 @dataclass(frozen=True, kw_only=True)
 class Array:
@@ -13,12 +15,10 @@ class Array:
     """Columns of the systolic array: sums produced per cycle (elements)."""
     kind: str = "systolic"
     """Addition within a column: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
-    packed: bool = False
-    """Two columns share each multiplier, which makes both products in one; adders separate products
-    that overlap."""
-    pass_width: int = 8
-    """Bits of a weight that an element multiplies in a cycle: 8, 4, or 1 (by adders alone) (bits).
-    Wider weights take several passes."""
+    multiplier: str = "single"
+    """Multiplier of an element: ``single``; ``shared`` by two columns, whose products it makes in
+    one; ``nibbles``, for weights in parts of 4 bits, or ``shared_nibbles``; ``adders``, for weights
+    bit by bit, without multipliers."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
     operand_width: int = 8
@@ -34,6 +34,16 @@ class Array:
     """Elements hold their registers while an operand is zero, which saves switching power."""
     sleep: bool = False
     """Columns and lanes that a product or a beat does not use hold their registers."""
+
+    @property
+    def packed(self) -> bool:
+        """Two columns share each multiplier."""
+        return MULTIPLIERS[self.multiplier].packed
+
+    @property
+    def pass_width(self) -> int:
+        """Bits of a weight that an element multiplies in a cycle (bits)."""
+        return MULTIPLIERS[self.multiplier].pass_width
 
 
 @dataclass(frozen=True, kw_only=True)

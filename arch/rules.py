@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from celosia.arch.errors import InputError, InputTypeError
+from celosia.arch.errors import InputError, InputTypeError, check_known
 from celosia.arch.fields import Fields
 from celosia.arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
+from celosia.arch.multipliers import MULTIPLIERS
 from celosia.arch.names import check_name
 from celosia.arch.protection import protection
 from celosia.arch.short_names import TYPES, shown
@@ -14,9 +15,6 @@ from celosia.arch.tables import own_table
 
 ARRAYS = ("systolic", "tree")
 """Values of the field ``array``."""
-
-PASS_WIDTHS = (1, 4, OPERAND_BITS)
-"""Values of the field ``pass_width`` (bits)."""
 
 MULTIPLIER_WIDTHS = (16, 32)
 """Values of the field ``multiplier_width`` (bits)."""
@@ -67,6 +65,7 @@ def check_rules(config: Fields) -> None:
         raise InputError(
             f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {config.array.kind!r}"
         )
+    check_known("multiplier", config.array.multiplier, MULTIPLIERS)
     protection(config.control.protect)
     if config.array.sleep and (
         config.array.kind != "systolic" or config.array.pass_width != OPERAND_BITS
@@ -173,8 +172,6 @@ def _check_parameters(config: Fields) -> None:
 
 
 def _check_passes(config: Fields) -> None:
-    if config.array.pass_width not in PASS_WIDTHS:
-        raise InputError(f"Field pass_width must be 1, 4 or 8, not {config.array.pass_width}")
     if config.passes > 1 and (
         config.array.operand_width != OPERAND_BITS
         or config.array.zero_points
@@ -187,8 +184,6 @@ def _check_passes(config: Fields) -> None:
             f"zero_points {shown(config.array.zero_points)} and "
             f"operand_gating {shown(config.array.operand_gating)}"
         )
-    if config.array.packed and config.array.pass_width == 1:
-        raise InputError("Field packed needs multipliers, which pass_width 1 has not")
 
 
 def _check_wide_operands(config: Fields) -> None:

@@ -10,6 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+from celosia.arch.choices import EARLIER, EARLIER_PATHS, chosen
 from celosia.arch.errors import InputError, check_known
 from celosia.arch.fields import Fields
 
@@ -18,8 +19,7 @@ PATHS = {
     "rows": "array.rows",
     "cols": "array.cols",
     "array": "array.kind",
-    "packed": "array.packed",
-    "pass_width": "array.pass_width",
+    "multiplier": "array.multiplier",
     "packed_slots": "weights.pairs",
     "packed_cache": "packed_cache",
     "low_rows": "packed_cache.low_rows",
@@ -179,7 +179,8 @@ def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
         elif name in OPTIONAL and name not in SHORT and value is False:
             values |= _table(name, None)
         else:
-            check_known("field", name, sorted(PATHS))
+            if name not in EARLIER:
+                check_known("field", name, sorted(PATHS))
             values[name] = value
     return values
 
@@ -191,17 +192,18 @@ def _table(record: str, value: Any) -> dict[str, Any]:
         return {switch(record): ABSENT[switch(record)]}
     if not isinstance(value, Mapping):
         value = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    shorts = SHORT | EARLIER_PATHS
     for leaf in value:
-        check_known(
-            f"field of {record}", leaf, [each.name for each in dataclasses.fields(RECORDS[record])]
-        )
+        if f"{record}.{leaf}" not in shorts:
+            fields = [each.name for each in dataclasses.fields(RECORDS[record])]
+            check_known(f"field of {record}", leaf, fields)
     present = {SHORT[record]: True} if record in OPTIONAL and record in SHORT else {}
-    return present | {SHORT[f"{record}.{leaf}"]: each for leaf, each in value.items()}
+    return present | {shorts[f"{record}.{leaf}"]: each for leaf, each in value.items()}
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with changes applied, by short names; a removed unit loses its fields."""
-    after = {**values, **changes}
+    after = chosen({**values, **changes})
     for record in OPTIONAL:
         unit = switch(record)
         if unit in changes and not changes[unit]:

@@ -58,7 +58,7 @@ def resolve_board(
         config = config.replace(registered=board.config.control.registered)
     narrow = config.element_width <= PACKED_WIDTH or 1 < config.array.pass_width < OPERAND_BITS
     narrow = narrow and config.micro is None
-    free = narrow and "packed" not in stated(source, changes)
+    free = narrow and not {"packed", "multiplier"} & stated(source, changes)
     if free and board.device.family.multiplier_width >= HARDWARE_WIDTH:
         config = config.replace(packed=True)
     return board, config

@@ -27,7 +27,7 @@ class SystolicArray(systolic.SystolicArray):
 
     By default it has 2 weight slots, 8-bit operands and 32-bit sums. ``fields`` change these; they
     are fields of :class:`celosia.Config`: ``weight_depth``, ``operand_width``, ``acc_width``,
-    ``zero_points``, ``operand_gating``, ``sleep``, ``pass_width``, ``packed``, ``registered``.
+    ``zero_points``, ``operand_gating``, ``sleep``, ``multiplier``, ``registered``.
     Raises :class:`celosia.InputError` if a field is unknown or values contradict each other.
     """
 

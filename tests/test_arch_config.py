@@ -350,7 +350,8 @@ def test_a_single_element_is_a_machine():
         (
             {"pass_width": 1, "packed": True, "operand_gating": False, "zero_points": False},
             ValueError,
-            "Field packed needs multipliers, which pass_width 1 has not",
+            "No multiplier has packed true and pass_width 1; write multiplier as one of single, "
+            "shared, nibbles, shared_nibbles, adders",
         ),
     ],
 )

@@ -4,8 +4,9 @@ from collections import defaultdict
 
 import numpy as np
 
+from celosia.arch.multipliers import MULTIPLIERS
 from celosia.arch.protection import UNITS as PROTECTED
-from celosia.arch.rules import ARRAYS, MULTIPLIER_WIDTHS, PASS_WIDTHS
+from celosia.arch.rules import ARRAYS, MULTIPLIER_WIDTHS
 from celosia.arch.short_names import PATHS
 from celosia.tb.verify.configurations import UNITS, random_config
 
@@ -23,7 +24,7 @@ def test_every_field_is_drawn() -> None:
     assert {*UNITS, "sleep", "counters", "packed_slots", "packed_cache", "block_exponents"} <= flags
     for name, values in (
         ("array", set(ARRAYS)),
-        ("pass_width", set(PASS_WIDTHS)),
+        ("multiplier", set(MULTIPLIERS)),
         ("multiplier_width", set(MULTIPLIER_WIDTHS)),
         ("mem_width", {8 << place for place in range(7)}),
         ("scratchpad_banks", {1 << place for place in range(5)}),

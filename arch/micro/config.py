@@ -8,7 +8,7 @@ from celosia.arch.fields import Fields
 
 CONSTANTS: Mapping[str, Any] = {
     "array": "systolic",
-    "packed": False,
+    "multiplier": "single",
     "packed_slots": False,
     "packed_cache": False,
     "low_rows": 0,
@@ -18,7 +18,6 @@ CONSTANTS: Mapping[str, Any] = {
     "multiplier_width": 32,
     "bias_width": 32,
     "block_exponents": False,
-    "pass_width": 8,
     "weight_depth": 2,
     "lanes": 1,
     "scratchpad_banks": 1,

@@ -11,7 +11,7 @@ from celosia.arch.fields import next_power_of_two
 from celosia.arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS
 from celosia.arch.protection import LEVELS
 from celosia.arch.protection import UNITS as PROTECTED
-from celosia.arch.rules import ARRAYS, MULTIPLIER_WIDTHS, PASS_WIDTHS, WIDE_SUMS
+from celosia.arch.rules import ARRAYS, MULTIPLIER_WIDTHS, WIDE_SUMS
 from celosia.arch.sparse import ENTRY_WIDTH, MOST_LOADED, beat_bytes
 
 UNITS = (
@@ -127,7 +127,7 @@ def _tables(rng: Random, present: bool) -> dict[str, int]:
 
 
 def _passes(rng: Random, config: Config) -> dict[str, Any]:
-    pass_width = int(rng.choice(PASS_WIDTHS))
+    pass_width = int(rng.choice([1, 4, OPERAND_BITS]))
     return {"pass_width": pass_width, "packed": config.array.packed and pass_width > 1}
 
 

@@ -1,0 +1,59 @@
+"""Choices in the place of fields of earlier versions, whose names are taken as aliases."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from celosia.arch.errors import InputError, InputTypeError
+from celosia.arch.multipliers import MULTIPLIERS
+
+CHOICES: dict[str, dict[str, dict[str, Any]]] = {
+    "multiplier": {
+        name: {"packed": multiplier.packed, "pass_width": multiplier.pass_width}
+        for name, multiplier in MULTIPLIERS.items()
+    }
+}
+"""Values of the earlier fields for each value of a choice, by the choice's short name."""
+
+EARLIER_PATHS = {"array.packed": "packed", "array.pass_width": "pass_width"}
+"""Short names of the earlier fields, by their places in records."""
+
+EARLIER = {
+    name: choice for choice, values in CHOICES.items() for name in next(iter(values.values()))
+}
+"""The choice that replaced each earlier field, by short name."""
+
+
+def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by short names, in which choices replace earlier fields.
+
+    Raises :class:`InputError` if no choice has the values of the earlier fields, and
+    :class:`InputTypeError` if one of these has the wrong type.
+    """
+    after = {name: value for name, value in values.items() if name not in EARLIER}
+    for choice, options in CHOICES.items():
+        asked = {name: value for name, value in values.items() if EARLIER.get(name) == choice}
+        if asked:
+            after[choice] = _option(choice, options, options.get(after[choice], {}) | asked)
+    return after
+
+
+def _option(choice: str, options: dict[str, dict[str, Any]], asked: dict[str, Any]) -> str:
+    for name, value in asked.items():
+        admitted = list(dict.fromkeys(each[name] for each in options.values()))
+        if isinstance(value, bool) != isinstance(admitted[0], bool):
+            kind = "true or false" if isinstance(admitted[0], bool) else "an integer"
+            raise InputTypeError(f"Field {name} must be {kind}, not {value!r}")
+        if value not in admitted:
+            *most, last = map(_shown, sorted(admitted))
+            raise InputError(
+                f"Field {name} must be {', '.join(most)} or {last}, not {_shown(value)}"
+            )
+    for option, each in options.items():
+        if each == asked:
+            return option
+    fields = " and ".join(f"{name} {_shown(value)}" for name, value in asked.items())
+    raise InputError(f"No {choice} has {fields}; write {choice} as one of {', '.join(options)}")
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else str(value).lower()
