@@ -281,7 +281,7 @@ class _StagedGrant(_DirectGrant):
 
 
 _GRANTS = (_DirectGrant, _StagedGrant)
-"""How commands go to engines, by a machine's ``stages``."""
+"""The way of commands to engines, by a machine's ``stages``."""
 
 
 class Dispatch(Component):
