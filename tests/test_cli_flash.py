@@ -141,7 +141,7 @@ def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
         (
             (*ROMAN, "--model", "numerals", "--prompt", "X"),
             "Model numerals answers sources, which an image in the flash cannot hold; take one "
-            "that goes on with a text",
+            "that continues a text",
         ),
         (
             (*IMAGE, "--image-only", "x", "--from", "y"),

@@ -194,7 +194,7 @@ def test_sums_that_a_product_left_out_cannot_be_taken(take):
     narrow = PRODUCT.format(5, 1, 6)
     twice = take.format(13).replace("pop=MATRIX", "")
     assert errors(f"{product.replace(' push=VECTOR', '')}\n{narrow}\n{take.format(13)}\nHALT") == (
-        f"{name} at word 26 takes 8 columns of accumulator row 5, of which MATMUL at word 13 has "
+        f"{name} at word 26 takes 8 columns of accumulator row 5, but MATMUL at word 13 has "
         f"summed 6"
     )
     assert check(pack(assemble(f"{product}\n{take.format(13)}\n{twice}\nHALT")), config) == 3

@@ -60,7 +60,7 @@ def random_block(config: Config, random: np.random.Generator, level: int) -> lis
 
 
 def deepest_loops() -> list[Instruction]:
-    """Return loops nested as deeply as can be around one instruction, and one that runs long."""
+    """Return the deepest nest of loops around one instruction, and one loop that runs long."""
     loops = [Instruction(Opcode.LOOP, {"count": 2 + level % 2}) for level in range(LOOP_LEVELS)]
     end = Instruction(Opcode.ENDLOOP)
     count = Instruction(Opcode.SET, {"register": 1, "value": Operand(3, 1)})
@@ -93,7 +93,7 @@ def single(bit: int) -> int:
 
 
 def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
-    """Return what a program sends, and leave in ``registers`` what it leaves there."""
+    """Return the words that a program sends; update ``registers`` to their final values."""
     sent: list[dict[str, int]] = []
     for step in islice(run(words, start, registers), SENT_MAX):
         values = [words[step.address], *step.operands.values()]
@@ -110,7 +110,7 @@ def expected_words(words: list[int], start: int, registers: list[int]) -> list[d
 
 
 class Host:
-    """Writes programs and registers, starts, and collects what is sent."""
+    """Writes programs and registers, starts runs, and collects the words sent."""
 
     def __init__(self, dut: Any, random: np.random.Generator, stall: float):
         self.dut, self.random, self.stall = dut, random, stall
@@ -125,7 +125,10 @@ class Host:
         getattr(self.dut, f"{kind}_en").value = 0
 
     async def run(self, start: int, limit: int) -> list[dict[str, int]]:
-        """Run from a word on; return what was sent. Starts in mid-run change nothing."""
+        """Run from a word on; return the words sent.
+
+        Starts in mid-run change nothing.
+        """
         sent: list[dict[str, int]] = []
         halts = False
         await self.start(start)
@@ -151,7 +154,7 @@ class Host:
         self.dut.start.value = 0
 
     async def cycle(self) -> dict[str, int] | None:
-        """Pass half a cycle; return the word that is sent in it, if any."""
+        """Pass half a cycle; return the word sent in it, if any."""
         dut = self.dut
         dut.pc.value = int(self.random.integers(1 << len(dut.pc)))
         dut.o__ready.value = int(self.random.random() >= self.stall)
@@ -203,9 +206,9 @@ async def programs_mean_what_they_say(dut: Any) -> None:
 
 @cocotb.test()
 async def long_loops_run_on(dut: Any) -> None:
-    """A loop whose count has any one bit set does not end too early, whatever is inside or around.
+    """A loop whose count has any one bit set does not end too early.
 
-    Each run is stopped by a reset.
+    This holds for any content and any loop around it. Each run is stopped by a reset.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
@@ -243,7 +246,7 @@ async def long_loops_run_on(dut: Any) -> None:
 
 @cocotb.test()
 async def words_follow_each_other(dut: Any) -> None:
-    """A loop of n words costs n + 1 cycles a turn, besides what waits."""
+    """A loop of n words costs n + 1 cycles a turn, besides waits."""
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])
     host = Host(dut, rng(), 0.0)
@@ -273,7 +276,7 @@ async def words_follow_each_other(dut: Any) -> None:
 
 @cocotb.test()
 async def wrong_programs_stop(dut: Any) -> None:
-    """An illegal word stops the run with an error at that word, and the next run starts afresh."""
+    """An illegal word stops the run with an error at that word; the next run starts afresh."""
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])
     random = rng()

@@ -1,8 +1,8 @@
 """Bench of the softmax unit: random rows, masks and stalls against the golden model.
 
-Parameters: ``lanes`` and ``max_row`` of the unit, ``rows`` to run (default 90), and ``short``
-ones behind them (default 400), which fill the queues of rows and have a reciprocal each;
-``latency``, the unit's, without which no time is looked at.
+Parameters: ``lanes`` and ``max_row`` of the unit; ``rows`` to run (default 90); ``short`` rows
+after them (default 400), which fill the queues of rows and have a reciprocal each; ``latency`` of
+the unit, without which no time is checked.
 """
 
 from itertools import pairwise
@@ -64,9 +64,9 @@ def short_row(random, longest):
 
 @cocotb.test()
 async def test_rows(dut):
-    """Rows of every length, some without any column, some with one dominant score.
+    """Rows of every length, some with all columns masked, some with one dominant score.
 
-    The output stands still for long before each block of rows, so that the queues are full of long
+    The output is blocked for long before each block of rows, so that the queues are full of long
     rows, or of short ones.
     """
     settings, random = parameters(), rng()
@@ -101,7 +101,7 @@ async def test_rows(dut):
 
 @cocotb.test()
 async def test_no_beat_waits(dut):
-    """Without stalls a beat comes in each cycle, of rows of one beat and of the longest ones."""
+    """Without stalls there is a beat in each cycle, for short rows and for the longest."""
     settings, random = parameters(), rng()
     lanes, latency = settings["lanes"], settings.get("latency")
     await start_clock(dut, rng())

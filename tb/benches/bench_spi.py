@@ -1,8 +1,9 @@
-"""Benches of SPI: a host with a clock of its own, transfers of any length, some cut.
+"""Benches of SPI: a host with another clock; transfers of any length, some cut short.
 
-Parameters of the peripheral's: ``transfers``, how many; ``stall``, the chance that a byte to be
-sent comes late; ``half_ns``, the least half period of the host's clock; ``wire_ns``, from a pad to
-the other end's; ``setup_ns`` in which the host's input must be still before it is sampled.
+Parameters of the peripheral's bench: ``transfers``, their number; ``stall``, the probability that a
+byte to be sent comes late; ``half_ns``, the least half period of the host's clock; ``wire_ns``, the
+delay of each line; ``setup_ns``, the time before a sample in which the host's input must not
+change.
 """
 
 from typing import Any
@@ -18,9 +19,9 @@ from celosia.tb.machine.toolchain import PERIOD_NS
 
 
 class Host:
-    """A host in mode 0 whose edges come at any time, each half period as long as it likes.
+    """A host in mode 0: its edges come at any time, at least half a period apart.
 
-    All lines bring a level ``wire_ns`` later. What is sampled as the clock rises must not have
+    Every line delays its level by ``wire_ns``. The level sampled as the clock rises must not have
     changed for ``setup_ns``.
     """
 
@@ -65,7 +66,7 @@ class Host:
         await Timer(self._half + longer, "ns")
 
     async def transfer(self, bits: list[int]) -> list[int]:
-        """Select the peripheral, send bits, and return the ones that came meanwhile."""
+        """Select the peripheral, send bits, and return the bits received meanwhile."""
         self._drive("cs_n", 0)
         levels = []
         for bit in bits:
@@ -91,7 +92,7 @@ class Host:
 
 @cocotb.test()
 async def bytes_pass_both_ways(dut: Any) -> None:
-    """Every whole byte is brought, and what is sent is each byte of the stream, or filling."""
+    """Every whole byte is received; each byte sent is one of the stream, or filling."""
     settings, random = parameters(), rng()
     await start_clock(dut)
     host = Host(dut, random, settings["half_ns"], settings["wire_ns"], settings["setup_ns"])
@@ -143,9 +144,9 @@ async def bytes_pass_both_ways(dut: Any) -> None:
 
 
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
-    """Send a request and return its answer, of which the header tells the length.
+    """Send a request and return its answer, whose header states the length.
 
-    Where none is there soon, the host is quiet for so long, for a request that was not whole.
+    If there is no answer soon, the host is quiet for ``quiet_ns``, as after an incomplete request.
     """
     await host.transfer(_bits(frame))
     reply = b""
@@ -170,7 +171,7 @@ def _bytes(bits: list[int]) -> bytes:
 
 @cocotb.test()
 async def a_link_answers(dut: Any) -> None:
-    """A link with memory behind SPI answers requests, and says which were not whole.
+    """A link with memory behind SPI answers requests, and reports incomplete ones.
 
     Parameters: ``identity``, the words of HELLO's answer; ``timeout`` of the link; ``half_ns``.
     """

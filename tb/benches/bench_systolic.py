@@ -1,9 +1,8 @@
-"""Bench of both arrays: tiles are written and used as early as is allowed.
+"""Bench of ``SystolicArray`` and ``TreeArray``: tiles are written and used as early as allowed.
 
-They are ``SystolicArray`` and, with that configuration, ``TreeArray``.
 Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``; ``rate``, the
-probability of a vector and of a line of weights in each cycle, at 1 as many as the array's contract
-allows; ``latency``, that of the array.
+probability of a vector and of a line of weights in each cycle (at 1 the most that the array's
+contract allows); ``latency``, the array's.
 """
 
 from typing import Any
@@ -31,12 +30,12 @@ Ints = NDArray[np.int64]
 
 
 class Schedule:
-    """Random vectors and lines of weights, by cycle, and the sums that must come of them.
+    """Random vectors and lines of weights, by cycle, and the sums that must result from them.
 
-    Keeps the contract to the cycle: a tile's first line may come in the cycle after the last vector
-    that uses its slot, a vector in the cycle after the last line or, where the lines come in
-    consecutive cycles, after the first. With a tree any line may come, but in the cycle of a vector
-    that uses its slot.
+    Keeps the array's contract to the cycle. A tile's first line may come in the cycle after the
+    last vector that uses its slot. A vector may come in the cycle after the last line, or after the
+    first if the lines come in consecutive cycles. With a tree any line may come, except in the
+    cycle of a vector that uses its slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):
@@ -106,14 +105,14 @@ class Schedule:
         self.zeros.append(int(np.count_nonzero(a == 0)))
 
     def _copies(self, slot: int) -> int | list[int]:
-        """Return a slot's number, or its copies where each column has one."""
+        """Return a slot's number, or one copy of it for each column if columns have their own."""
         layout = slot_layout(self._config)
         return slot if isinstance(layout, range) else [slot] * layout.length
 
     def _asleep(self, weights: Ints) -> Ints:
         """Let the last vector have some columns only; return weights that are 0 in the others.
 
-        A column with multipliers in common with one that it has is awake, and so has a sum.
+        A column that shares multipliers with one of these is awake, too, and so has a sum.
         """
         cols = self._config.array.cols
         n = int(self._rng.integers(1, cols + 1))

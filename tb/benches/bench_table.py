@@ -17,7 +17,7 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def test_tables(dut):
-    """Every lane reads the entry of its own index, of the slot asked for."""
+    """Every lane reads the entry of its index, in the requested slot."""
     settings, random = parameters(), rng()
     lanes, slots = settings["lanes"], settings["slots"]
     layout = data.ArrayLayout(signed(8), lanes)

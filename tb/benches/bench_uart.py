@@ -1,4 +1,4 @@
-"""Benches of the serial line: golden model, other clocks, and a package that is not ours.
+"""Benches of the serial line against a golden model, other clocks, and another project's package.
 
 Parameters: ``divisor``, and ``count`` of bytes. The component has the line ``rx`` and the flow
 ``o``, or the stream ``i`` and the line ``tx``.
@@ -32,7 +32,7 @@ def _baud(divisor: float) -> int:
 
 @cocotb.test()
 async def bytes_are_received(dut: Any) -> None:
-    """Bytes with gaps, short disturbances and broken stop bits are the golden model's."""
+    """Bytes with gaps, short disturbances and broken stop bits equal the golden model's."""
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     dut.rx.value = 1
@@ -83,7 +83,7 @@ async def _send(line: Any, data: bytes, bit: float) -> None:
 
 @cocotb.test()
 async def bytes_of_another_clock_are_received(dut: Any) -> None:
-    """A sender whose clock differs by almost as much as it may is understood, in any phase."""
+    """A sender with nearly the greatest allowed clock error is understood, in any phase."""
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     period = 1000 * PERIOD_NS * divisor
@@ -104,7 +104,7 @@ async def bytes_of_another_clock_are_received(dut: Any) -> None:
 
 @cocotb.test()
 async def short_start_bits_and_breaks_bring_no_bytes(dut: Any) -> None:
-    """A start bit that is over by its middle is none; a line that stays 0 is one broken byte."""
+    """A start bit that is over by its middle is ignored; a line that stays 0 is one broken byte."""
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     await start_clock(dut)
@@ -130,9 +130,9 @@ async def short_start_bits_and_breaks_bring_no_bytes(dut: Any) -> None:
 
 
 async def _heard(line: Any, bit: float, count: int) -> list[int]:
-    """Return bytes as a receiver with a clock of its own hears them, bits of ``bit`` picoseconds.
+    """Return bytes as received by another clock, with bits of ``bit`` picoseconds.
 
-    It looks at the middle of each bit, counted from the falling edge of the start bit.
+    The receiver samples the middle of each bit, counted from the falling edge of the start bit.
     """
     octets = []
     for _ in range(count):
@@ -150,7 +150,7 @@ async def _heard(line: Any, bit: float, count: int) -> list[int]:
 
 @cocotb.test()
 async def bytes_are_heard_by_another_clock(dut: Any) -> None:
-    """Bits are as long as the divisor says: receivers that are 4.5 % fast or slow hear them."""
+    """Bits are as long as ``divisor`` demands: receivers 4.5 % fast or slow read them."""
     settings, random = parameters(), rng()
     await start_clock(dut)
     for error in (-0.045, 0.0, 0.045):
@@ -163,7 +163,7 @@ async def bytes_are_heard_by_another_clock(dut: Any) -> None:
 
 @cocotb.test()
 async def bytes_are_sent(dut: Any) -> None:
-    """The line is the golden model's, cycle by cycle, and a package that is not ours reads it."""
+    """The line equals the golden model's, cycle by cycle, and another package reads its bytes."""
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     await start_clock(dut)

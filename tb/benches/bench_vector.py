@@ -1,8 +1,8 @@
 """Bench of the vector engine between a scratchpad and accumulators made of arrays.
 
-Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, how many
-random programs and how many instructions in each; ``stall``, the probability that a memory does
-not take a request in a cycle.
+Parameters: ``config``, every field of the configuration; ``programs``, the number of random
+programs; ``steps``, the number of instructions in each; ``stall``, the probability that a memory
+does not accept a request in a cycle.
 """
 
 import contextlib
@@ -39,11 +39,12 @@ from celosia.tb.verify.random_programs import RandomProgram, random_program
 
 COMMAND = command_layout(Engine.VECTOR)
 SLOW = 0.3, 0.95
-"""Probability that a port is slow while commands run, and that it takes nothing in a cycle then."""
+"""Probability that a port is slow during a run, and that a slow port accepts nothing in a cycle."""
 AWAITED = 30
-"""Cycles behind a NORM or SOFTMAX in which its rows' factors are kept, at most: others wait."""
+"""Most cycles after a NORM or SOFTMAX in which its rows' factors are kept: the next commands
+wait."""
 TRIES = 8
-"""Commands of each opcode whose cycles are counted, if they are admissible."""
+"""Commands drawn for each opcode; the cycles of the admissible ones are counted."""
 
 
 class Surroundings:
@@ -90,7 +91,7 @@ class Surroundings:
         return self._handles[name]
 
     async def cycle(self) -> bool:
-        """Answer what is due, take what is asked for; return whether a command was done."""
+        """Deliver due answers, accept requests; return whether a command was done."""
         for name in self._readers:
             self._answer(name, self._due[name].popleft())
         stalls = {name: SLOW[1] if name == self._slow else self.stall for name in self._ports}
@@ -126,7 +127,7 @@ class Surroundings:
         self.drive(f"{name}__valid", int(bits is not None))
 
     def _take(self, name: str, valid: int, ready: int) -> int | None:
-        """Return the request that is taken; one that waits must neither go nor change."""
+        """Return the accepted request; a waiting request must neither vanish nor change."""
         payload = self.get(f"{name}__request__payload") if valid else None
         if name in self._offered:
             assert payload == self._offered.pop(name), f"{name} changed its request"
@@ -158,7 +159,7 @@ class Surroundings:
         self._written += signature(np.arange(addr, addr + count), data)
 
     def _check_status(self, waits: bool) -> bool:
-        """Compare what the engine says of itself; return whether a command is done."""
+        """Check the engine's status outputs; return whether a command is done."""
         done, valid = self.get("status__done"), self._driven["i__valid"]
         self.accepted = bool(self.get("i__ready"))
         assert self.get("status__busy") == (valid or self._behind)
@@ -185,8 +186,8 @@ class Surroundings:
     async def run(self, *steps: Step) -> int:
         """Run commands, all but the last followed; return the cycles from the first's offer.
 
-        They end with the last one's ``done``. A command is there as soon as the one before it was
-        taken, or some cycles later.
+        The cycles end with the last command's ``done``. Each command is offered as soon as the
+        previous one was accepted, or some cycles later.
         """
         first, pushes = self.cycles, list[int]()
         slow = self.stall and self.random.random() < SLOW[0]
@@ -211,7 +212,7 @@ class Surroundings:
         return self.cycles - first
 
     def _offer(self, step: Step) -> int:
-        """Offer a command and return whom it gives tokens."""
+        """Offer a command and return the engines to which it gives tokens."""
         random, definition = self.random, DEFINITIONS[step.opcode]
         # Operands that an instruction does not have may be anything.
         command = {name: int(random.integers(-(1 << 27), 1 << 27)) for name, _ in COMMAND}
@@ -239,7 +240,7 @@ class _Expected:
 
 
 def _expect(golden: Interpreter, program: RandomProgram) -> tuple[list[_Expected], list[int]]:
-    """Run a program on the golden machine; return what each step leaves, and signatures."""
+    """Run a program on the golden machine; return the state after each step, and signatures."""
     golden.write_memory(0, program.image)
     golden.load_program(program.words)
     expected: list[_Expected] = []
@@ -256,7 +257,7 @@ def _expect(golden: Interpreter, program: RandomProgram) -> tuple[list[_Expected
 
 @cocotb.test()
 async def every_instruction_is_exact(dut: Any) -> None:
-    """After every command scratchpad and accumulators are the golden machine's."""
+    """After every command the scratchpad and the accumulators equal the golden machine's."""
     settings = parameters()
     room = await _surroundings(dut, settings["stall"])
     config, random = room.config, room.random
@@ -355,7 +356,7 @@ def _stated(config: Config, step: Step) -> int:
 
 @cocotb.test()
 async def cycles_are_as_stated(dut: Any) -> None:
-    """Without stalls every command takes the stated cycles, whatever its flags."""
+    """Without stalls every command takes the stated cycles, with any flags."""
     room = await _surroundings(dut, 0.0)
     for step in _random_steps(room.config, room.random):
         cycles = await room.run(step)

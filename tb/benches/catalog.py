@@ -1,4 +1,4 @@
-"""The cocotb benches by unit, each with what it needs for a configuration."""
+"""The cocotb benches by unit, each with the parameters that it needs for a configuration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,17 +19,17 @@ class Bench:
     name: str
     module: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of a fixed value."""
+    """Parameters with fixed values."""
     tests: Sequence[str] | None = None
-    """The module's tests that are the unit's; all without."""
+    """Names of the module's tests that apply to the unit; all of them if None."""
     mutants: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of another value where the bench looks for mutants."""
+    """Parameters with other values when the bench searches for mutants."""
     config: Mapping[str, str] = field(default_factory=dict)
     """Fields of the configuration, by the parameters that have their values."""
     unit: Mapping[str, str] = field(default_factory=dict)
     """Attributes of the component, by the parameters that have their values."""
     inner: Sequence[str] = ()
-    """Submodules, by their paths, that are units with a bench of their own, and no mutants here."""
+    """Paths of submodules that have benches themselves, and get no mutants here."""
     fields: str = ""
     """The configuration whose fields are the parameter ``config``: ``config``, ``tree`` for its
     array as a tree, ``unit`` for that of the component; without it there is no such parameter."""

@@ -1,8 +1,8 @@
 """Common parts of cocotb benches: parameters, random numbers, a clock, and streams.
 
 Everything here drives signals just after a rising edge of ``clk`` and samples them at the falling
-edge, where they are settled under every simulator; what is sampled is what the next rising edge
-sees. Benches that drive or sample by themselves do the same.
+edge, when they are settled under every simulator; the next rising edge sees the sampled values.
+Benches that drive or sample by themselves do the same.
 """
 
 import json
@@ -35,10 +35,10 @@ async def start_clock(
 ) -> None:
     """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
 
-    Every input is 0 from here on until it is driven. With ``disturbed`` inputs are random before
-    the reset, of which a unit with a reset must show nothing after it; those of the names in
-    ``still``, which would write a memory, are 0 then, too. Where coverage is measured none is
-    random: what noise reaches tells nothing of the bench.
+    Every input is 0 from here on until it is driven. With ``disturbed`` the inputs are random
+    before the reset, which a unit with a reset must show no trace of later. The inputs named in
+    ``still``, which would write a memory, are 0 then, too. No input is random while coverage is
+    measured, since random inputs would reach code that the bench does not test.
     """
     names = json.loads(os.environ.get("CELOSIA_INPUTS", "[]"))
     has_reset = hasattr(dut, "rst")
@@ -70,10 +70,10 @@ def noise(rng: np.random.Generator, port: Any) -> int:
 class StreamDriver:
     """The producer of a stream port ``name`` of the component.
 
-    Each payload waits, with probability ``stall`` in each cycle, before it is offered; once
-    offered it stays until taken. While none is offered the port's payload is random, but for where
-    coverage is measured. A payload wider than the port loses its upper bits, so that
-    negative numbers may be given.
+    Each payload waits, with probability ``stall`` in each cycle, before it is offered, and then
+    stays until accepted. While none is offered the port's payload is random, except if coverage is
+    measured. A payload wider than the port loses its upper bits, so that negative numbers may be
+    given.
     """
 
     def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):
@@ -87,7 +87,7 @@ class StreamDriver:
         self._noise = self._payload is not None and "CELOSIA_COVERAGE" not in os.environ
 
     async def send(self, payloads: Iterable[int]) -> None:
-        """Send payloads in order; return just after the rising edge that took the last."""
+        """Send payloads in order; return just after the rising edge that accepted the last."""
         for payload in payloads:
             while self._stall and self._rng.random() < self._stall:
                 await RisingEdge(self._dut.clk)
@@ -107,8 +107,8 @@ class StreamDriver:
 class StreamMonitor:
     """The consumer of a stream port ``name`` of the component.
 
-    In each cycle ``ready`` is 0 with probability ``stall``. Raises :class:`AssertionError` where
-    the component withdraws or changes a payload that it had offered and that was not taken.
+    In each cycle ``ready`` is 0 with probability ``stall``. Raises :class:`AssertionError` if the
+    component withdraws or changes an offered payload before it was accepted.
     """
 
     def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):
@@ -126,10 +126,10 @@ class StreamMonitor:
     async def receive(
         self, count: int, check: Callable[[int, int], None] | None = None
     ) -> list[int]:
-        """Return the next ``count`` payloads, just after the rising edge that took the last.
+        """Return the next ``count`` payloads, just after the rising edge that accepted the last.
 
-        ``check(index, payload)`` looks at each as it comes, so that a bench fails at the first
-        that is wrong.
+        ``check(index, payload)`` is called for each at once, so that a bench fails at the first
+        wrong one.
         """
         payloads: list[int] = []
         while len(payloads) < count:
@@ -160,7 +160,7 @@ class StreamMonitor:
 class ByteMonitor:
     """The consumer of a link's stream ``o``, whose payload is a byte with a flag above it.
 
-    ``bytes`` are those that came so far, each with its flag.
+    ``bytes`` are the bytes received so far, each with its flag.
     """
 
     def __init__(self, dut: Any):

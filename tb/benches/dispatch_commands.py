@@ -12,12 +12,12 @@ Tokens = dict[tuple[Engine, Engine], int]
 
 
 def no_tokens() -> Tokens:
-    """Return a count of 0 for each two engines."""
+    """Return a count of 0 for each pair of engines."""
     return {(source, sink): 0 for source in Engine for sink in Engine if source != sink}
 
 
 def random_program(random: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """Return commands that pop only tokens which earlier commands pushed, the last ones none."""
+    """Return commands that pop only tokens that earlier ones pushed; the last pop none."""
     held = no_tokens()
     program = []
     opcodes = [opcode for opcode, d in DEFINITIONS.items() if d.engine is not None]

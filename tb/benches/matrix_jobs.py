@@ -1,4 +1,4 @@
-"""Random commands of the matrix engine, what must come of them, and in how many cycles."""
+"""Random commands of the matrix engine, the sums that must result, and their number of cycles."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,13 @@ from celosia.tb.machine.packing import pack
 Ints = NDArray[np.int64]
 BYTES = {"b_high", "b_low"}
 LONG = 120
-"""The largest sizes, of which a command has one."""
+"""The largest sizes; a command has one of them."""
 RARE = 0.1
 """Share of commands with a large size."""
 
 
 class Jobs:
-    """Random commands and what must come of them."""
+    """Random commands and the sums that must result from them."""
 
     def __init__(self, config: Config, generator: np.random.Generator):
         self._config = config
@@ -172,9 +172,9 @@ class Jobs:
         once: bool,
         lower: bool,
     ) -> None:
-        """Accumulate a product, which counts, of INT16 with its low bytes, ``once``.
+        """Accumulate a product, and with ``once`` count its operations (of INT16 the low bytes').
 
-        With ``lower`` it is 16 times that, and one with the first elements.
+        With ``lower`` it is 16 times the product, plus one with the first elements.
         """
         m, low = a.shape[0], self._config.low_rows
         if lower:
@@ -200,7 +200,7 @@ class Jobs:
             self.gated += int(np.count_nonzero(part == 0))
 
     def add_random(self) -> None:
-        """Append a MATMUL, or where there is room PRELOAD and resident MATMULs."""
+        """Append a MATMUL, or PRELOAD and resident MATMULs if there is room for them."""
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
         k, n = (

@@ -1,4 +1,4 @@
-"""Images of a flash for the bench of power-on: good ones, and each thing that may be wrong once."""
+"""Images of a flash for the bench of power-on: good ones, and one for each possible error."""
 
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,7 +14,8 @@ SIZE = 0x4000
 
 Answers = Callable[[int, bytes], bytes]
 Image = tuple[bytes, int, Answers | None]
-"""An image, the STATUS of its runs, and what becomes of the answer to a request of some number."""
+"""An image, the STATUS of its runs, and a function that changes the answer to a request by
+number."""
 
 _CLASSES = 280
 _MOST = SIZE - ADDR - HEADER_BYTES - CRC_BYTES  # bytes of a body
@@ -24,7 +25,7 @@ _END = record(Op.END)
 
 
 def images(random: np.random.Generator) -> Iterator[Image]:
-    """Bring images, short ones that are refused ahead of long ones."""
+    """Yield images; refused short ones come before long ones."""
     good = _good(random)
     image = seal(CONFIG, good + _END)
     yield image, 0, None
@@ -82,7 +83,7 @@ def _good(random: np.random.Generator, classes: int = 21) -> bytes:
 
 
 def _wrong_headers(image: bytes) -> Iterator[Image]:
-    """Bring headers of another machine, and lengths that the flash has not."""
+    """Yield images with headers of another machine, and with lengths beyond the flash."""
     for at in range(8):
         yield image[:at] + bytes([image[at] ^ 1 << (at + 3) % 8]) + image[at + 1 :], 0, None
     yield b"CEL\x02" + image[4:], 0, None
@@ -95,13 +96,13 @@ def _wrong_headers(image: bytes) -> Iterator[Image]:
 
 
 def _wrong_sums() -> Iterator[Image]:
-    """Bring images whose CRC-32 differs from a good one in one bit."""
+    """Yield images whose CRC-32 differs from a good one in one bit."""
     for bit in range(32):
         yield _ended(seal(CONFIG, _END)[:-CRC_BYTES], _GOOD_CRC ^ 1 << bit), 0, None
 
 
 def _ended(data: bytes, crc: int) -> bytes:
-    """Return data with four bytes behind them that make this the CRC-32 of all."""
+    """Return data followed by four bytes that make this the CRC-32 of all."""
     value = crc ^ _ONES
     for _ in range(32):
         value = (value ^ 0xEDB88320) << 1 | 1 if value >> 31 else value << 1
@@ -109,7 +110,7 @@ def _ended(data: bytes, crc: int) -> bytes:
 
 
 def _wrong_records(random: np.random.Generator) -> Iterator[Image]:
-    """Bring images with records that there are not, and with some that are longer than all."""
+    """Yield images with unknown records, and with records longer than the image."""
     for op in (6, 7, *(Op.END | 1 << bit for bit in range(3, 8)), int(random.integers(6, 256))):
         yield seal(CONFIG, record(Op.TEXT, b"a") + bytes([op, 0, 0])), 0, None
     for bit in range(4, 16):
@@ -120,7 +121,7 @@ def _wrong_records(random: np.random.Generator) -> Iterator[Image]:
 
 
 def _wrong_answers(random: np.random.Generator) -> Iterator[Image]:
-    """Bring images with a request that the link answers with an error."""
+    """Yield images with a request that the link answers with an error."""
     asked = _asked(Command.WRITE_MEMORY, 1, 2, 0, b"ab")
     body = asked + record(Op.TEXT, b"a") + _END
     for bit in range(8):
@@ -130,7 +131,7 @@ def _wrong_answers(random: np.random.Generator) -> Iterator[Image]:
 
 
 def _error(at: int, status: int) -> Answers:
-    """Return an error for the request of a number."""
+    """Return a function that puts an error into the answer to one request."""
     return lambda number, reply: reply[:1] + bytes([status]) + reply[2:] if number == at else reply
 
 
@@ -140,14 +141,14 @@ def _with_payload(reply: bytes, data: bytes) -> bytes:
 
 
 def _odd(at: int, reply: bytes) -> bytes:
-    """Return a byte more than numbers have, and the least of them first."""
+    """Return an answer with one byte more than whole numbers, the least number first."""
     if at != 2:
         return reply
     return _with_payload(reply, b"\x00\x80" + reply[3 + ANSWER_HEADER : -2] + b"\x7f")
 
 
 def _instead(scores: dict[int, np.ndarray]) -> Answers:
-    """Return other scores than those that were asked for, by the number of the request."""
+    """Return a function that replaces the scores of answers, by the request's number."""
     return lambda number, reply: (
         _with_payload(reply, scores[number].astype("<i2").tobytes()) if number in scores else reply
     )
@@ -166,7 +167,7 @@ def _pairs(random: np.random.Generator) -> dict[int, np.ndarray]:
 
 
 def _late_classes() -> bytes:
-    """Return an image whose labels are few, and whose largest score is far behind."""
+    """Return an image with few labels, whose largest score is far after them."""
     labelled = _asked(Command.READ_MEMORY, 3, 4, 7) + record(Op.LABEL, _names(4))
     return seal(CONFIG, labelled * 7 + _END)
 

@@ -9,15 +9,16 @@ from celosia.arch.isa import Opcode
 from celosia.arch.latency import burst_words
 
 DRAM_BYTES = 1 << 16
-"""Bytes of the external memory that rows lie in."""
+"""Bytes of the external memory that holds the rows."""
 SHAPES = (1, 3), (1, 25), (1, 300), (3, 9), (12, 4), (500, 1)
-"""Words of a row at most, and rows at most, of random commands."""
+"""Most words of a row, and most rows, of random commands."""
 MOST = (2000, 1), (1, 1100)
 """Words of a row, if a bank has room for them, and rows of the last commands."""
 SIZES = 10
-"""Bits of the sizes of which each has a command: powers of two, in bytes and in words and one."""
+"""Number of powers of two that are sizes; each has a command in bytes, and one in words plus
+one."""
 NEAR = 4
-"""Words by which the end of every second command's first row may be away from a boundary."""
+"""Greatest distance (words) of the end of every second command's first row from a boundary."""
 
 
 def random_command(
@@ -26,9 +27,9 @@ def random_command(
     opcode: Opcode,
     shape: tuple[int, int] | None = None,
 ) -> dict[str, int]:
-    """Return the fields of a command whose rows lie in the memories and in one bank each.
+    """Return the fields of a command whose rows fit the memories and one bank each.
 
-    ``shape`` are its rows, and the bytes of each; both are random without.
+    ``shape`` is the number of rows, and the bytes of each; both are random without it.
     """
     word = config.mem_bytes
     if shape is None:
@@ -89,9 +90,9 @@ def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
 def expected_moves(
     commands: list[dict[str, int]], config: Config, source: bytes, *, load: bool
 ) -> tuple[deque[tuple[int, bytes]], list[int]]:
-    """Return every word that commands move, and how many there are up to each command's end.
+    """Return every word that commands move, and the number of words up to each command's end.
 
-    A word has its address where it is written, and its bytes.
+    A word is a pair of the address at which it is written, and its bytes.
     """
     moves: deque[tuple[int, bytes]] = deque()
     ends = []

@@ -15,10 +15,10 @@ from cocotb_tools.runner import Verilator, get_runner
 
 
 class PortsOnly(Verilator):
-    """cocotb's runner for Verilator, but what a control file does not name is not kept public.
+    """cocotb's runner for Verilator, which keeps only the signals of a control file public.
 
-    All else Verilator may optimize away, and writes no description of: a build takes half the
-    time. The program has no path of cocotb's libraries in it, as another checkout's may run it.
+    Verilator may optimize all others away, and writes no description of them: a build takes half
+    the time. The program contains no path to cocotb's libraries, as another checkout may run it.
     ``options`` are those of make.
     """
 
@@ -39,7 +39,7 @@ class PortsOnly(Verilator):
 
 
 def main(path: Path) -> int:
-    """Do a job and return the process's exit code: 0 where it went well."""
+    """Do a job and return the process's exit code: 0 if it went well."""
     job = json.loads(path.read_text(encoding="utf-8"))
     simulator = job["simulator"]
     runner = PortsOnly(job["make"]) if simulator == "verilator" else get_runner(simulator)

@@ -30,7 +30,8 @@ from celosia.tb.machine.toolchain import (
 )
 
 _REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
-"""The files whose assertions tell their values; with ``*.py`` in the environment, all of them."""
+"""The files whose failed assertions show their values; with ``*.py`` in the environment, all of
+them."""
 
 _TIMESCALE = ("1ns", "1ps")
 _BUILD_ARGS = {
@@ -42,7 +43,7 @@ _BUILD_ARGS = {
 
 @dataclass(frozen=True)
 class Ran:
-    """A bench that passed: its tests, and their clock cycles together."""
+    """The result of a bench that passed: the number of its tests, and of their clock cycles."""
 
     tests: int
     cycles: int
@@ -64,18 +65,18 @@ def simulate(
 ) -> Ran:
     """Run every cocotb test of a bench module, or those of ``testcase``, on a component.
 
-    ``simulator`` is ``verilator`` or ``icarus``; ``parameters`` (anything that JSON carries) are
-    what ``celosia.tb.benches.common.parameters`` returns in the bench, ``seed`` is what
-    ``celosia.tb.benches.common.rng`` starts from and is printed. ``waves`` names a file that
-    receives the waveforms (VCD from Verilator, FST from Icarus). ``timeout`` is in seconds, for the
-    build and for the run each. ``verilog`` runs in the place of the component's own: modules of the
-    same ports, ``top`` the uppermost. ``mutants`` is the folder of a job of
-    :mod:`celosia.tb.verify.mutation.forks`, of a netlist that has mutations. ``coverage`` names a
-    file that receives Verilator's points of lines and toggles. Builds are kept, by the hash of the
-    Verilog. Return how many tests ran, and how long.
+    ``simulator`` is ``verilator`` or ``icarus``. ``parameters`` (any JSON values) are returned by
+    ``celosia.tb.benches.common.parameters`` in the bench; ``seed`` is printed, and starts
+    ``celosia.tb.benches.common.rng``. ``waves`` names a file that receives the waveforms (VCD from
+    Verilator, FST from Icarus). ``timeout`` is in seconds, for the build and for the run each.
+    ``verilog`` replaces the component's Verilog: modules of the same ports, the uppermost named
+    ``top``. ``mutants`` is the folder of a job of :mod:`celosia.tb.verify.mutation.forks`, for a
+    netlist that has mutations. ``coverage`` names a file that receives Verilator's points of lines
+    and toggles. Builds are kept, by the hash of the Verilog. Return the number of tests, and their
+    cycles.
 
-    Raises :class:`RunError` with the log's end where a test fails, and :class:`InputError` where
-    the simulator is unknown or missing.
+    Raises :class:`RunError` with the log's end if a test fails, and :class:`InputError` if the
+    simulator is unknown or missing.
     """
     check_simulator(simulator)
     verilog = to_verilog(component, "top") if verilog is None else verilog
@@ -120,7 +121,7 @@ def simulate(
 
 
 def _ran(results: Path) -> Ran:
-    """Return what cocotb's report tells."""
+    """Read the number of tests and of cycles from cocotb's report."""
     spent = []
     for case in ElementTree.parse(results).iter("testcase"):
         properties = {each.get("name"): each.get("value") for each in case.iter("property")}
@@ -170,7 +171,7 @@ def _build(verilog: str, simulator: str, waves: bool, coverage: bool, timeout: f
 
 
 def _ports(verilog: str) -> str:
-    """Return the control file by which Verilator lets a bench at the top's ports."""
+    """Return the control file that makes the top's ports accessible to a bench."""
     body = re.split(r"^module top\b", verilog, flags=re.MULTILINE)[1].partition("endmodule")[0]
     ports = re.findall(r"^  (?:input|output) .*?(\w+)[,;]?$", body, re.MULTILINE)
     lines = [f'public_flat_rw -module "top" -var "{port}"\n' for port in ports]

@@ -1,4 +1,4 @@
-"""External memory for cocotb benches of the whole accelerator: slow, and never when it suits."""
+"""External memory for cocotb benches of the whole accelerator: slow, with random pauses."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from celosia.tb.benches.wishbone_memory import WishboneMemory, WishbonePackage
 from celosia.tb.machine.packing import unpack
 
 QUEUE = 4
-"""Bursts of a kind that are taken before the first of them is finished."""
+"""Most bursts of a kind that are accepted before the first of them is finished."""
 
 CHANNELS = ("read_request", "read_data", "write_request", "write_data", "written")
-"""The channels of a memory, each of which does something in a cycle, or nothing."""
+"""The channels of a memory; each one does something in a cycle, or nothing."""
 
 SIZE = 1 << 17
-"""Largest external memory; nothing may touch what lies behind it (bytes)."""
+"""Largest external memory (bytes); nothing may access an address beyond it."""
 
 
 @dataclass
@@ -34,12 +34,12 @@ class ExternalMemory:
     """The other side of the ports ``mem_read`` and ``mem_write``, around an array of ``bytes``.
 
     In each cycle each channel does nothing with probability ``stall``; each burst takes up to
-    ``latency`` cycles more. What is read may be read as late as it is delivered, and is written
-    no earlier than ``written`` says so. Every rule of the ports is asserted. The bench calls
+    ``latency`` cycles more. A word may be read as late as it is delivered, and is written no
+    earlier than ``written`` reports it. Every rule of the ports is asserted. The bench calls
     :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every cycle.
 
-    The channels (``CHANNELS``) in ``silent`` do nothing. A ``stray`` memory, of which nothing is
-    asked, offers a word that is never taken, and reports bursts as written.
+    The channels (``CHANNELS``) in ``silent`` do nothing. A ``stray`` memory, which gets no
+    requests, offers a word that is never accepted, and reports bursts as written.
     """
 
     def __init__(
@@ -61,24 +61,24 @@ class ExternalMemory:
         self._word_layout = MemoryWritePort(config).members["data"].signature.members["payload"]
 
     def forget(self) -> None:
-        """Lose what has been asked for, as a memory does that is reset."""
+        """Drop all requests, as a memory does that is reset."""
         for queue in (self._reads, self._writes, self._written):
             queue.clear()
         self._word, self._pending = None, []
         self.let_go()
 
     def let_go(self) -> None:
-        """Let the accelerator take back what it offers, as it may where it is reset."""
+        """Let the accelerator withdraw its offers, as it may when it is reset."""
         self._offered.clear()
 
     @property
     def owes(self) -> bool:
-        """True while something that was asked for is not done."""
+        """True if a request is not done."""
         return bool(self._word is not None or self._reads or self._writes or self._written)
 
     @property
     def owes_reports(self) -> bool:
-        """True while a burst that was asked for has not been reported as written."""
+        """True if a requested burst has not been reported as written."""
         return bool(self._writes or self._written)
 
     def _willing(self, channel: str) -> bool:
@@ -88,7 +88,7 @@ class ExternalMemory:
         return self._time + int(self._rng.integers(self._latency + 1))
 
     def drive(self) -> None:
-        """Set every input that is external memory's for this cycle."""
+        """Set every input of this cycle that the external memory drives."""
         dut, width = self._dut, self._config.mem_bytes
         self._time += 1
         if self._word is None and self._due(self._reads) and self._willing("read_data"):
@@ -117,7 +117,7 @@ class ExternalMemory:
         return bool(bursts) and bursts[0].time <= self._time
 
     def sample(self) -> None:
-        """Take what the accelerator asks for or brings in this cycle."""
+        """Accept the requests and data of the accelerator in this cycle."""
         assert not self.stray or not int(self._dut.mem_read__data__ready.value)
         if self._word is not None and int(self._dut.mem_read__data__ready.value):
             self._word = None
@@ -133,7 +133,7 @@ class ExternalMemory:
                 bursts.append(self._burst(request))
 
     def _taken(self, stream: str) -> int | None:
-        """Return the payload that is taken; one that waits must neither go nor change."""
+        """Return the accepted payload; a waiting one must neither vanish nor change."""
         ready = int(getattr(self._dut, f"{stream}__ready").value)
         valid = int(getattr(self._dut, f"{stream}__valid").value)
         payload = int(getattr(self._dut, f"{stream}__payload").value) if valid else None
@@ -173,4 +173,4 @@ class ExternalMemory:
 
 
 MODELS = {"axi4": AxiMemory, "wishbone": WishboneMemory, "wishbone_package": WishbonePackage}
-"""Each model by name; the last and the first are packages of others."""
+"""Each model by name; the last and the first are packages of other projects."""

@@ -29,7 +29,7 @@ _SIGNALS = {
 
 
 class WishboneRules:
-    """Asserts what Wishbone B4 asks of a master with registered feedback, in each cycle."""
+    """Asserts in each cycle the rules of Wishbone B4 for a master with registered feedback."""
 
     def __init__(self, dut: Any, config: Config):
         self._dut, self._config = dut, config
@@ -59,7 +59,7 @@ class WishboneRules:
         return now
 
     def _follows(self, before: dict[str, int], now: dict[str, int]) -> None:
-        """Check what must come after the cycle before."""
+        """Check the rules that bind a cycle to the previous one."""
         if not before["stb"]:
             return
         if not (before["ack"] or before["err"]):
@@ -78,9 +78,10 @@ class WishboneRules:
 class WishboneMemory:
     """A memory with registered feedback: an acknowledge a cycle within a burst, and random waits.
 
-    ``bytes`` is its content; bus addresses are taken modulo its size. In each cycle it does nothing
-    with probability ``stall``, and answers with ``err`` from the address ``broken`` on. The bench
-    calls :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every cycle.
+    ``bytes`` is its content; bus addresses are reduced modulo its size. In each cycle it does
+    nothing with probability ``stall``; it answers with ``err`` from the address ``broken`` on. The
+    bench calls :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every
+    cycle.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class WishboneMemory:
         self._expected: int | None = None  # address of the word that may move next
 
     def drive(self) -> None:
-        """Answer or not, for the word that this side knows of since the last edge."""
+        """Answer or not, for the word known since the last edge."""
         dut, width = self._dut, self._config.mem_bytes
         answers = self._expected is not None and self._rng.random() >= self._stall
         word = self._rng.bytes(width)
@@ -114,7 +115,7 @@ class WishboneMemory:
         dut.wbm_dat_i.value = int.from_bytes(word, "little")
 
     def sample(self) -> None:
-        """Move a word where both sides agree, and note which one comes next."""
+        """Move a word if both sides agree, and note the next one."""
         now, width = self._rules.sample(), self._config.mem_bytes
         moved = now["stb"] and (now["ack"] or now["err"])
         if now["stb"] and self._expected is None:
@@ -140,11 +141,11 @@ class WishboneMemory:
 
 
 class WishbonePackage:
-    """cocotbext-wishbone's slave around an array of ``bytes``, and a watch over the bus.
+    """cocotbext-wishbone's slave around an array of ``bytes``, with a check of the bus.
 
-    The slave answers a word in two cycles or more, whatever the cycle type, and looks at each word
-    anew; ``stall`` is the probability of each further cycle. From the address ``broken`` on, which
-    may change, it answers with ``err``.
+    The slave answers a word in two cycles or more, with any cycle type, and handles each word anew;
+    ``stall`` is the probability of each further cycle. From the address ``broken`` on, which may
+    change, it answers with ``err``.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class WishbonePackage:
         slave.add_callback(self._cycle)
 
     def _words(self) -> Iterator[int]:
-        """Yield the word at the address of the bus, in the cycle in which the slave asks for it."""
+        """Yield the word at the address of the bus, in the cycle in which the slave requests it."""
         width = self._config.mem_bytes
         while True:
             addr = self._rules.get("adr_o") % self.bytes.size
@@ -193,7 +194,7 @@ class WishbonePackage:
             yield waits
 
     def _cycle(self, results: list[Any]) -> None:
-        """Write what a bus cycle wrote, as the package recorded it."""
+        """Apply the writes of a bus cycle that the package recorded."""
         for result in results:
             if result.ack != 1:
                 continue

@@ -1,4 +1,4 @@
-"""Figures of memory chips as their makers' data sheets state them, apart from ours in ``arch``."""
+"""Figures of memory chips, copied from the makers' data sheets independently of ``arch``."""
 
 import tomllib
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Time:
     clocks: int = 0
 
     def at(self, period: float) -> float:
-        """Return the time in nanoseconds, of a clock of a period (ns)."""
+        """Return the time in nanoseconds, for a clock of a period (ns)."""
         return max(self.ns, self.clocks * period)
 
 
@@ -42,7 +42,7 @@ class SdramSheet:
     """Time of ``refreshes`` refreshes (ms)."""
     refreshes: int
     apart: int = 9
-    """Longest time between two refreshes, in average ones."""
+    """Longest time between two refreshes, in multiples of the average."""
     power: float
     """From power-on to the first command (microseconds)."""
 
@@ -71,7 +71,8 @@ class PsramSheet:
     rows: int
     columns: int
     latency: dict[str, list[float]]
-    """By each latency's code in configuration register 0: its periods, its highest clock (MHz)."""
+    """For each latency's code in configuration register 0: its periods, and its highest clock
+    (MHz)."""
     rp: float
     vcs: float
     csm: float
@@ -111,7 +112,7 @@ class FlashSheet:
     rst: float
     vsl: float
     exit_4byte: int = 0
-    """Command that ends addresses of four bytes, 0 where the chip has none."""
+    """Command that ends addresses of four bytes; 0 if the chip has none."""
     qpi: bool = False
     """The chip has a mode in which commands come on four lines."""
 

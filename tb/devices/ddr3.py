@@ -13,12 +13,13 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """Registers of two byte lanes, each of which passes in its own windows of delays and places.
+    """Registers of two byte lanes; each lane passes in certain windows of delays and places.
 
-    Elsewhere one bit of one word of a test is wrong, or the strobe of one of its two bursts is
+    Outside them one bit of one word of a test is wrong, or the strobe of one of its two bursts is
     missing: another one for each delay and place.
-    ``late`` lanes pass in the last test only, as a chip that warms up might; ``wrong`` lanes bring
-    another byte there, and ``silent`` ones no strobe.
+
+    ``late`` lanes pass in the last test only, as a chip that warms up might. In that test ``wrong``
+    lanes return another byte, and ``silent`` ones no strobe.
     """
 
     def __init__(
@@ -39,11 +40,11 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """All delays of all places have been tested, each with two patterns."""
+        """True if all delays of all places have been tested, each with two patterns."""
         return self.seen >= 2 * 8 * 4
 
     def passes(self, lane: int) -> bool:
-        """Return whether a lane brings what was written."""
+        """Return whether a lane returns the written data."""
         if self.last and lane in self.late:
             return True
         if self.last and lane in self.wrong:
@@ -51,7 +52,7 @@ class Bus:
         return self.delays[lane] in self.windows[lane].get(self.places[lane], ())
 
     def write(self, addr: int, data: int) -> None:
-        """Take a word to a register."""
+        """Write a word to a register."""
         self.written[addr] = data
         self.log.append((addr, data))
         for lane in range(2):

@@ -1,4 +1,4 @@
-"""A model of an SPI flash with its modes, which watches its data sheet's rules, cycle by cycle."""
+"""A model of an SPI flash with its modes, which checks its data sheet's rules, cycle by cycle."""
 
 from dataclasses import dataclass
 
@@ -17,8 +17,9 @@ _DUMMY = 8  # clocks of both
 class FlashModes:
     """The modes that a chip may have been left in; all but ``four_at_power_on`` end at power-on.
 
-    ``continuous`` is 2 or 4 lines on which an address comes without a command, or 0; ``commands``
-    the lines on which commands come; ``upper`` the extended address of chips with more than 16 MB.
+    ``continuous`` is the number of lines, 2 or 4, on which an address comes without a command, or
+    0; ``commands`` is the number of lines on which commands come; ``upper`` is the extended address
+    of chips with more than 16 MB.
     """
 
     asleep: bool = False
@@ -31,13 +32,14 @@ class FlashModes:
 
 
 class FlashModel:
-    """A chip at its pins: it raises :class:`AssertionError` where a rule is broken.
+    """A chip at its pins: it raises :class:`AssertionError` if a rule is broken.
 
-    It is in ``modes`` at first, and holds ``contents`` from address 0, 255 behind them. Times are
-    those of the sheet and of a clock of ``clock`` Hz; ``way`` is how long a bit takes to the chip
-    and back (ns). ``quad`` is its bit QE. ``commands`` are those that came, each with its address.
-    A line that nobody drives, and one of the chip's in the time until its data are valid and have
-    come back, is a random bit. A broken chip turns the bits ``wrong`` of each byte.
+    It starts in ``modes``, and holds ``contents`` from address 0, then bytes of 255. Times are
+    those of the sheet, for a clock of ``clock`` Hz; ``way`` is a bit's delay to the chip and back
+    (ns). ``quad`` is its bit QE. ``commands`` are those received, each with its address.
+
+    A line that neither side drives is a random bit. So is a line of the chip's until its data are
+    valid and have come back. A broken chip inverts the bits ``wrong`` of each byte.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class FlashModel:
         self._changed = _NEVER
 
     def step(self, pins: dict[str, int]) -> int:
-        """Take the pins of one cycle; return ``dq_i`` of it."""
+        """Accept the pins of one cycle; return ``dq_i`` of it."""
         self._check_lines(pins)
         if not pins["cs_n"]:
             if self._cs_n:
@@ -130,7 +132,7 @@ class FlashModel:
         return 32 if self.modes.four_bytes else 24
 
     def _continue(self) -> None:
-        """Take a clock of a read without a command, whose mode bits follow its address."""
+        """Handle a clock of a read without a command, whose mode bits follow its address."""
         lines = self.modes.continuous
         if len(self._clocks) == (self._addr_width + 8) // lines:
             bits = self._number(self._addr_width, 8, lines)
@@ -203,6 +205,6 @@ class FlashModel:
             assert code in known or modes.commands == 4, f"command {code:#x}"
 
     def _number(self, low: int, count: int, lines: int) -> int:
-        """Return bits of what came, each clock's on ``lines``, the highest first."""
+        """Return received bits as a number: each clock's on ``lines``, the highest first."""
         text = "".join(f"{clock & (1 << lines) - 1:0{lines}b}" for clock in self._clocks)
         return int(text[low : low + count], 2)

@@ -15,7 +15,7 @@ ADDR, SIZE = 0x1000, 0x2000
 class Host:
     """A link whose machine takes some cycles for a run, which may end with an error.
 
-    ``answers`` makes another answer of that to a request of some number.
+    ``answers`` may change the machine's answer to a request, given the request's number.
     """
 
     def __init__(self, status=0, answers=None):
@@ -28,7 +28,7 @@ class Host:
             self.begun += 1
 
     def ask(self, frame):
-        """Answer a request; CORRUPT where it is not whole."""
+        """Answer a request; CORRUPT if it is not whole."""
         self.asked.append(frame)
         reply = b"".join(map(self.link.receive, frame))
         return self.answers(len(self.asked) - 1, reply or self.link.quiet())

@@ -1,4 +1,4 @@
-"""A model of PSRAM with HyperBus that watches every rule of its data sheet, in half cycles."""
+"""A model of PSRAM with HyperBus that checks every rule of its data sheet, in half cycles."""
 
 import numpy as np
 
@@ -12,13 +12,12 @@ _CONFIGURE = 0x6000_0100_0000  # the command that writes configuration register 
 
 
 class PsramModel:
-    """A chip at its pins: it raises :class:`AssertionError` where a rule is broken.
+    """A chip at its pins: it raises :class:`AssertionError` if a rule is broken.
 
-    Times are looked at in nanoseconds, of a machine's clock of ``clock`` Hz. Contents are bytes,
-    those that were never written a hash of their address. With a latency that is not fixed a
-    refresh is in the way of a command in four, by ``seed``. ``counts`` says how many reads, writes
-    and refreshes in the way there were. ``dies`` of a chip's move in step. A broken chip turns the
-    bits ``wrong`` of what it drives.
+    Times are checked in nanoseconds, for a machine's clock of ``clock`` Hz. Contents are bytes; an
+    unwritten byte is a hash of its address. If the latency is not fixed, a refresh delays a command
+    in four, chosen by ``seed``. ``counts`` has the number of reads, writes and delaying refreshes.
+    The ``dies`` of a chip move in step. A broken chip inverts the bits ``wrong`` of its output.
     """
 
     def __init__(
@@ -49,10 +48,10 @@ class PsramModel:
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> tuple[int, int]:
-        """Take the pins as they are after a half cycle began; return what is on DQ and RWDS.
+        """Accept the pins after a half cycle began; return the levels of DQ and RWDS.
 
-        What an edge of the clock brings is there from the next half cycle on, as its way to the
-        chip and back takes its time.
+        The effect of an edge of the clock is visible from the next half cycle on, because of the
+        delay to the chip and back.
         """
         before, self._pins = self._pins or pins, pins
         if self._coming is not None:
@@ -88,7 +87,7 @@ class PsramModel:
         return self._driven(self._dq, 8 * self.dies), self._driven(self._rwds, self.dies)
 
     def _driven(self, value: int | None, width: int) -> int:
-        """Return what lines are: anything where the chip does not drive them, or not yet."""
+        """Return the level of lines: random if the chip does not drive them, or not yet."""
         noise = int(self._rng.integers(1 << width))
         return noise if value is None or self._coming else value
 
@@ -148,7 +147,7 @@ class PsramModel:
             assert self._taken("rwds", pins) == 0, "RWDS is not low before the data"
 
     def _taken(self, name: str, pins: dict[str, int]) -> int:
-        """Return what the machine drives at an edge, steady for as long as it must have been."""
+        """Return the machine's level at an edge, after a check of its setup time."""
         assert pins[f"{name}_oe"], f"nobody drives {name}"
         assert self._since(f"{name}_o") + _SLACK >= self.sheet.setup, f"tIS of {name}"
         return pins[f"{name}_o"]
@@ -172,7 +171,7 @@ class PsramModel:
         self.counts["reads" if reads else "writes"] += 1
 
     def _configure(self, place: int, pins: dict[str, int]) -> None:
-        """Take a byte of configuration register 0."""
+        """Accept a byte of configuration register 0."""
         assert not pins["rwds_oe"], "RWDS is driven while a register is written"
         byte = self._taken("dq", pins) & 0xFF
         assert place < 2, "more than a register's two bytes"

@@ -1,4 +1,4 @@
-"""A model of an SDR SDRAM chip that watches every rule of its data sheet, cycle by cycle."""
+"""A model of an SDR SDRAM chip that checks every rule of its data sheet, cycle by cycle."""
 
 from collections import deque
 
@@ -9,12 +9,11 @@ _SLACK = 1e-6  # nanoseconds
 
 
 class SdramModel:
-    """A chip at its pins: it raises :class:`AssertionError` where a rule is broken.
+    """A chip at its pins: it raises :class:`AssertionError` if a rule is broken.
 
-    Times are looked at in nanoseconds, of a clock of ``clock`` Hz. Contents are bytes, those that
-    were never written a hash of their address. ``counts`` says how often each command came.
-    A broken chip has ``late`` more cycles from READ to its data, and turns the bits ``wrong`` of
-    what it drives.
+    Times are checked in nanoseconds, for a clock of ``clock`` Hz. Contents are bytes; an unwritten
+    byte is a hash of its address. ``counts`` has the number of each command. A broken chip has
+    ``late`` more cycles from READ to its data, and inverts the bits ``wrong`` of its output.
     """
 
     def __init__(self, sheet: SdramSheet, clock: float, *, late: int = 0, wrong: int = 0):
@@ -36,7 +35,7 @@ class SdramModel:
 
     @property
     def now(self) -> int:
-        """Cycles that have passed."""
+        """Number of cycles that have passed."""
         return self._now
 
     def peek(self, addr: int) -> int:
@@ -44,7 +43,7 @@ class SdramModel:
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> int | None:
-        """Take the pins of one cycle; return what the chip drives in it, if anything."""
+        """Accept the pins of one cycle; return the chip's output in it, if any."""
         answer = None
         if self._due and self._due[0][0] == self._now:
             answer = self._due.popleft()[1] ^ self._wrong

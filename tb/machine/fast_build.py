@@ -1,4 +1,4 @@
-"""Builds the fast simulations of the accelerator that ``celosia.tb.machine.simulated`` talks to."""
+"""Builds the fast simulations of the accelerator that ``celosia.tb.machine.simulated`` controls."""
 
 import json
 import re
@@ -78,16 +78,16 @@ def accelerator_verilog(config: Config) -> str:
 
 
 def uninitialized(verilog: str) -> str:
-    """Return Verilog without initial values, but of memories that are written nowhere."""
+    """Return Verilog without initial values, except those of memories that are never written."""
     for pattern in (_INITIAL_VALUE, _INITIAL_ZEROS):
         verilog = pattern.sub("", verilog)
     return _DECLARED_VALUE.sub(r"\1;", verilog)
 
 
 def checked(verilog: str) -> str:
-    """Return Verilog that stops with an error where a word beyond a memory's last one is written.
+    """Return Verilog that stops with an error if a word beyond a memory's last one is written.
 
-    To read such a word is no error until what is found there is used, which is an X.
+    Reading such a word is no error until the value, which is X, is used.
     """
     return _MODULE.sub(lambda module: _checked_module(module[0]), verilog)
 
@@ -110,12 +110,12 @@ def build_verilator(
     coverage: bool = False,
     quick: bool = True,
 ) -> Path:
-    """Return the folder of the compiled simulation, built where there is none yet.
+    """Return the folder of the compiled simulation; build it if it is missing.
 
-    ``replacement`` is Verilog that stands in the place of the accelerator's own. With ``quick`` it
-    is compiled in little time rather than for little time. With ``random_start`` registers and
-    memories have no initial values; Verilator's `+verilator+rand+reset+2` makes them random. With
-    ``faults`` it can flip bits (``tb/machine/harness/faults.h``), and ``sites.json`` lists those of
+    ``replacement`` is Verilog that replaces the accelerator's. With ``quick`` it is compiled in
+    less time, and runs more slowly. With ``random_start`` registers and memories have no initial
+    values; Verilator's `+verilator+rand+reset+2` makes them random. With ``faults`` it can flip
+    bits (``tb/machine/harness/faults.h``), and ``sites.json`` lists those of
     ``celosia.tb.verify.faults.sites``. With ``coverage`` it counts Verilator's points of lines and
     toggles.
     """
@@ -172,7 +172,7 @@ def _member_names(verilog: str) -> dict[str, str]:
 
 
 def build_icarus(config: Config, memory_bytes: int) -> Path:
-    """Return the folder of the compiled simulation, built where there is none yet."""
+    """Return the folder of the compiled simulation; build it if it is missing."""
     check_simulator("icarus")
     verilog = checked(accelerator_verilog(config))
     defines = {**interface(config), "MEMORY_WORDS": max(1, memory_bytes // config.mem_bytes)}

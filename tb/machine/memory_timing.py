@@ -11,15 +11,15 @@ _MOST_CYCLES = 100_000
 class MemoryTiming:
     """The timing of an external memory, in cycles of the port's clock.
 
-    A burst's first word is there ``latency`` cycles after its request at the earliest, and a
-    burst that was written is reported ``latency`` cycles after its last word; bursts overlap, so
-    the latency of one hides behind the words of those before. A word moves every ``interval``
-    cycles in each direction. In the last ``refresh_cycles`` of every ``refresh_period`` cycles,
-    counted from power-on, no word is offered or taken (one that was offered before stays); a
-    period of 0 is a memory without refresh. Rows and banks have no time of their own: a
-    controller that interleaves banks opens the next row of a stream while the present one is read.
+    A burst's first word is there ``latency`` cycles after its request at the earliest. A written
+    burst is reported ``latency`` cycles after its last word. Bursts overlap, so that the latency of
+    one is hidden by the words of earlier ones. A word moves every ``interval`` cycles in each
+    direction. In the last ``refresh_cycles`` of every ``refresh_period`` cycles, counted from
+    power-on, no word is newly offered, and none is accepted; a period of 0 is a memory without
+    refresh. Rows and banks cost no further time: a controller that interleaves banks opens the next
+    row of a stream while the present one is read.
 
-    Raises :class:`InputError` where the memory could never move a word, or only after more than
+    Raises :class:`InputError` if the memory could never move a word, or only after more than
     100,000 cycles.
     """
 
@@ -59,17 +59,19 @@ class MemoryTiming:
         return cycle % self.refresh_period >= self.refresh_period - self.refresh_cycles
 
     def fields(self) -> dict[str, int]:
-        """Return every field's value by name; the constructor takes them again."""
+        """Return every field's value by name, as the constructor accepts them."""
         return asdict(self)
 
 
 ONCHIP = MemoryTiming(latency=4)
-"""Memory on the chip behind the port, as ``celosia.hdl.memory.onchip`` has it."""
+"""Memory on the chip, as in ``celosia.hdl.memory.onchip``."""
 
 FAR = MemoryTiming(latency=40)
 """A memory behind an interconnect: 40 cycles from a request to its data, then a word a cycle."""
 
 SDRAM = MemoryTiming(latency=40, refresh_period=780, refresh_cycles=9)
-"""A modest SDRAM behind a controller and an interconnect at 100 MHz: a refresh command every
-7.8 us (8192 rows in 64 ms) that holds all banks for 90 ns, which is 70 to 80 ns of refresh
-and the activation that follows; 400 ns from a request to its data."""
+"""A modest SDRAM with a controller and an interconnect at 100 MHz.
+
+A refresh command every 7.8 us (8192 rows in 64 ms) holds all banks for 90 ns: 70 to 80 ns of
+refresh, and the activation that follows. A request's data come after 400 ns.
+"""

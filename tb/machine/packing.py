@@ -9,7 +9,8 @@ from amaranth.lib import data
 def pack(shape: ShapeLike, value: Any) -> int:
     """Return the bits of a value of an Amaranth shape, as an unsigned integer.
 
-    ``value`` is an integer, or what the layout's ``const`` takes (dictionaries and lists).
+    ``value`` is an integer, or a value that the layout's ``const`` accepts (dictionaries and
+    lists).
     """
     if isinstance(shape, data.Layout):
         return int(shape.const(value).as_bits())

@@ -11,7 +11,7 @@ from celosia.hdl.ports import WORD
 from celosia.tb.machine.packing import unpack
 
 SUMS = (*(name.lower() for name in ARRAY_CAUSES), "loaded", "stored")
-"""Counts over windows of cycles: causes of the array, words of external memory."""
+"""Counts for each window of cycles: causes of the array, words of external memory."""
 
 _WORD, _OFFERED, _DONE, _LACKING, _SUM = range(5)
 _PLACE_SHIFT, _KIND_SHIFT = 40, 44
@@ -19,7 +19,7 @@ _PLACE_SHIFT, _KIND_SHIFT = 40, 44
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command of an engine: what it was, and when."""
+    """A command of an engine: its instruction, and its times."""
 
     engine: Engine
     opcode: Opcode
@@ -28,11 +28,11 @@ class Command:
     sent: int
     """Cycle in which its last word entered the engine's queue."""
     offered: int
-    """Cycle from which on the engine could take it: it was next, and no token was lacking."""
+    """Cycle from which on the engine could accept it: it was next, and no token was lacking."""
     begin: int
-    """Cycle from which on it was the engine's oldest: that of ``offered``, or later."""
+    """Cycle from which on it was the engine's oldest command: that of ``offered``, or later."""
     end: int
-    """Cycle behind the one in which it was done."""
+    """Cycle after the one in which it was done."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Wait:
     lacking: frozenset[Engine]
     begin: int
     end: int
-    """Cycle behind the last one."""
+    """Cycle after the last one."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A run's commands and waits, each engine's in order, and sums over windows of cycles."""
+    """A run's commands and waits, each engine's in order, and sums for windows of cycles."""
 
     cycles: int
     window: int
@@ -61,9 +61,9 @@ class Recording:
 
 
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
-    """Return a run's recording from what a harness noted: (cycle, code) of each event.
+    """Return a run's recording from a harness's notes: (cycle, code) of each event.
 
-    Raises :class:`RunError` where events do not fit each other.
+    Raises :class:`RunError` if events contradict each other.
     """
     sent: list[tuple[int, Engine, list[int]]] = []
     offered: dict[Engine, list[int]] = {engine: [] for engine in Engine}
@@ -100,7 +100,7 @@ def _commands(
     offered: Mapping[Engine, list[int]],
     done: Mapping[Engine, list[int]],
 ) -> Iterator[Command]:
-    """Yield the commands: the first that an engine was sent is the first it was offered."""
+    """Yield the commands; an engine is offered them in the order in which they were sent."""
     counts = {engine: sum(to == engine for _, to, _ in sent) for engine in Engine}
     for engine in Engine:
         if not counts[engine] == len(offered[engine]) == len(done[engine]):
@@ -137,7 +137,7 @@ def _waits(engine: Engine, changes: Sequence[tuple[int, int]], cycles: int) -> I
 
 
 def _filled(changes: Sequence[tuple[int, int]], cycles: int, window: int) -> list[int]:
-    """Return the sum of each window from those that differ from the one before."""
+    """Return the sum of each window, from those sums that differ from the previous one."""
     sums, value, next_change = [], 0, 0
     for first in range(0, cycles, window):
         while next_change < len(changes) and changes[next_change][0] <= first:

@@ -1,4 +1,4 @@
-"""Runs that are cut off at random, and whether the next one is exact."""
+"""Runs that are cut off at random, and a check that the next run is exact."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,17 +22,17 @@ from celosia.tb.machine.simulated import MemoryBehaviour, VerilatorMachine
 from celosia.tb.verify.random_programs import RandomProgram, random_program
 
 STEPS = 6
-"""Random instructions of a program, besides what makes it independent of what was before."""
+"""Random instructions of a program, besides those that make it independent of earlier runs."""
 
 _ADDR_WIDTH = 17
 MEMORY_BYTES = 1 << _ADDR_WIDTH
 
 WATCHDOG = 4000
-"""The field ``watchdog`` (cycles): eight bursts that wait, of up to 512 words, end before."""
+"""The field ``watchdog`` (cycles): eight waiting bursts of up to 512 words each end before it."""
 
 
 def disturbed(config: Config) -> Config:
-    """Return the configuration of which machines are built whose runs do not end by themselves."""
+    """Return the configuration for machines whose runs are cut off."""
     return config.replace(trace=True, watchdog=WATCHDOG, mem_addr_width=_ADDR_WIDTH)
 
 
@@ -49,15 +49,15 @@ KINDS = (
     "error",
     "abort in silence",
 )
-"""Disturbance of a run: see :class:`Campaign`."""
+"""Disturbances of a run: see :class:`Campaign`."""
 
 
 @dataclass(frozen=True)
 class Trial:
     """Disturbance of a run, its cycle, and its outcome.
 
-    ``cause`` is what STATUS reported of the run, NONE where it ended by itself before. ``mismatch``
-    says in words what was wrong of it or of the run that followed, and is empty where nothing was.
+    ``cause`` is the run's cause in STATUS, NONE if it ended normally before. ``mismatch`` describes
+    the error of this run or of the one that followed; it is empty if both were right.
     """
 
     kind: str
@@ -77,17 +77,22 @@ class _Wanted:
 class Campaign:
     """Trials on one machine of a configuration, whose memories and registers are random at first.
 
-    Each trial starts a random program, lets something happen in a random cycle of it, and then runs
-    another program as any host would, which must give what the golden machine gives, in as many
-    cycles as on an untouched machine. What happens is: a reset of 1 to 4 cycles while external
-    memory goes on, or with external memory; an abort of the host, or an abort and a start at once;
-    FORGET with memory that has lost its requests; an illegal instruction in the place of another;
-    memory that answers no more, from that cycle until the host starts the next run or some time
-    later; memory that tells errors; an abort while memory is silent, which answers again when the
-    rest of the machine has long recovered, or before. Everything follows from ``seed``. ``cold``
-    tells of each program how its first run differed, that of the first program on a machine that
-    never ran before, and is empty where it did not. ``machine`` is one to take instead of a new
-    one.
+    Each trial starts a random program and disturbs it in a random cycle. Then it runs another
+    program as any host would. This run must equal the golden machine's, and take as many cycles as
+    on an undisturbed machine. The disturbances are:
+
+    - a reset of 1 to 4 cycles, of the machine alone or with external memory;
+    - an abort of the host, or an abort and a start at once;
+    - FORGET, with a memory that has lost its requests;
+    - an illegal instruction in the place of another;
+    - a memory that stops answering until the host starts the next run, or some time later;
+    - a memory that reports errors;
+    - an abort while memory is silent, which answers again before or after the rest of the machine
+      has recovered.
+
+    Everything follows from ``seed``. ``cold`` describes for each program how its first run
+    differed, and is empty if it did not; the first program's is on a machine that never ran before.
+    ``machine`` is used instead of a new one.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class Campaign:
         self._bound = 10 * words + 4 * config.control.watchdog + 10_000
 
     def _first(self, config: Config, rng: np.random.Generator) -> _Wanted:
-        """Return a program and what it gives, on the golden machine and on this one."""
+        """Return a program with its results on the golden machine and its cycles on this one."""
         while True:
             program = random_program(config, rng, STEPS, alone=True)
             if len(program.words) <= config.control.program_depth:
@@ -143,7 +148,7 @@ class Campaign:
         machine.load_program(program.words)
 
     def trial(self, kind: str) -> Trial:
-        """Return what comes of one trial."""
+        """Run one trial and return its outcome."""
         rng, machine = self._rng, self.machine
         first, second = (self._wanted[rng.integers(len(self._wanted))] for _ in range(2))
         self._load(machine, first.program)
@@ -173,7 +178,7 @@ class Campaign:
         return Trial(kind, cycle, cause, mismatch or self._next(second, late=late))
 
     def _refused(self, words: list[int]) -> list[int]:
-        """Return a program up to one of its instructions, and then a word that is none."""
+        """Return a program up to one of its instructions, followed by an illegal word."""
         places = [0]
         while places[-1] < len(words):
             opcode = Opcode(words[places[-1]] & _ILLEGAL)
@@ -181,7 +186,7 @@ class Campaign:
         return [*words[: self._rng.choice(places[:-1])], _ILLEGAL]
 
     def _next(self, wanted: _Wanted, *, late: bool) -> str:
-        """Run the next program; return what is wrong of it."""
+        """Run the next program; return a description of its error, or nothing."""
         machine = self.machine
         machine.report()  # the signatures of the run that was cut off
         self._load(machine, wanted.program)
@@ -198,9 +203,10 @@ class Campaign:
         return self._differs(wanted, cut_off=late)
 
     def _differs(self, wanted: _Wanted, *, cut_off: bool = False) -> str:
-        """Return how what a run has left differs from what it should.
+        """Describe how a run's results differ from the expected ones; empty if they do not.
 
-        Where a run was cut off since the signatures were forgotten, it has left some of its own.
+        If a run was cut off since the signatures were last cleared, they include its part and are
+        not compared.
         """
         report = self.machine.report()
         stored = (wanted.program.result_addr, wanted.program.result_bytes)
@@ -226,7 +232,7 @@ def _memory(behaviour: MemoryBehaviour) -> Callable[[VerilatorMachine, np.random
 
 
 def _forget(machine: VerilatorMachine, _rng: np.random.Generator) -> None:
-    """Let the host say FORGET while external memory is reset."""
+    """Let the host write FORGET while external memory is reset."""
     machine.behave(MemoryBehaviour.SILENT)
     machine.write_register("CONTROL", CONTROL_FORGET)
     machine.reset(0, cold=True)

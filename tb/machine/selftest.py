@@ -42,7 +42,7 @@ UNITS = (
     "argmax",
     "fused",
 )
-"""The units that results tell apart, by their fields; operand gating changes none."""
+"""The units that results can distinguish, by their fields; operand gating changes no result."""
 
 _NEEDS = {
     "fused": ("softmax", "norm"),
@@ -69,20 +69,21 @@ def selftest(
     seed: int,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Test a machine that has ``memory_bytes`` of external memory, and return what was found.
+    """Test a machine that has ``memory_bytes`` of external memory, and return the results.
 
     All of external memory is written with random bytes and read back, then with their complement;
-    ``memory_mismatches`` are the bytes that differ. ``register_mismatches`` are those of ID and
-    PC. Then random programs run on the machine and on the golden machine: for each of ``UNITS``
-    that the configuration has ``programs`` ones that use it and no other, besides ``core`` and
-    what it needs itself; as many that use nothing but the ``core``; and as many of ``all``.
-    ``units`` tells of each how many ran, after how many any byte of external memory or of the
-    scratchpad, the products where they are counted, or the largest element found differ, how many
-    instructions used it, and the result: ``pass``, ``fail``, or ``untested`` where no program
-    could use it.
-    ``instructions`` are how often each instruction ran, ``untested`` those that never did.
+    ``memory_mismatches`` are the bytes that differ. ``register_mismatches`` are those of ID and PC.
 
-    Raises :class:`InputError` where no random program fits the machine.
+    Then random programs run on the machine and on the golden machine. For each of ``UNITS`` that
+    the configuration has, there are ``programs`` programs that use this unit and no other, besides
+    ``core`` and the units that it needs. As many use only the ``core``, and as many use ``all``.
+
+    ``units`` has for each the number of programs, of failed ones, and of instructions that used it,
+    and the result: ``pass``, ``fail``, or ``untested`` if no program could use it. A program fails
+    if external memory, the scratchpad, counted products, or the largest element found differ.
+
+    ``instructions`` counts the runs of each instruction; ``untested`` lists those that never ran.
+    Raises :class:`InputError` if no random program fits the machine.
     """
     rng = np.random.default_rng(seed)
     groups = ["core", *(unit for unit in UNITS if config.read(unit)), "all"]
@@ -143,9 +144,9 @@ def selftest(
 
 
 def only(config: Config, unit: str) -> Config:
-    """Return a configuration's part: the core, a unit and what it needs itself; ``all`` is whole.
+    """Return a configuration reduced to the core, a unit and the units it needs; ``all`` keeps all.
 
-    A program for it means the same on the whole.
+    A program for it means the same on the whole configuration.
     """
     if unit == "all":
         return config
@@ -154,7 +155,7 @@ def only(config: Config, unit: str) -> Config:
 
 
 def clearing_programs(config: Config) -> list[list[int]]:
-    """Return programs that make what is in a machine zero, as random programs expect to find it.
+    """Return programs that set a machine's memories to zero, as random programs expect.
 
     External memory begins with a scratchpad row of zeros.
     """
@@ -168,7 +169,7 @@ def clearing_programs(config: Config) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A random program: what ran of it, and how many instructions used the unit it is for."""
+    """A random program, its instructions' counts, and the number that use the tested unit."""
 
     program: RandomProgram
     ran: Counter[str]
@@ -176,7 +177,7 @@ class _Trial:
 
 
 def _trial(config: Config, unit: str, memory_bytes: int, rng: np.random.Generator) -> _Trial:
-    """Return a program that fits a machine and uses a unit, where one is found."""
+    """Return a program that fits a machine and uses a unit, if one is found."""
     part = only(config, unit)
     for _ in range(_TRIES):
         program = _fitting(part, memory_bytes, rng)
@@ -211,7 +212,7 @@ def _fitting(config: Config, memory_bytes: int, rng: np.random.Generator) -> Ran
 
 
 def _agrees(machine: HostedMachine, config: Config, program: RandomProgram) -> bool:
-    """Run a program on a machine and on the golden machine, and tell whether they do the same."""
+    """Return whether a program gives the same results on a machine and on the golden machine."""
     golden = Interpreter(config)
     registers = ("ARGMAX", "ARGMAX_VALUE") if config.vector.argmax else ()
     if registers:  # what is there may be gone on from
@@ -233,7 +234,7 @@ def _agrees(machine: HostedMachine, config: Config, program: RandomProgram) -> b
 
 
 def _scratchpad(machine: Machine, config: Config, room: int) -> bytes:
-    """Return what a machine's scratchpad holds, through ``room`` bytes of external memory."""
+    """Return a machine's scratchpad, read through ``room`` bytes of external memory."""
     row = min(CLEARED_ROW, config.bank_bytes)
     rows = 1 << (min(config.bank_bytes, room) // row).bit_length() - 1
     operands = {"sp_stride": row, "dram_stride": row, "m": rows, "row_bytes": row}

@@ -1,4 +1,4 @@
-"""Short programs that depend on nothing but what they load: a product of each engine's work."""
+"""Short programs that depend only on their loaded data, with a product that uses each engine."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ ROWS, COLUMNS, DEPTH = 6, 12, 12
 class ShortProgram:
     """Words, the registers that the host writes, and external memory.
 
-    ``image`` lies from address 0 on; ``result_bytes`` from ``result_addr`` on are written.
+    ``image`` is placed from address 0 on; ``result_bytes`` from ``result_addr`` on are written.
     """
 
     words: list[int]
@@ -30,7 +30,7 @@ class ShortProgram:
 
 
 def has_room(config: Config) -> bool:
-    """Tell whether every short program fits a configuration."""
+    """Return whether every short program fits a configuration."""
     return (
         config.scratchpad.banks > 1
         and config.bank_bytes >= 1024
@@ -43,10 +43,10 @@ def has_room(config: Config) -> bool:
 
 
 def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
-    """Return a program that loads two matrices, multiplies, sums, drains and stores.
+    """Return a program that loads two matrices, multiplies, accumulates, drains and stores.
 
-    One LOAD brings a row of a whole burst besides, which is stored, too. Registers that the host
-    writes take part in its operands.
+    One LOAD also reads a row of a whole burst, which is stored, too. The operands use registers
+    that the host writes.
     """
     width = config.mem_bytes
     m, k = (int(rng.integers(2, high + 1)) for high in (ROWS, DEPTH))

@@ -1,7 +1,7 @@
 """The accelerator's circuit as a machine that runs programs, in a fast simulation without cocotb.
 
-The methods are those of ``celosia.sim.interpreter.Interpreter``, so that one piece of code can run
-a program on any of them and compare.
+The methods are those of ``celosia.sim.interpreter.Interpreter``, so that the same code can run a
+program on any of them and compare.
 """
 
 import contextlib
@@ -42,11 +42,11 @@ class MemoryBehaviour(Enum):
     """Behaviour of a simulated external memory."""
 
     ANSWERS = 0
-    """As its timing says."""
+    """It follows its timing."""
     SILENT = 1
-    """It takes and offers nothing."""
+    """It accepts and offers nothing."""
     FAILS = 2
-    """It tells an error at every word."""
+    """It reports an error at every word."""
 
 
 class SimulatedMachine(ABC):
@@ -108,7 +108,7 @@ class SimulatedMachine(ABC):
     def load_program(self, words: Sequence[int]) -> None:
         """Load a program's words.
 
-        Raises :class:`InputError` where they do not fit the program memory.
+        Raises :class:`InputError` if they do not fit the program memory.
         """
         if len(words) > self.config.control.program_depth:
             raise InputError(
@@ -132,7 +132,7 @@ class SimulatedMachine(ABC):
         return self._read_registers([name])[0]
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, without a reset."""
+        """Return whether runs have ended since the last call, all without errors or a reset."""
         # INTERRUPT tells of an abort only when all is recovered, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
@@ -141,8 +141,8 @@ class SimulatedMachine(ABC):
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.
 
-        Raises :class:`RunError` where the circuit reports an error, or the run takes more
-        cycles or seconds than it may.
+        Raises :class:`RunError` if the circuit reports an error, or the run takes more cycles or
+        seconds than it may.
         """
         self._recover()
         self.write_register("PC", pc)
@@ -156,7 +156,7 @@ class SimulatedMachine(ABC):
         return self.report()
 
     def report(self) -> Report:
-        """Return what a run that is over has counted and written."""
+        """Return the counters and signatures of a run that is over."""
         names = [f"{name}_{part}" for name in COUNTERS for part in ("LOW", "HIGH")]
         halves = self._read_registers(names)
         values = {
@@ -171,7 +171,7 @@ class SimulatedMachine(ABC):
         return Report(cycles=cycles, counters=values, signatures=signatures)
 
     def wait(self, limit: int) -> int:
-        """Wait until STATUS is not busy, at most so many cycles; return how many it took."""
+        """Wait until STATUS is not busy, at most ``limit`` cycles; return the number of cycles."""
         status = REGISTER_MAP["STATUS"].addr
         (line,) = self._ask(f"s {status:x} {STATUS_BUSY:x} 0 {limit:x}\n")
         cycles, done = line.split()
@@ -184,9 +184,9 @@ class SimulatedMachine(ABC):
             self._recovered = True
 
     def record(self, window: int = 256) -> None:
-        """Record the runs that follow, with sums over windows of so many cycles; 0 ends it.
+        """Record the next runs, with sums for each ``window`` cycles; 0 ends recording.
 
-        Raises :class:`InputError` where the configuration has no ports for it.
+        Raises :class:`InputError` if the configuration has no ports for it.
         """
         if not self.config.control.trace:
             raise InputError(
@@ -249,13 +249,12 @@ class SimulatedMachine(ABC):
 class VerilatorMachine(SimulatedMachine):
     """The accelerator of a configuration, compiled by Verilator.
 
-    ``verilog`` is what stands in the place of the accelerator's own, with the same ports; without
-    ``quick`` it is compiled for long runs. With ``contents`` registers and memories are random at
-    first, by this seed, or zeros where it is 0. ``coverage`` names the file of
-    :meth:`write_coverage`.
+    ``verilog`` replaces the accelerator's, with the same ports; without ``quick`` it is compiled
+    for long runs. With ``contents`` registers and memories are random at first, from this seed, or
+    zeros if it is 0. ``coverage`` names the file of :meth:`write_coverage`.
 
-    Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
-    :class:`RunError` where the build fails.
+    Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
+    the build fails.
     """
 
     def __init__(
@@ -276,13 +275,14 @@ class VerilatorMachine(SimulatedMachine):
         super().__init__(config, memory_bytes=memory_bytes, **options)
 
     def clock(self, cycles: int) -> None:
-        """Let time pass."""
+        """Run the clock for some cycles."""
         self._send(f"n {cycles:x}\n")
 
     def reset(self, cycles: int = 1, *, cold: bool = False) -> None:
         """Reset the machine for some cycles, if any, and with ``cold`` external memory with it.
 
-        What external memory holds stays in any case; what it was asked for is lost with ``cold``.
+        The content of external memory stays in any case; its pending requests are lost with
+        ``cold``.
         """
         self._send(f"x {cycles:x} {int(cold)}\n")
         self._recovered &= not cycles
@@ -292,11 +292,11 @@ class VerilatorMachine(SimulatedMachine):
         self._send(f"k {behaviour.value}\n")
 
     def interrupted(self) -> bool:
-        """Return the interrupt line."""
+        """Return the level of the interrupt line."""
         return self._ask("i\n") == ["1"]
 
     def write_coverage(self) -> None:
-        """Write Verilator's points, with how often each was reached."""
+        """Write Verilator's points, with the number of times each was reached."""
         self._ask("c\n")
 
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
@@ -321,8 +321,7 @@ class VerilatorMachine(SimulatedMachine):
 class IcarusMachine(SimulatedMachine):
     """The accelerator of a configuration, interpreted by Icarus; a hundred times as slow.
 
-    Raises :class:`InputError` where Icarus is missing, and :class:`RunError` where the build
-    fails.
+    Raises :class:`InputError` if Icarus is missing, and :class:`RunError` if the build fails.
     """
 
     def __init__(self, config: Config, *, memory_bytes: int = 1 << 20, **options: float):

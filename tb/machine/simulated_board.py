@@ -1,4 +1,4 @@
-"""A board that is not there: its complete top level in a fast simulation, behind a terminal."""
+"""A virtual board: its complete top level in a fast simulation, with a terminal as serial port."""
 
 import json
 import subprocess
@@ -48,8 +48,8 @@ _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 class ModelledDdr3:
     """DDR3 as a model in Verilog.
 
-    ``around`` takes a machine's Verilog and its module's name, and returns that of a module
-    ``top``, in which the model's memories are ``mem``, ``mem_1`` and so on, one for each bank.
+    ``around`` maps a machine's Verilog and its module's name to the Verilog of a module ``top``. In
+    it the model's memories are ``mem``, ``mem_1`` and so on, one for each bank.
     """
 
     chip: Ddr3Chip
@@ -64,14 +64,14 @@ def build_board(
     ddr3: ModelledDdr3 | None = None,
     psram: PsramChip | None = None,
 ) -> Path:
-    """Return the program that simulates a top level, built where there is none yet.
+    """Return the program that simulates a top level; build it if it is missing.
 
-    ``top`` is ``celosia.fpga.top.BoardTop``, ``sdram``, ``psram`` and ``flash`` the chips on its
-    pins, if any, which run at ``clock`` (Hz) and end the simulation where one of their times is
-    broken; ``ddr3`` stands beside it.
+    ``top`` is ``celosia.fpga.top.BoardTop``. ``sdram``, ``psram`` and ``flash`` are the chips on
+    its pins, if any; they run at ``clock`` (Hz) and end the simulation if one of their times is
+    broken. ``ddr3`` is placed beside it.
 
-    Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
-    :class:`RunError` where the build fails.
+    Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
+    the build fails.
     """
     check_simulator("verilator")
     verilog = to_verilog(top, "top" if ddr3 is None else "machine")
@@ -124,13 +124,13 @@ def build_board(
 class SimulatedBoard:
     """A running simulation of a board's top level; ``port`` is its serial port's path.
 
-    ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` are :func:`build_board`'s; ``contents``
-    is a file that the SDRAM or PSRAM holds from the start, ``image`` one that lies in the flash.
+    ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` are those of :func:`build_board`.
+    ``contents`` is a file with the initial content of the SDRAM or PSRAM, ``image`` one with that
+    of the flash. ``divisor`` is the number of cycles of a bit, with SPI of half a bit; ``timeout``
+    is the top level's. The simulation ends with :meth:`close`, with the context, or with this
+    process.
 
-    ``divisor`` are the cycles of a bit, of half a one with SPI; ``timeout`` is the top level's. It
-    ends with :meth:`close`, with the context, or with this process.
-
-    Raises what :func:`build_board` does, and :class:`RunError` where it does not start.
+    Raises the errors of :func:`build_board`, and :class:`RunError` if it does not start.
     """
 
     def __init__(
@@ -167,16 +167,16 @@ class SimulatedBoard:
             raise RunError(f"The board's simulation ended with exit code {code}\n{text}")
 
     def log(self) -> str:
-        """Return what the simulation printed so far."""
+        """Return the text that the simulation has printed."""
         return self._log.read_text(encoding="utf-8")
 
     def traffic(self) -> dict[str, int]:
-        """Return what the last run asked of an SDRAM and moved; nothing without one.
+        """Return the SDRAM's counts of the last run; nothing without an SDRAM.
 
-        ``cycles`` are the run's. In ``reading_cycles`` words that were asked for had not been
-        read, none was to be written, and the machine took each that was there;
-        ``reading_columns`` were moved in them. ``other_cycles`` and ``other_columns`` are of all
-        other cycles in which something was to be moved.
+        ``cycles`` are the run's. ``reading_cycles`` counts cycles with reads pending, no writes
+        pending, and each available word accepted by the machine; ``reading_columns`` were moved in
+        them. ``other_cycles`` and ``other_columns`` count all other cycles in which something was
+        pending.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}
@@ -185,7 +185,7 @@ class SimulatedBoard:
     def wait(self) -> None:
         """Wait until the simulation ends.
 
-        Raises :class:`RunError` where it ends by itself.
+        Raises :class:`RunError` if it ends by itself.
         """
         code = self._process.wait()
         raise RunError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")

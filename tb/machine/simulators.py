@@ -9,11 +9,11 @@ from celosia.tb.machine.simulated import IcarusMachine, VerilatorMachine
 from celosia.tb.machine.toolchain import MACHINES
 
 PROMPT = MemoryTiming()
-"""The timing of a memory about which nothing was said."""
+"""The timing of a memory for which none was given."""
 
 
 def check_simulator(simulator: str) -> None:
-    """Raise :class:`InputError` where a simulator is unknown."""
+    """Raise :class:`InputError` if a simulator is unknown."""
     check_known("simulator", simulator, MACHINES)
 
 
@@ -23,11 +23,10 @@ def make_machine(
     memory_bytes: int = 1 << 20,
     timing: MemoryTiming = PROMPT,
 ) -> Machine:
-    """Return a machine whose external memory has at least so many bytes, and some timing.
+    """Return a machine with a given timing and at least ``memory_bytes`` of external memory.
 
-    The golden machine has no time, and so no timing.
-
-    Raises :class:`InputError` where the simulator is unknown or cannot run here.
+    The golden machine has no clock, and so no timing. Raises :class:`InputError` if the simulator
+    is unknown or cannot run here.
     """
     check_simulator(simulator)
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

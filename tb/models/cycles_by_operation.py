@@ -11,28 +11,28 @@ from celosia.tb.machine.recording import Command, Recording
 from celosia.tb.models.places import Place
 
 Span = tuple[int, int]
-"""Cycles from the first to behind the last."""
+"""The first cycle, and the one after the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """Everything that one tensor of the model, or one layer's attention, takes."""
+    """The cost of one tensor of the model, or of one layer's attention."""
 
     name: str
     spans: tuple[Span, ...]
-    """Cycles that were spent on it; those of all operations are all cycles of the run."""
+    """Cycles spent on it; those of all operations are all cycles of the run."""
     macs: int
     """Useful products."""
     vectors: int
-    """Vectors of activations that the array takes for them."""
+    """Vectors of activations that the array accepts for them."""
     loaded: int
-    """External bytes read for it, at whatever time."""
+    """External bytes read for it, at any time."""
     stored: int
     """External bytes written."""
 
     @property
     def cycles(self) -> int:
-        """Cycles that were spent on it."""
+        """Number of cycles spent on it."""
         return sum(end - begin for begin, end in self.spans)
 
     @property
@@ -53,8 +53,8 @@ class Operation:
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the operations in the order in which they begin.
 
-    A cycle is spent on the operation of the matrix engine's command; where it has none, on that of
-    the vector engine's; where neither has, on the one that comes next.
+    A cycle is spent on the operation of the matrix engine's command; if that engine is idle, on
+    that of the vector engine's; if both are, on the next operation.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

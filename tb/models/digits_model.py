@@ -1,4 +1,4 @@
-"""Models of the digits: their inputs, and such a model compiled."""
+"""Models for the digits: their inputs, and such a model compiled."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ CALIBRATION_IMAGES = 256
 def compile_digits(model: str, config: Config, options: Options | None = None) -> CompiledModel:
     """Return a model compiled for a configuration, calibrated on the digits' training images.
 
-    Raises :class:`InputError` where there is no such model, where it does not take the digits, or
-    where it does not fit the configuration.
+    Raises :class:`InputError` if the model is unknown, does not accept the digits, or does not fit
+    the configuration.
     """
     source = load_source(model)
     samples, _, _ = read_digits(model, source)
@@ -28,10 +28,10 @@ def compile_digits(model: str, config: Config, options: Options | None = None) -
 def read_digits(
     model: str, source: Source
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
-    """Return images to calibrate on, those of the test split, and the labels of these.
+    """Return images to calibrate on, those of the test split, and the labels of the latter.
 
-    Images are as the models take them, [count, tokens, features]. Raises :class:`InputError` where
-    the model is none of those that come with the package, which the digits are for.
+    Images have the models' form, [count, tokens, features]. Raises :class:`InputError` if the model
+    is not one of the package's models of the digits.
     """
     if model in model_names():
         train, test = digits.load()

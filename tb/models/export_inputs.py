@@ -16,7 +16,7 @@ from celosia.generators.frontend.weights import model_names
 from celosia.tb.models.run_inputs import Files, Inputs, first, read_inputs
 
 COUNT = 5
-"""Inputs that go with a model, where there are so many and no count is given."""
+"""Most inputs that are exported with a model if no count is given."""
 
 
 @dataclass(frozen=True)
@@ -26,19 +26,18 @@ class ExportInputs:
     samples: Inputs
     """Inputs to calibrate on."""
     rows: Sequence[NDArray[np.float32]]
-    """Inputs as the machine is given them, before they are quantized."""
+    """Inputs as the machine is given them, before quantization."""
     names: tuple[str, ...]
-    """The names of the output's columns, where they are known."""
+    """The names of the output's columns, if known."""
 
 
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
-    """Return the first ``count`` inputs of those that are given, and what to calibrate on.
+    """Return the first ``count`` of the given inputs, and the inputs to calibrate on.
 
-    What to calibrate on stands for the inputs where these are missing. Where nothing is given, a
-    model that comes with the package gets the digits: training images to calibrate on, and test
-    images.
+    Calibration inputs also serve as inputs if those are missing. If nothing is given, a model that
+    comes with the package gets the digits: training images to calibrate on, and test images.
 
-    Raises :class:`InputError` where a file or the count cannot be used, or nothing is given for
+    Raises :class:`InputError` if a file or the count cannot be used, or nothing is given for
     another model.
     """
     names = source.labels
@@ -64,7 +63,7 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
 def read_names(path: Path, source: Source) -> tuple[str, ...]:
     """Return the names of the output's columns from a file, a line each.
 
-    Raises :class:`InputError` where it cannot be read, or has another number of lines.
+    Raises :class:`InputError` if it cannot be read, or has another number of lines.
     """
     lines = read_lines(path, "names")
     columns = source.description.outputs[1]

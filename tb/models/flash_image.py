@@ -18,12 +18,12 @@ from celosia.tb.models.run_text import run_text
 
 @dataclass(frozen=True)
 class FlashImage:
-    """An image, its line of text as the golden machine makes it, and what it is of."""
+    """An image, its line of text computed by the golden machine, and its model."""
 
     data: bytes
     text: str
     compiled: CompiledModel | None
-    """The model, where it is none of texts."""
+    """The compiled model; None for a model of texts."""
 
 
 def flash_image(
@@ -39,11 +39,11 @@ def flash_image(
 ) -> FlashImage:
     """Return the image of a model that runs on the first ``count`` inputs at power-on.
 
-    The board has ``memory_bytes`` of external memory, and its link takes ``payload`` bytes at once.
+    The board has ``memory_bytes`` of external memory; its link accepts ``payload`` bytes at once.
     Without ``files`` the model is one of the digits, and runs on the first of their test split.
     With a ``count`` of 0 it is only loaded, for a host.
 
-    Raises :class:`InputError` where the model, the inputs or the memory cannot be used.
+    Raises :class:`InputError` if the model, the inputs or the memory cannot be used.
     """
     config = config.replace(trace=False)
     source = load_source(model, tokens)
@@ -64,17 +64,17 @@ def text_flash_image(
     memory_bytes: int,
     payload: int,
 ) -> FlashImage:
-    """Return the image of a language model that goes on with a prompt at power-on.
+    """Return the image of a language model that continues a prompt at power-on.
 
-    It goes on by so many ``steps``, fewer where the golden machine's text ends.
+    It adds ``steps`` tokens, fewer if the golden machine's text ends earlier.
 
-    Raises :class:`InputError` where the prompt is too long, the tokens are not known, or the model
+    Raises :class:`InputError` if the prompt is too long, the tokens are unknown, or the model
     answers sources.
     """
     if program.lookups:
         raise InputError(
             f"Model {program.name} answers sources, which an image in the "
-            "flash cannot hold; take one that goes on with a text"
+            "flash cannot hold; take one that continues a text"
         )
     result = run_text(program, tokenizer, prompt, steps, "golden")
     steps_taken = len(result["tokens"]) - len(tokenizer.encode(prompt))
@@ -83,7 +83,7 @@ def text_flash_image(
 
 
 def _line(data: bytes, config: Config, memory_bytes: int, payload: int) -> str:
-    """Return what a golden machine behind a golden link sends at power-on with an image."""
+    """Return the line that a golden machine and a golden link send at power-on with an image."""
     identity = Identity(
         version=VERSION,
         configuration=fingerprint(config),

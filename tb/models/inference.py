@@ -36,7 +36,7 @@ class Run:
     rows: int
     """Rows of its input."""
     again: bool
-    """It found weights and parameters on the chip."""
+    """True if it found weights and parameters on the chip."""
     cycles: int
     loaded: int
     """External words that it read."""
@@ -51,35 +51,36 @@ class Inferences:
     compiled: EncoderHost
     timing: MemoryTiming
     outputs: list[NDArray[np.float64]] = field(default_factory=list)
-    """The machine's outputs, [rows, columns] each, in the model's own units."""
+    """The machine's outputs, [rows, columns] each, in the model's units."""
     runs: list[Run] = field(default_factory=list)
     cycles: int = 0
-    """Of all inferences; 0 on a machine that has no clock."""
+    """Cycles of all inferences; 0 on a machine without a clock."""
     mismatches: int = 0
-    """Tensors that differ from the golden machine's; of that machine's own, from those of
-    :func:`celosia.generators.reference.integers.evaluate`."""
+    """Tensors that differ from the golden machine's. Those of the golden machine itself are
+    compared with :func:`celosia.generators.reference.integers.evaluate`."""
     tensors: int = 0
-    """Tensors compared: one per vector instruction, and the output; of the golden machine's whole
+    """Tensors compared: one per vector instruction, and the output; on the golden machine, whole
     ones."""
     seconds: float = 0.0
     spent: Counter[str] = field(default_factory=Counter)
-    """The counters' sums."""
+    """Sums of the counters."""
     recordings: list[Recording] = field(default_factory=list)
-    """Each inference in full, where that was asked for."""
+    """Each inference in full, if requested."""
 
     def figures(self) -> dict[str, Any]:
         """Return figures by name.
 
-        ``utilization`` is useful products over elements times cycles, none for padding. Of one
-        inference, or the mean of all where inputs have different lengths, are ``predicted_cycles``
-        (``celosia.generators.program.predict``; refreshes are not foreseen), ``ideal_cycles``,
-        ``macs``, ``read_bytes``, read from external memory, and ``least_bytes``, which must be.
-        ``where`` gives the cycles by what the array did (``celosia.sim.report.where``), ``engines``
-        those of each engine; without ``counters`` both are empty.
+        ``utilization`` is useful products over elements times cycles; padding does not count. Some
+        figures are of one inference, or the mean of all if inputs have different lengths:
+        ``predicted_cycles`` (``celosia.generators.program.predict``; without refreshes),
+        ``ideal_cycles``, ``macs``, ``read_bytes``, the bytes read from external memory, and
+        ``least_bytes``, the least that must be. ``where`` gives the cycles by the array's activity
+        (``celosia.sim.report.where``), ``engines`` those of each engine; without ``counters`` both
+        are empty.
 
-        ``kept_bytes`` are those of weights and parameters that stay on the chip from run to run;
+        ``kept_bytes`` are those of weights and parameters that stay on the chip from run to run.
         ``again`` has the cycles and bytes of an inference that found them there, the mean of all
-        such. It is empty where there was none.
+        such; it is empty if there was none.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         assert isinstance(compiled, CompiledModel), "figures are those of a model"
@@ -147,9 +148,9 @@ def run_inferences(
     """Run a compiled model, whose machine has a trace port, on inputs.
 
     Runs read ``bits`` of nested weights in turn. With ``window`` each inference is recorded, with
-    sums over so many cycles; the golden machine has none.
+    sums for each ``window`` cycles; the golden machine makes no recording.
 
-    Raises :class:`InputError` where the simulator cannot run here.
+    Raises :class:`InputError` if the simulator cannot run here.
     """
     machine = make_machine(compiled.config, simulator, compiled.memory_bytes, timing)
     recordings: list[Recording] = []
@@ -169,10 +170,10 @@ def infer(
     progress: Progress | None = None,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
-    """Run a compiled model on inputs, on a machine whose memory has some timing.
+    """Run a compiled model on inputs, on a machine with a memory's timing.
 
-    Runs read ``bits`` of nested weights in turn. Of a machine without a trace port, only the
-    outputs are compared; of the golden machine, nothing if the programs come without their model.
+    Runs read ``bits`` of nested weights in turn. On a machine without a trace port only the outputs
+    are compared; on the golden machine nothing is, if the programs come without their model.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

@@ -22,7 +22,7 @@ def golden_outputs(
 ) -> list[bytes]:
     """Return the golden machine's output for each input, as whole words of external memory.
 
-    Nested weights are read at so many ``bits``.
+    Nested weights are read with ``bits`` bits.
     """
     golden = GoldenModel(compiled)
     outputs = []
@@ -41,10 +41,10 @@ def model_testbench(
 ) -> dict[str, str]:
     """Return the files of a module's testbench by name: the Verilog, program, memory and steps.
 
-    For each input, rows as :meth:`CompiledModel.request` takes them, it writes what an inference
-    needs, runs the program, and compares the output with the golden machine's, for which nested
-    weights are read at so many ``bits``. The simulation ends with a line that begins with PASS or
-    FAIL.
+    Each input is given as rows for :meth:`CompiledModel.request`. For each, the testbench writes
+    the inference's data, runs the program, and compares the output with the golden machine's.
+    Nested weights are read with ``bits`` bits. The simulation ends with a line that begins with
+    PASS or FAIL.
     """
     config = compiled.config
     writer = StepWriter(config)

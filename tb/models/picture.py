@@ -1,4 +1,4 @@
-"""One picture of a demonstration: what was recognized, where the cycles went, who did what when."""
+"""One picture of a demonstration: recognized images, shares of cycles, and a timeline."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ def draw(
 ) -> None:
     """Draw results of ``run_files`` on images [count, 8, 8] into a PNG file.
 
-    The images shown are the first model's, its errors among them. ``recording`` is one inference
-    of it, or None where the machine has no clock.
+    The images shown are the first model's, its errors among them. ``recording`` is one inference of
+    it, or None if the machine has no clock.
 
-    Raises :class:`InputError` where the file cannot be written.
+    Raises :class:`InputError` if the file cannot be written.
     """
     clocked = any(result["where"] for result in results)
     heights = [1.35, 1.6 + 0.25 * len(results), 2.6]
@@ -84,7 +84,7 @@ def _images(figure: SubFigure, result: Mapping[str, Any], images: NDArray[np.flo
 
 
 def _cycles(axes: Axes, results: Sequence[Mapping[str, Any]]) -> None:
-    """Draw the array's cycles of an inference of each model, by what it did."""
+    """Draw the array's cycles of an inference of each model, by their causes."""
     names = [result["model"] for result in results]
     left = np.zeros(len(results))
     for cause in CAUSES:

@@ -11,10 +11,10 @@ from celosia.sim.regions import Memory, Region, regions
 from celosia.tb.machine.recording import Command
 
 Hull = tuple[Memory, int, int]
-"""The cells of a memory from the first to behind the last that something touches."""
+"""A memory, and the first and the end of the cells that are accessed in it."""
 
 _ATTENTION = ("scores", "probabilities", "context")
-"""Tensors that are made in turns, part by part."""
+"""Tensors that are computed alternately, part by part."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Place:
     """A command's place in the model."""
 
     tensor: str
-    """The tensor that it writes, or that what it brings is needed for first; empty if unknown."""
+    """The tensor that it writes, or the first that needs the data it moves; empty if unknown."""
     part: str = ""
     """The part of the tensor that a vector command writes."""
 
     @property
     def operation(self) -> str:
-        """The tensor's name; of scores, probabilities and context ``attention`` instead."""
+        """The tensor's name, or ``attention`` for scores, probabilities and context."""
         layer, _, name = self.tensor.rpartition(".")
         if name not in _ATTENTION:
             return self.tensor
@@ -38,10 +38,10 @@ class Place:
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
     """Return the place of each command, given in program order.
 
-    ``written`` says what each vector command writes; where it does not fit them, only their
-    kind is known, as of a program that no model was compiled to. A vector command that writes no
-    tensor, and a command of another engine, have the place of the first later one that reads
-    what they write; a store that of the last before it that wrote what it reads.
+    ``written`` has the tensors that vector commands write. If it does not fit the commands, as for
+    a program that no model was compiled to, only their kind is known. A vector command that writes
+    no tensor, and a command of another engine, have the place of the first later command that reads
+    their data. A store has that of the last earlier command that wrote its data.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)
@@ -78,7 +78,7 @@ def _part(written: Written) -> str:
 
 
 def _hulls(command: Command, config: Config) -> tuple[list[Hull], list[Hull]]:
-    """Return hulls of what a command reads and writes, external memory left out."""
+    """Return the cells that a command reads and writes, without external memory."""
     step = Step(
         0,
         command.opcode,

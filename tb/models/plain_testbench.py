@@ -1,4 +1,4 @@
-"""A testbench in plain Verilog that needs nothing but the files that are generated with it."""
+"""A testbench in plain Verilog that needs only the files that are generated with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from celosia.tb.machine.fast_build import interface
 from celosia.tb.verify.random_programs import random_program
 
 TOP = "celosia_accelerator"
-"""Name of the module that is tested, without another; the testbench's is ``TOP_tb``."""
+"""Default name of the module that is tested; the testbench's is ``TOP_tb``."""
 
 STEPS = 12
 """Random instructions of the program, besides its loading and its drains."""
@@ -48,8 +48,8 @@ class Action(IntEnum):
 class Attachment:
     """Protocols of an accelerator's ports.
 
-    ``control`` is what its host port is behind, ``bus`` what its memory is, from the address
-    ``base`` of ``addr_width`` bits on.
+    ``control`` is the protocol of its host port, ``bus`` that of its memory, whose addresses start
+    at ``base`` and have ``addr_width`` bits.
     """
 
     control: str = "native"
@@ -83,7 +83,7 @@ class Steps:
     def add_words(self, action: Action, addr: int, data: bytes) -> None:
         """Add a step for each word of external memory from a byte address on.
 
-        What the data lacks of its last word is 0.
+        An incomplete last word is filled with 0.
         """
         step = self.config.mem_bytes
         padded = data + bytes(-len(data) % step)
@@ -95,10 +95,10 @@ class Steps:
 def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> dict[str, str]:
     """Return the files of a testbench by name: the Verilog, a program, memory and steps.
 
-    The program has random instructions of every kind that the configuration has; what it leaves in
-    external memory, and how many products it counts, comes from the golden machine. It reads
-    nothing that it has not written, whatever memories hold at first. The simulation ends with a
-    line that begins with PASS, or with FAIL and status 1.
+    The program has random instructions of every kind that the configuration has. The expected
+    external memory and number of products come from the golden machine. The program reads nothing
+    that it has not written, so that the memories' initial contents do not matter. The simulation
+    ends with a line that begins with PASS, or with FAIL and status 1.
     """
     program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
     if len(program.words) > config.control.program_depth:
@@ -134,11 +134,10 @@ def testbench_files(
     top: str,
     program: str,
 ) -> dict[str, str]:
-    """Return the files of a testbench of a module that loads a program and memory, and takes steps.
+    """Return the files of a testbench that loads a program and memory, and runs steps.
 
-    ``program`` is the name of the program's file.
-
-    A run of more than ``limit`` cycles is given up, and so is the program's loading.
+    ``program`` is the name of the program's file. A run of more than ``limit`` cycles is given up,
+    and so is the program's loading.
     """
     ports = interface(config)
     defines: dict[str, int | str] = {name: ports[name] for name in _WIDTHS}

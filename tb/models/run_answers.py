@@ -1,4 +1,4 @@
-"""Questions that a language model answers on a machine, and the share that it answers right."""
+"""Questions that a language model answers on a machine, and the share of right answers."""
 
 import functools
 from collections import Counter
@@ -29,17 +29,18 @@ def run_answers(
     """Answer questions, each given with its right answer, and return figures by name.
 
     Questions are the sources of an encoder-decoder, and prompts of any other model. ``machine`` is
-    as in :class:`celosia.tb.models.text_session.TextSession`. The likeliest token is taken, until
-    the text ends or there is no place for another; behind a prompt also until it is longer than the
-    right answer, or as long where no token ends a text. ``accuracy`` is the share of answers that
-    are right to the last character, space at the ends of what follows a prompt apart;
-    ``float_accuracy`` that of the float model ``source``, None without it. ``wrong`` are the
-    others: question, answer, and the right one. ``source_cycles`` are those of all questions,
-    ``answer_cycles`` those of all steps, ``predicted_source_cycles`` and
-    ``predicted_answer_cycles`` the predictions of these; all are None on a machine that has no
-    clock. ``progress`` receives the answers done.
+    as in :class:`celosia.tb.models.text_session.TextSession`. The likeliest token is chosen until
+    the text ends or all places are used. After a prompt it also ends when it is longer than the
+    right answer, or as long if no token ends a text.
 
-    Raises :class:`InputError` where a question has too many tokens.
+    ``accuracy`` is the share of answers that are right to the last character; spaces at both ends
+    do not count after a prompt. ``float_accuracy`` is that of the float model ``source``, None
+    without it. ``wrong`` lists the others: question, answer, and the right one. ``source_cycles``
+    are those of all questions, ``answer_cycles`` those of all steps, ``predicted_source_cycles``
+    and ``predicted_answer_cycles`` their predictions; all are None on a machine without a clock.
+    ``progress`` receives the number of answers.
+
+    Raises :class:`InputError` if a question has too many tokens.
     """
     questions = [source_tokens(program, tokenizer, question) for question, _ in answers]
     session = TextSession(program, machine, timing)
@@ -58,7 +59,7 @@ def run_answers(
     expected: Counter[str] = Counter()
 
     def ask(tokens: list[int]) -> int:
-        """Give the machine a question, and return the first token behind it."""
+        """Give the machine a question, and return the first token after it."""
         if not program.lookups:
             session.begin()
             asked.add(session.take(tokens))
@@ -113,12 +114,12 @@ class _Talk:
     """An answer that grows token by token."""
 
     def __init__(self, tokenizer: TokenizerLike, asked: list[int], answer: str, places: int):
-        """Take the tokens that stand before the answer, the right one, and its most tokens."""
+        """Store the tokens before the answer, the right answer, and its most tokens."""
         self._tokenizer, self._asked, self._places = tokenizer, asked, places
         self.right = answer.strip() if asked else answer
 
     def through(self, token: int, step: Callable[[int], int]) -> str:
-        """Return the answer that begins with a token, and that ``step`` brings the others of."""
+        """Return the answer that begins with a token; ``step`` returns its further ones."""
         tokens = [token]
         while not self._is_over(tokens):
             tokens.append(step(tokens[-1]))
@@ -139,7 +140,7 @@ class _Talk:
 
 
 def source_tokens(program: TextHost, tokenizer: TokenizerLike, source: str) -> list[int]:
-    """Return the tokens of a source; raise :class:`InputError` where there are too many."""
+    """Return the tokens of a source; raise :class:`InputError` if it has too many."""
     tokens = tokenizer.encode(source)
     check_length(program, tokens, 1, program.places)
     return tokens

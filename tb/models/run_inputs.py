@@ -1,4 +1,4 @@
-"""Runs a model on inputs of its own form: every tensor, and the outputs against the floats'."""
+"""Runs a model on inputs in its form: compares every tensor, and the outputs with the floats'."""
 
 import time
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from celosia.tb.models.inference import Progress, infer, run_inferences
 Inputs = Sequence[NDArray[np.generic]]
 _Item = TypeVar("_Item")
 CALIBRATION = Path(__file__).parents[2] / "generators" / "samples" / "sentences.txt"
-"""Sentences to calibrate on where none are given."""
+"""Sentences to calibrate on if none are given."""
 _SEED = 1
 
 
@@ -42,17 +42,17 @@ class Files:
     """Inputs of a run, and the outputs to compare with."""
 
     inputs: Path | None = None
-    """Inputs in the model's own form, for ``read_samples``."""
+    """Inputs in the model's form, for ``read_samples``."""
     sentences: Path | None = None
     """Texts, one in each line."""
     answers: Path | None = None
-    """Texts, each with its right class behind a tab."""
+    """Texts, each followed by a tab and its right class."""
     calibration: Path | None = None
     """Inputs for calibration; by default sentences that come with the package, or the inputs."""
     labels: Path | None = None
     """The right class of each input."""
     random: int = 0
-    """Random inputs to run on, where no file is given."""
+    """Number of random inputs to run on, if no file is given."""
 
     def given(self) -> bool:
         """Return whether there is anything to run on."""
@@ -60,7 +60,7 @@ class Files:
 
 
 NO_FILES = Files()
-"""The digits' test split, for the models that it is for."""
+"""No files: models of the digits run on their test split."""
 
 
 @dataclass(frozen=True)
@@ -87,21 +87,23 @@ def run_files(
 ) -> Ran:
     """Run a model on the first ``count`` inputs of a file, or on all.
 
-    Where no file is given these are the images of the digits' test split, for a model of these.
+    If no file is given, these are the images of the digits' test split, for a model of these.
     ``machine`` is a simulator's name, or a machine with ``memory_bytes`` of external memory on its
     chip. Runs read ``bits`` of nested weights in turn.
 
     The figures are those of :meth:`celosia.tb.models.inference.Inferences.figures`; the program
-    works on all ``tokens`` tokens whatever an input's length. ``cosine_mean`` and ``cosine_worst``
-    compare each output of the whole model, what the host does included, with the float model's,
-    ``cut`` are the inputs that are longer than the model takes, ``similarities`` the first input's
-    output, or the mean of its rows, with each of the others'. ``predictions`` are the largest
-    column of each output that is one row of several, otherwise None; with labels ``accuracy`` and
-    ``float_accuracy`` are the fractions of the outputs, and of the floats, whose largest column is
-    the label's. ``host`` names what the host does, ``calibration`` how far integers are from floats
-    on the first calibration inputs. ``compile_seconds`` includes calibration.
+    processes all ``tokens`` tokens for an input of any length. ``cosine_mean`` and ``cosine_worst``
+    compare each output of the whole model, including the host's part, with the float model's.
+    ``cut`` is the number of inputs that are longer than the model's. ``similarities`` compares the
+    first input's output, or the mean of its rows, with each of the others'.
 
-    Raises :class:`InputError` where the model, the simulator, a file or the count cannot be used.
+    ``predictions`` are the largest column of each output that is one row of several columns,
+    otherwise None. With labels ``accuracy`` and ``float_accuracy`` are the fractions of outputs,
+    and of the floats, whose largest column is the label's. ``host`` names the host's operations.
+    ``calibration`` measures how far integers are from floats on the first calibration inputs.
+    ``compile_seconds`` includes calibration.
+
+    Raises :class:`InputError` if the model, the simulator, a file or the count cannot be used.
     """
     if isinstance(machine, str):
         check_simulator(machine)
@@ -154,8 +156,8 @@ def read_inputs(
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
     """Return the prepared inputs to run on, those to calibrate on, and the labels of the first.
 
-    Raises :class:`InputError` where a file or the count cannot be used, where there is not one
-    label for each input of the file, or no file is given for a model that does not take the digits.
+    Raises :class:`InputError` if a file or the count cannot be used, if the number of labels is not
+    that of the file's inputs, or if no file is given for a model that does not accept the digits.
     """
     if not files.given():
         samples, images, right = read_digits(model, source)
@@ -199,7 +201,7 @@ def _check_count(path: Path | None, labels: Sequence[int] | NDArray[np.int64] | 
 
 
 def _cut(source: Source, files: Files, count: int | None) -> int:
-    """Return how many of the inputs are cut, as they are longer than the model takes."""
+    """Return the number of inputs that are cut because they are longer than the model's."""
     if files.answers is not None:
         return source.cut(read_classified(files.answers, source)[0][:count])
     if files.sentences is not None:
@@ -214,7 +216,7 @@ def _compared(
     floats: Sequence[NDArray[Any]],
     labels: NDArray[np.int64] | None,
 ) -> dict[str, Any]:
-    """Return how near outputs are to the floats', and what both take the inputs for."""
+    """Return the closeness of outputs to the floats', and the classes that both predict."""
     means = [np.atleast_2d(output).mean(axis=0) for output in outputs]
     cosines = [cosine(*pair) for pair in zip(outputs, floats, strict=True)]
     figures: dict[str, Any] = {
@@ -236,9 +238,9 @@ def _compared(
 
 
 def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_Item]:
-    """Return the first inputs, all where no count is given.
+    """Return the first inputs, or all if no count is given.
 
-    Raises :class:`InputError` where there are not so many.
+    Raises :class:`InputError` if there are fewer.
     """
     count = len(inputs) if count is None else count
     if not 1 <= count <= len(inputs):
@@ -247,7 +249,7 @@ def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_It
 
 
 def check_room(compiled: CompiledModel, memory_bytes: int) -> None:
-    """Raise :class:`InputError` where a model needs more external memory than a board has."""
+    """Raise :class:`InputError` if a model needs more external memory than a board has."""
     if compiled.memory_bytes > memory_bytes:
         raise InputError(
             f"Model {compiled.quantized.description.name} needs {compiled.memory_bytes} bytes of "
@@ -256,7 +258,7 @@ def check_room(compiled: CompiledModel, memory_bytes: int) -> None:
 
 
 def cosine(output: NDArray[np.floating], other: NDArray[np.floating]) -> float:
-    """Return the cosine of the angle between two outputs, taken as vectors; 1 of two zeros."""
+    """Return the cosine of the angle between two outputs as vectors; 1 for two zeros."""
     a, b = output.ravel(), other.ravel()
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / size if size else float(np.array_equal(a, b))

@@ -22,7 +22,7 @@ from celosia.tb.models.run_answers import source_tokens
 from celosia.tb.models.text_session import TextSession, Turn
 
 REPORTED_MHZ = 50
-"""Clock that a simulated text's tokens per second are given for (MHz)."""
+"""Clock (MHz) for which a simulated text's tokens per second are given."""
 
 
 def run_text(
@@ -60,7 +60,7 @@ class Pieces:
         self.text = ""
 
     def add(self, tokens: Sequence[int]) -> str:
-        """Add tokens; return the part of their text that no further token changes."""
+        """Add tokens; return the new part of the text that no further token changes."""
         self._tokens += tokens
         return self._grown(self._tokenizer.settled(self._tokens))
 
@@ -76,13 +76,13 @@ class Pieces:
 class TextRun:
     """A prompt that is continued on a machine, by at most ``steps`` tokens.
 
-    Of an encoder-decoder the prompt is the source, and the text its answer, of at most as many
+    For an encoder-decoder the prompt is the source, and the text is its answer, of at most as many
     tokens as it has places. ``machine`` is as in
-    :class:`celosia.tb.models.text_session.TextSession`. Prompt and tokens are
-    computed with ``bits`` of nested weights in turn.
+    :class:`celosia.tb.models.text_session.TextSession`. Prompt and tokens are computed with
+    ``bits`` of nested weights in turn.
 
-    Raises :class:`InputError` if there are no steps to take, the prompt cannot be encoded or is
-    too long, or the simulator cannot run here.
+    Raises :class:`InputError` if ``steps`` is less than 1, the prompt cannot be encoded or is too
+    long, or the simulator cannot run here.
     """
 
     def __init__(
@@ -146,13 +146,13 @@ class TextRun:
     def figures(self) -> dict[str, Any]:
         """Return the text and figures by name.
 
-        ``cycles_per_token`` is that of the last token, at position ``last_position``,
-        ``mean_cycles_per_token`` that of all but those of the prompt, ``cycles`` each; all are None
-        on a machine that has no clock. ``external_bytes`` is what the last token moved over the
-        external port. ``where`` gives the cycles of all of these tokens by what the array did
-        (``celosia.sim.report.where``), ``engines`` those of each engine. ``predicted_cycles`` are
-        those that are to be expected of the last token. Of an encoder-decoder ``source_cycles`` are
-        those of its encoder, and ``predicted_source_cycles`` those that are to be expected.
+        ``cycles_per_token`` is that of the last token, at position ``last_position``;
+        ``mean_cycles_per_token`` that of all tokens but the prompt's; ``cycles`` each. All are None
+        on a machine without a clock. ``external_bytes`` is the last token's traffic on the external
+        port. ``where`` gives the cycles of all of these tokens by the array's activity
+        (``celosia.sim.report.where``), ``engines`` those of each engine. ``predicted_cycles`` is
+        the prediction for the last token. For an encoder-decoder ``source_cycles`` are those of its
+        encoder, and ``predicted_source_cycles`` their prediction.
         """
         return {
             "text": self._pieces.text,
@@ -164,7 +164,7 @@ class TextRun:
 
 
 def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[str, Any]:
-    """Return what the prompt and each token took."""
+    """Return the cycles and further figures of the prompt and each token."""
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()
     for turn in turns:
@@ -211,7 +211,7 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
 
 
 def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
-    """Return what the source took, with the mismatches and tensors of the whole text."""
+    """Return the figures of the source, with the mismatches and tensors of the whole text."""
     timing, timed = session.timing, encoded.cycles > 0
     expected = session.program.predict_source(session.source, timing.latency, timing.interval)
     whole = [session.setup, encoded, *session.turns]
@@ -225,7 +225,7 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
 
 
 def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str, Any]:
-    """Return the sizes of a program, and what its runs spent as far as that is ``counted``."""
+    """Return the sizes of a program, and its runs' costs as far as they are ``counted``."""
     return {
         "program_words": len(program.words),
         "slots": program.slots,
@@ -238,6 +238,6 @@ def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str
 
 
 def engines(spent: Counter[str]) -> dict[str, dict[str, int]]:
-    """Return each engine's cycles by what it did, by its name."""
+    """Return each engine's cycles by activity, by its name."""
     names = [engine.name.lower() for engine in Engine]
     return {name: engine_cycles(spent, name) for name in names}

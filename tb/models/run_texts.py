@@ -1,4 +1,4 @@
-"""Goes on with two prompts in the same runs, and tells what each token took."""
+"""Continues two prompts in the same runs, and reports the cycles of each token."""
 
 import time
 from collections import Counter
@@ -25,25 +25,25 @@ from celosia.tb.models.texts_session import TextsSession
 
 @dataclass
 class _Text:
-    """A text that goes on until it has so many tokens, or ends."""
+    """A text that is continued until it has ``end`` tokens, or ends."""
 
     rng: Generator
     tokens: list[int]
     prompt: int
     """Tokens that it begins with."""
     end: int
-    """Tokens that it has at most."""
+    """Most tokens that it may have."""
     fed: int = 0
-    """Tokens of which the machine has had the row."""
+    """Number of tokens whose row the machine has received."""
     over: bool = field(default=False)
 
     @property
     def next(self) -> int | None:
-        """The token to take; None for a text that is over."""
+        """The next token for the machine; None for a text that is over."""
         return None if self.over else self.tokens[self.fed]
 
     def add(self, token: int, ends: frozenset[int]) -> None:
-        """Append what was chosen, behind which it may be over."""
+        """Append a chosen token; the text may be over after it."""
         if token not in ends:
             self.tokens.append(token)
         self.over = token in ends or len(self.tokens) == self.end
@@ -61,20 +61,21 @@ def run_texts(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
-    """Go on with two prompts by at most ``steps`` tokens each; return texts and figures by name.
+    """Continue two prompts by at most ``steps`` tokens each; return texts and figures by name.
 
-    Every run takes a token of each text, of the prompts too; a text that is over rests. ``texts``
-    has the ``text``, ``tokens`` and ``prompt_tokens`` of each. ``cycles`` are those of each run,
-    ``cycles_per_run`` those of the last one that took a token of both, ``cycles_per_token`` half as
-    many, ``mean_cycles_per_token`` half the mean of all that did. ``predicted_cycles`` are to be
-    expected of the last of these, ``where`` and ``engines`` are those of all of them, as
-    :func:`celosia.tb.models.run_text.run_text` has them. Runs are computed with ``bits`` of nested
-    weights in turn; a text draws with a seed of its own, the second with ``seed + 1``.
+    Every run processes a token of each text, of the prompts too; a text that is over rests.
+    ``texts`` has the ``text``, ``tokens`` and ``prompt_tokens`` of each. ``cycles`` are those of
+    each run; ``cycles_per_run`` those of the last run with a token of both; ``cycles_per_token``
+    half of that; ``mean_cycles_per_token`` half the mean of all such runs. ``predicted_cycles`` is
+    the prediction for the last of these runs. ``where`` and ``engines`` are those of all of them,
+    as in :func:`celosia.tb.models.run_text.run_text`.
 
-    ``machine`` is as in :class:`celosia.tb.models.text_session.TextSession`.
+    Runs are computed with ``bits`` of nested weights in turn. The first text draws with ``seed``,
+    the second with ``seed + 1``. ``machine`` is as in
+    :class:`celosia.tb.models.text_session.TextSession`.
 
-    Raises :class:`InputError` where there are no steps to take, a prompt is not to be encoded, has
-    no token or is too long, or the simulator cannot run here.
+    Raises :class:`InputError` if ``steps`` is less than 1, a prompt cannot be encoded, has no token
+    or is too long, or the simulator cannot run here.
     """
     sampling = sampling or Sampling()
     if steps < 1:
@@ -122,9 +123,9 @@ def run_texts(
 def _figures(
     session: TextsSession, both: Sequence[Turn], positions: list[int], bits: int
 ) -> dict[str, Any]:
-    """Return what the runs took, of which the last of ``both`` texts was at some positions.
+    """Return the figures of the runs; in the last of ``both`` the texts were at ``positions``.
 
-    Nested weights were read at so many ``bits`` then.
+    That run read nested weights with ``bits`` bits.
     """
     program, config, timing = session.program, session.program.config, session.timing
     spent: Counter[str] = Counter()

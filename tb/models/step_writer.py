@@ -1,4 +1,4 @@
-"""Steps of a testbench in plain Verilog, as a host takes them that works with a golden machine."""
+"""Steps of a testbench in plain Verilog, written by a host that works with a golden machine."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from celosia.sim.report import Report
 from celosia.tb.models.plain_testbench import Action, Steps
 
 SLACK = 4
-"""Times as many cycles as predicted after which a run is given up."""
+"""A run is given up after this multiple of its predicted cycles."""
 
 
 class StepWriter:
-    """A golden machine that writes down what its host does, and what it reads, as steps."""
+    """A golden machine that writes its host's actions, and the values that it reads, as steps."""
 
     def __init__(self, config: Config):
         self._machine, self._config = Interpreter(config), config
@@ -24,12 +24,12 @@ class StepWriter:
         self._loads = 0
 
     def memory(self, size: int) -> bytes:
-        """Return external memory of so many bytes, in whole words, before the first step."""
+        """Return external memory of ``size`` bytes, in whole words, before the first step."""
         padded = self._image + bytes(size - len(self._image))
         return padded + bytes(-size % self._config.mem_bytes)
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory; the first ones are there already."""
+        """Write bytes to external memory; the first write makes its initial content."""
         self._machine.write_memory(addr, data)
         if self._loads:
             self.steps.add_words(Action.SET_WORD, addr, data)
@@ -37,7 +37,7 @@ class StepWriter:
             self._image = data
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words; the first ones are there already."""
+        """Load a program's words; the first program is the initial one."""
         self._machine.load_program(words)
         if not self._loads:
             self.words = words
@@ -59,17 +59,17 @@ class StepWriter:
         return self._machine.start(pc)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return bytes of external memory, whole words of which are compared."""
+        """Return bytes of external memory; the testbench compares their whole words."""
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))
         return self._machine.read_memory(addr, count)
 
     def read_register(self, name: str) -> int:
-        """Return a register, which is compared."""
+        """Return a register's value, which the testbench compares."""
         value = self._machine.read_register(name) % (1 << 32)
         self.steps.add(Action.REGISTER_IS, REGISTER_MAP[name].addr, value)
         return self._machine.read_register(name)
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, without a reset."""
+        """Return whether runs have ended since the last call, all without errors or a reset."""
         return self._machine.unbroken()

@@ -18,14 +18,14 @@ def text_samples(
     machine: str | Machine,
     bits: int,
 ) -> list[Sample]:
-    """Return the tokens of each prompt, with the likeliest ones behind them, at most ``steps``.
+    """Return the tokens of each prompt, followed by the likeliest next ones, at most ``steps``.
 
-    There is a prompt for each text of the program; of an encoder-decoder it is the source, and the
-    answer's tokens are behind it. Nested weights are read at so many ``bits``. ``machine`` is as in
-    :class:`celosia.tb.models.text_session.TextSession`.
+    There is a prompt for each text of the program; for an encoder-decoder it is the source,
+    followed by the answer's tokens. Nested weights are read with ``bits`` bits. ``machine`` is as
+    in :class:`celosia.tb.models.text_session.TextSession`.
 
-    Raises :class:`InputError` where a prompt is not to be encoded, has no token that it needs or is
-    too long, or the simulator cannot run here.
+    Raises :class:`InputError` if a prompt cannot be encoded, lacks a token that it needs or is too
+    long, or the simulator cannot run here.
     """
     if program.texts > 1:
         both = run_texts(program, tokenizer, prompts, steps, machine, bits=(bits,))["texts"]

@@ -1,4 +1,4 @@
-"""A text on a machine: a prompt at matrix rate, then token by token."""
+"""A text on a machine: a prompt in chunks, then token by token."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Turn:
     """The names of those that differ."""
 
     def add(self, other: "Turn") -> None:
-        """Add what another took."""
+        """Add another turn's cycles and counts."""
         self.cycles += other.cycles
         self.counters.update(other.counters)
         self.mismatches += other.mismatches
@@ -51,13 +51,12 @@ class TextSession:
     """A text that grows on a machine.
 
     ``machine`` is a name of ``celosia.tb.machine.toolchain.MACHINES``, or a machine with external
-    memory of its own. Each program also runs on the golden machine; what they choose is compared,
-    and, where the machine can be traced, each tensor that either writes by its signature. What the
-    golden machine itself chooses is compared with
-    :func:`celosia.generators.reference.integers.evaluate`, where the program comes with its
-    decoder.
+    memory. Each program also runs on the golden machine. The chosen tokens are compared, and so is
+    each written tensor, by its signature, if the machine can be traced. If the golden machine runs
+    alone, its choices are compared with :func:`celosia.generators.reference.integers.evaluate`, if
+    the program comes with its decoder.
 
-    Raises :class:`InputError` where the simulator is unknown or cannot run here.
+    Raises :class:`InputError` if the simulator is unknown or cannot run here.
     """
 
     def __init__(self, program: TextHost, machine: str | Machine, timing: MemoryTiming = PROMPT):
@@ -96,14 +95,14 @@ class TextSession:
 
     @property
     def _alone(self) -> bool:
-        """The machine is the golden one."""
+        """True if the machine is the golden one."""
         return self.machine is self.golden
 
     @property
     def _reference(self) -> TextProgram | None:
-        """The programs with their decoder, which tells what the golden machine is to choose.
+        """The programs with their decoder, which computes the right choices of the golden machine.
 
-        There is none where another machine runs beside the golden one, or the decoder is not there.
+        None if another machine runs beside the golden one, or the decoder is missing.
         """
         program = self.program
         return program if self._alone and isinstance(program, TextProgram) else None
@@ -112,12 +111,12 @@ class TextSession:
         return KvCache(slots=self.program.cache.capacity, sinks=self.program.cache.sinks)
 
     def begin(self) -> None:
-        """Begin a new text; what the chip holds of the old one is never read again."""
+        """Begin a new text; the old one's data on the chip are never read again."""
         self.length = 0
         self._decoded = self._empty()
 
     def encode(self, tokens: Sequence[int]) -> Turn:
-        """Begin an answer to a source, which must have as many tokens as sources may."""
+        """Begin an answer to a source, which must be of the allowed length."""
         self.begin()
         program, self.source, turn = self.program, len(tokens), Turn()
         for first in range(0, len(tokens), program.lookups):
@@ -131,7 +130,7 @@ class TextSession:
         return turn
 
     def step(self, token: int) -> Turn:
-        """Take one token."""
+        """Process one token."""
         self._set(self.program.registers(self.length, 1, self.source, [token]))
         turn = self._start(entry_at("step", self.bits))
         self._decode([token])
@@ -140,7 +139,7 @@ class TextSession:
         return turn
 
     def take(self, tokens: Sequence[int]) -> Turn:
-        """Take tokens, in chunks as long as the cache still has room for them."""
+        """Process tokens, in chunks as long as the cache still has room for them."""
         turn, rest = Turn(), list(tokens)
         while rest:
             rows = min(self.program.rows, len(rest), self.program.cache.capacity - self.length)
@@ -169,7 +168,7 @@ class TextSession:
             self._expected = evaluate(decoder, tokens, self._decoded)["logits"][-1]
 
     def choose(self) -> int:
-        """Return the token of the largest logit behind the last token, the first of equals."""
+        """Return the token of the largest logit after the last token, the first of equals."""
         if not self.program.config.vector.argmax:
             return int(np.argmax(self.logits()))
         chosen = [
@@ -183,7 +182,7 @@ class TextSession:
         return chosen[0][0]
 
     def logits(self) -> Ints:
-        """Return the logits behind the last token, [vocabulary], stored and read."""
+        """Return the logits after the last token, [vocabulary], stored and read."""
         vocabulary = self.program.vocabulary
         turn = self._start("logits")
         logits_by_machine = []

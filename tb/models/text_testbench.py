@@ -1,4 +1,4 @@
-"""A compiled decoder in a testbench of plain Verilog: texts, and what the golden machine takes."""
+"""A compiled decoder in a testbench of plain Verilog: texts, and the golden machine's choices."""
 
 from collections.abc import Sequence
 
@@ -24,9 +24,9 @@ def text_testbench(
 ) -> dict[str, str]:
     """Return the files of a module's testbench by name: the Verilog, memory and steps.
 
-    It fills the chip, goes on with the prompt of each of the program's texts by at most ``count``
-    tokens, and compares each choice with the golden machine's. Nested weights are read at so many
-    ``bits``. The simulation ends with a line that begins with PASS or FAIL.
+    It fills the chip, continues the prompt of each of the program's texts by at most ``count``
+    tokens, and compares each choice with the golden machine's. Nested weights are read with
+    ``bits`` bits. The simulation ends with a line that begins with PASS or FAIL.
     """
     writer = StepWriter(program.config)
     text_samples(program, tokenizer, prompts, count, writer, bits)
@@ -38,6 +38,6 @@ def text_testbench(
 
 
 def _cycles(program: TextHost, bits: int) -> int:
-    """Return the cycles that are expected of a chunk or a step, whichever takes more."""
+    """Return the expected cycles of a chunk or a step, whichever takes more."""
     position = min(program.cache.capacity, program.places) - program.rows
     return program.predict(position, LATENCY, rows=program.rows, bits=bits).cycles

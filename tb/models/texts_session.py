@@ -1,4 +1,4 @@
-"""Texts on a machine that takes one token of each in every run."""
+"""Texts on a machine that processes one token of each in every run."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from celosia.tb.models.text_session import TextSession
 
 
 class TextsSession(TextSession):
-    """Two texts that grow on a machine, each at a position of its own.
+    """Two texts that grow on a machine, each at its position.
 
     The program's ``texts`` are two; all else is as in
     :class:`celosia.tb.models.text_session.TextSession`.
@@ -27,11 +27,11 @@ class TextsSession(TextSession):
     def advance(
         self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
     ) -> list[int | None]:
-        """Take the next token of each text, and return what ``choose`` gives for each number.
+        """Process the next token of each text, and return the result of ``choose`` for each number.
 
-        It is called where :meth:`choose` and :meth:`logits` are of that text. None is for a text
-        that rests, whose last token is taken again at its place: nothing of it changes, and
-        nothing is chosen. Appends the run's cycles to ``turns``.
+        ``choose`` is called while :meth:`choose` and :meth:`logits` refer to that text. None stands
+        for a text that rests: its last token is processed again at its place, nothing of it
+        changes, and nothing is chosen. Appends the run's cycles to ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

@@ -25,12 +25,12 @@ def timeline(
     title: str,
     mem_bytes: int,
 ) -> dict[str, Any]:
-    """Return a run in the Trace Event Format, a microsecond standing for a cycle.
+    """Return a run in the Trace Event Format; a microsecond stands for a cycle.
 
-    There is a track for the model's operations and one for each engine. An engine's slices are
-    its commands, from when each is the oldest in it until it is done, with operands; between
-    them, slices say for whom its next command waits. Counters give, for each window, what the
-    array did (percent of its cycles) and the external bytes per cycle.
+    There is a track for the model's operations and one for each engine. An engine's slices are its
+    commands with their operands, from when each is the engine's oldest until it is done. Between
+    them, slices name the engines that its next command waits for. Counters give, for each window,
+    the array's activity (percent of its cycles) and the external bytes per cycle.
     """
     events = list(_names(title))
     for operation in done:
@@ -98,7 +98,7 @@ def _command(command: Command, place: Place) -> Event:
 
 
 def _waits(recording: Recording, engine: Engine) -> Iterator[Event]:
-    """Yield slices for waits, as far as the engine has no command in work meanwhile."""
+    """Yield slices for waits during which the engine has no command."""
     commands = [command for command in recording.commands if command.engine == engine]
     waits = [wait for wait in recording.waits if wait.engine == engine]
     place = 0
@@ -119,7 +119,7 @@ def _wait(wait: Wait, begin: int) -> Event:
 
 
 def _counters(recording: Recording, mem_bytes: int) -> Iterator[Event]:
-    """Yield the counters' values where they change."""
+    """Yield the counters' values at each change."""
     before: dict[str, dict[str, float]] = {}
     for index, first in enumerate(range(0, recording.cycles, recording.window)):
         cycles = min(recording.window, recording.cycles - first)

@@ -19,15 +19,15 @@ from celosia.tb.models.places import Place, places
 from celosia.tb.models.run_inputs import NO_FILES, Files, read_inputs
 
 WINDOWS = 1000
-"""Windows that a run is cut into, at most about."""
+"""Approximate number of windows that a run is divided into, at most."""
 
 LEAST_WINDOW = 16
-"""Cycles of a window, at least."""
+"""Fewest cycles of a window."""
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded inference, what its commands are for, and its figures."""
+    """A recorded inference, the purpose of its commands, and its figures."""
 
     recording: Recording
     places: list[Place]
@@ -47,7 +47,7 @@ def trace_model(
 
     Without files that is the first image of the digits' test split.
 
-    Raises :class:`InputError` where the model, the simulator or a file cannot be used.
+    Raises :class:`InputError` if the model, the simulator or a file cannot be used.
     """
     check_clocked(simulator)
     source = load_source(model, tokens)
@@ -58,7 +58,7 @@ def trace_model(
 
 
 def check_clocked(simulator: str) -> None:
-    """Raise :class:`InputError` where a simulator is unknown, or has no clock."""
+    """Raise :class:`InputError` if a simulator is unknown, or has no clock."""
     check_simulator(simulator)
     if simulator == "golden":
         raise InputError("The golden machine has no clock to trace; use verilator or icarus")

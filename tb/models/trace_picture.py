@@ -22,10 +22,10 @@ CAUSE_COLOURS = {
     "fill": "#5b8fc9",
     "idle": "#e3e3e3",
 }
-"""A colour for each of what the array's cycles are spent on."""
+"""A colour for each cause on which the array's cycles are spent."""
 
 _LABELLED = 0.018
-"""Share of the picture's width from which on an operation is named in it."""
+"""Share of the picture's width from which on an operation is labelled."""
 
 
 def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
@@ -38,8 +38,8 @@ def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
     """Return a picture of products per cycle over products per external byte, a dot an operation.
 
     The limits are the array's elements and, left of them, the memory port's bytes per cycle. An
-    operation that loads less than it needs in its own time (its weights were loaded before) may lie
-    above the port's line; one that needs no external byte is at the right edge.
+    operation whose weights were loaded before it began may be above the port's line. One that needs
+    no external byte is at the right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -112,12 +112,12 @@ def utilization(
     title: str,
     total: float,
 ) -> Figure:
-    """Return a picture of each operation's utilization and of what the array did meanwhile.
+    """Return a picture of each operation's utilization and of the array's activity meanwhile.
 
-    Above, an operation is as wide as its cycles, in several parts where others come between, and
-    as high as its utilization, so that its area is its useful products; the outline adds what was
-    computed beside them, as tiles were not full. Below, the array's cycles by what it did.
-    ``total`` is the run's utilization.
+    In the upper part, an operation is as wide as its cycles, in several pieces if others come
+    between, and as high as its utilization, so that its area is its useful products. The outline
+    adds products computed in vain because tiles were not full. The lower part shows the array's
+    cycles by cause. ``total`` is the run's utilization.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -170,7 +170,7 @@ def _operation(
 
 
 def _layers(axes: Axes, done: Sequence[Operation]) -> None:
-    """Mark where each layer begins, and name it above."""
+    """Mark the beginning of each layer, and name it above."""
     spans: dict[str, list[int]] = {}
     for operation in done:
         if operation.layer != operation.name:

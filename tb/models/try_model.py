@@ -1,4 +1,4 @@
-"""Tries any model of a file or a folder: what of it runs, and how near integers are to floats."""
+"""Tries any model of a file or a folder: its supported parts, and the error of its integers."""
 
 import math
 from pathlib import Path
@@ -31,7 +31,7 @@ _LARGE = PRESETS["medium"].replace(
     program_depth=1 << 16, mem_addr_width=28, scratchpad_bytes=1 << 22, acc_depth=1 << 14
 )
 _MANY = 1 << 24
-"""Weights of the blocks from which on an encoder is tried on the machine `medium`."""
+"""Number of the blocks' weights from which on an encoder is tried on the machine `medium`."""
 _DECODERS = PRESETS["story"].replace(param_depth=1 << 11, weight_depth=1 << 13)
 _SEED = 2
 
@@ -39,13 +39,14 @@ _SEED = 2
 def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dict[str, Any]:
     """Run a model on random inputs on the golden machine, against its integer and float references.
 
-    ``tokens`` is the number of tokens of an encoder that does not fix it, ``tokenizer`` the
-    file of a checkpoint of llama2.c.
-    ``mismatches`` counts the tensors that are not those of the integer reference, ``cosine`` is
-    the least cosine similarity of an output of the whole model to the floats', ``cycles`` the
-    prediction for a run at full length, of a decoder for a token at the last place; ``machine``
-    and ``host`` tell what runs where. Where the model is refused, ``refused`` is the sentence and
-    the others are None.
+    ``tokens`` is the number of tokens of an encoder that does not fix it, ``tokenizer`` the file of
+    a checkpoint of llama2.c.
+
+    ``mismatches`` counts the tensors that differ from the integer reference's. ``cosine`` is the
+    least cosine similarity of an output of the whole model to the floats'. ``cycles`` is the
+    prediction for a run at full length, for a decoder of a token at the last place. ``machine`` and
+    ``host`` name the operations of each. If the model is refused, ``refused`` is the error's
+    sentence and the others are None.
     """
     none = dict.fromkeys(("machine", "host", "unused", "tensors", "mismatches", "cosine", "cycles"))
     try:

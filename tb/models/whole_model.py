@@ -13,7 +13,7 @@ from celosia.generators.reference.integers import evaluate, taken_in
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
-    """Return what an inference of some length computes of a tensor: nothing of the padding.
+    """Return the part of a tensor that an inference of a length computes, without the padding.
 
     Scores and probabilities are [heads, sequence, sequence], others [rows, columns].
     """
@@ -25,7 +25,7 @@ def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Int
 
 
 def _stacked(runs: Sequence[Mapping[str, Ints]]) -> dict[str, Ints]:
-    """Return the tensors of a batch: the rows of all inputs one below the other."""
+    """Return the tensors of a batch: the rows of all inputs, concatenated."""
     return {name: np.concatenate([each[name] for each in runs], axis=-2) for name in runs[0]}
 
 
@@ -38,8 +38,8 @@ def differing(
     """Return the tensors of an inference that differ from the integer reference's, and the count.
 
     ``tensors`` are those of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for the
-    input ``values``, with nested weights read at so many ``bits``. Transposed copies are not
-    compared, nor what the configuration never writes to memory.
+    input ``values``, with nested weights read with ``bits`` bits. Transposed copies are not
+    compared, nor are tensors that the configuration never writes to memory.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
     expected = _stacked(

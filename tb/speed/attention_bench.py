@@ -28,11 +28,11 @@ def bench_attention(
 ) -> dict[str, Any]:
     """Compile an encoder of one layer of random weights, run it, and return its figures.
 
-    ``cycles`` are those in which the array, or the vector engine where the array has nothing to do,
-    works for the attention of all heads: scores, softmax, values. ``ideal_cycles`` are its products
-    over the array's elements. ``whole`` has the figures of the whole model.
+    ``cycles`` are those that the array works for the attention of all heads: scores, softmax,
+    values. Cycles of the vector engine count while the array is idle. ``ideal_cycles`` are the
+    products over the array's elements. ``whole`` has the figures of the whole model.
 
-    Raises :class:`InputError` where the model does not fit the configuration.
+    Raises :class:`InputError` if the model does not fit the configuration.
     """
     for name, size in (("seq", seq), ("head_dim", head_dim), ("heads", heads)):
         if not 1 <= size <= MOST:

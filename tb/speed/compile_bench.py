@@ -18,12 +18,12 @@ from celosia.tb.models.run_inputs import CALIBRATION
 def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str, Any]:
     """Compile a model of texts, or of the digits, and return figures.
 
-    ``seconds`` are those from float weights to the program, calibration included,
-    ``processor_seconds`` those in which the process worked; ``peak_bytes`` is the most memory that
-    it has held so far. ``predicted_cycles`` and ``predicted_utilization`` are for an external
-    memory of some timing, ``plan`` are the choices of the search.
+    ``seconds`` are those from float weights to the program, including calibration;
+    ``processor_seconds`` those of processor time. ``peak_bytes`` is the most memory of the process
+    so far. ``predicted_cycles`` and ``predicted_utilization`` are for an external memory of some
+    timing; ``plan`` holds the choices of the search.
 
-    Raises :class:`InputError` where there is no such model, or it does not fit the configuration.
+    Raises :class:`InputError` if the model is unknown, or does not fit the configuration.
     """
     source = load_source(model)
     begin, worked = time.perf_counter(), time.process_time()

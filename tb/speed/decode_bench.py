@@ -1,4 +1,4 @@
-"""A decoder layer's step behind many positions, its weights streamed, run and measured."""
+"""A decoder layer's step after many positions, its weights streamed, run and measured."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,9 +16,9 @@ from celosia.sim.report import where
 from celosia.tb.models.text_session import TextSession
 
 VOCABULARY = 32
-"""Tokens of the model that the layer is: its head is small beside the layer."""
+"""Tokens of the model around the layer: its head is small compared with the layer."""
 HEAD_DIM = 48
-"""Columns of a head, where they divide the layer's width."""
+"""Columns of a head, if they divide the layer's width."""
 MOST = 4096
 """Largest size of a layer."""
 
@@ -42,14 +42,15 @@ def bench_decode(
 
     Its ``layers`` are Llama's. The token attends to itself and to ``positions`` others, whose keys
     and values are zeros: cycles do not depend on them. ``sparsity`` is the share of the layers'
-    weights that are 0; with ``sparse`` they are skipped where that is faster. With ``recompute``
-    keys and values are made anew from what attention takes. ``make_machine`` takes the
-    configuration, which has rotary embeddings, and the bytes of external memory that are needed.
-    ``ideal_cycles`` is the words that come over the port, ``bandwidth_utilization`` these over
-    ``cycles``: the port's peak is a word in every cycle, refresh included. ``mismatches`` counts
-    tensors that are not the golden machine's.
+    weights that are 0; with ``sparse`` they are skipped if that is faster. With ``recompute`` keys
+    and values are recomputed from attention's input. ``make_machine`` makes a machine from the
+    configuration, which has rotary embeddings, and the needed bytes of external memory.
 
-    Raises :class:`InputError` where the layer does not fit the configuration.
+    ``ideal_cycles`` is the number of words that cross the port; ``bandwidth_utilization`` is that
+    divided by ``cycles``: the port's peak is a word in every cycle, refresh included.
+    ``mismatches`` counts tensors that differ from the golden machine's.
+
+    Raises :class:`InputError` if the layer does not fit the configuration.
     """
     for name, size in (("dim", dim), ("ffn", ffn), ("positions", positions)):
         if not 1 <= size <= MOST:

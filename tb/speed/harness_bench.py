@@ -27,9 +27,9 @@ FAST_RUNS = 100
 def bench_harness(config: Config, seed: int) -> dict[str, Any]:
     """Run one random program under both and return cycles per second of each, and their ratio.
 
-    Both run Verilator on the same Verilog, and both report what the vector engine writes. Builds
-    are made, and the fast simulation has run once, before the clock starts; cocotb's cycles
-    include those that load the program.
+    Both run Verilator on the same Verilog, and both report the vector engine's writes. Before the
+    clock starts, both are built and the fast simulation has run once; cocotb's cycles include those
+    that load the program.
     """
     config = config.replace(trace=True, mem_addr_width=16)
     program = random_program(config, np.random.default_rng(seed), STEPS)

@@ -24,7 +24,7 @@ _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wn
 class PortFigures:
     """Bytes that differed, cycles until the memory was ready, and those of ``words`` in order.
 
-    ``told`` are lines that the circuit wrote.
+    ``told`` are the lines that the circuit wrote.
     """
 
     mismatches: int
@@ -37,9 +37,9 @@ class PortFigures:
 def bench_port(
     verilog: str, config: Config, *, seed: int, bursts: int, memory_bytes: int
 ) -> PortFigures:
-    """Return what bursts over the ports ``read`` and ``write`` of the module ``top`` found.
+    """Return the results of bursts over the ports ``read`` and ``write`` of the module ``top``.
 
-    Its port ``ready`` says when the memory may be used, and ``failed`` that it cannot be.
+    Its port ``ready`` is 1 when the memory may be used, and ``failed`` if it cannot be.
     """
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")

@@ -12,18 +12,18 @@ from celosia.tb.machine.memory_timing import SDRAM
 from celosia.tb.verify.faults.faulty_machine import FaultMachine
 
 UNITS = ("matrix", "vector", "accumulators")
-"""Units that numbers of a product pass through, and whose parts sleep."""
+"""Units that process a product's numbers, and whose parts sleep."""
 
 
 def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> dict[str, Any]:
     """Run a linear layer of random weights on the machine without and with the field ``sleep``.
 
-    Return the bits of registers that changed in the run of each, by unit and in all (``awake``,
-    ``asleep``, ``fewer``, the share of those that are gone), and the cycles of both. A result that
-    is not the product counts in ``mismatches``.
+    Return the bits of registers that changed in the run of each, by unit and in total (``awake``,
+    ``asleep``, and ``fewer``, the share of changes saved), and the cycles of both. A result that is
+    not the product counts in ``mismatches``.
 
-    Raises :class:`InputError` where the product does not fit the configuration, or that is
-    microcoded.
+    Raises :class:`InputError` if the product does not fit the configuration, or the configuration
+    is microcoded.
     """
     if config.micro is not None:
         raise InputError(f"Sleep is for engines, which {config.name}, microcoded, lacks")

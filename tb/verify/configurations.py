@@ -28,7 +28,7 @@ UNITS = (
 
 PARAM_BYTES = 9
 LARGEST = 12, 24
-"""Most rows and columns of an array: of most, and of one in ten (elements)."""
+"""Most rows and columns (elements) of an array: for most configurations, and for one in ten."""
 
 Random = np.random.Generator
 
@@ -36,11 +36,11 @@ Random = np.random.Generator
 def random_config(rng: Random) -> Config:
     """Return a random admissible configuration, small enough to be simulated.
 
-    Arrays are from 1x1 to 12x12, one in ten up to 24x24. Each unit is absent in one of four, each
-    of the other fields has its default in half of those that could have another value, and every
-    memory is at times as small as it can be while a random program still fits: a scratchpad bank
-    holds at least 8 lines and 2 words of parameters, external memory at least 64 KB, the program
-    1,200 words.
+    Arrays are from 1x1 to 12x12, one in ten up to 24x24. Each unit is absent in one of four
+    configurations. Each of the other fields keeps its default in half of the configurations that
+    could have another value. Every memory is sometimes the smallest in which a random program still
+    fits: a scratchpad bank holds at least 8 lines and 2 words of parameters, external memory at
+    least 64 KB, the program 1,200 words.
     """
     config = _base(rng)
     for option in _OPTIONS:
@@ -121,7 +121,7 @@ def _base(rng: Random) -> Config:
 
 
 def _tables(rng: Random, present: bool) -> dict[str, int]:
-    """Return how many activation tables there are, if there is a unit for them."""
+    """Return the number of activation tables, if there is a unit for them."""
     slots = _between(rng, 1, 5)
     return {"table_slots": slots} if present else {}
 
@@ -177,4 +177,4 @@ _OPTIONS: tuple[Callable[[Random, Config], dict[str, Any]], ...] = (
     lambda _rng, _config: {"multiplier_width": MULTIPLIER_WIDTHS[0]},
     lambda rng, _config: {"row_factors": _between(rng, 1, 64)},
 )
-"""Random values of fields, which a rule may refuse where others do not allow them."""
+"""Random values of fields; a rule may refuse them because of other fields."""

@@ -33,9 +33,9 @@ _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 class InstructionMaker:
     """Makes instructions of all kinds that the configuration has.
 
-    ``row_bytes`` are those of a row of external memory, which holds ``IMAGE_ROWS`` of them for LOAD
-    from address 0 on and as many for STORE from ``result_addr`` on. ``filled`` tells m and n of the
-    sums that wait in the accumulators, by address.
+    ``row_bytes`` are those of a row of external memory. It holds ``IMAGE_ROWS`` rows for LOAD from
+    address 0 on, and as many for STORE from ``result_addr`` on. ``filled`` maps an address of the
+    accumulators to the m and n of the sums that wait there.
     """
 
     config: Config
@@ -51,7 +51,7 @@ class InstructionMaker:
         return 1 + self._below(max(1, high))
 
     def _aligned(self, count: int) -> int:
-        """Return a number of bytes, rounded up to where rows of the scratchpad may begin."""
+        """Return a number of bytes, rounded up to the alignment of scratchpad rows."""
         return -(-count // self.config.scratchpad.align) * self.config.scratchpad.align
 
     def _zero(self, allowed: bool = True) -> int:
@@ -59,7 +59,7 @@ class InstructionMaker:
         return int(self.rng.integers(-bound - 1, bound + 1)) if allowed else 0
 
     def _matrix(self, name: str, m: int, row: int) -> dict[str, int]:
-        """Place m rows of ``row`` bytes in a bank, upwards or downwards; not all have room."""
+        """Place m rows of ``row`` bytes in a bank, upwards or downwards; some may not fit."""
         config = self.config
         stride = self._aligned(row + self._below(8))
         span = stride * (m - 1) + row
@@ -70,7 +70,7 @@ class InstructionMaker:
         return {f"{name}_addr": addr, f"{name}_stride": stride}
 
     def _shape(self, wide: bool) -> tuple[int, int]:
-        """Return m and n such that a matrix takes at most a quarter of a bank."""
+        """Return m and n of a matrix that fills at most a quarter of a bank."""
         quarter = self.config.bank_bytes // 4 // (2 if wide else 1)
         n = self._size(min(MAX_K, self.config.vector.longest_row, quarter // 2))
         m = self._size(min(MAX_M, quarter // (n + 8)))
@@ -92,7 +92,7 @@ class InstructionMaker:
         return absent | {"followed"}
 
     def _format(self, flags: set[str]) -> tuple[set[str], WeightFormat | None]:
-        """Return flags, at times with a weight format and without what that excludes, and it."""
+        """Return flags and a weight format: sometimes one, without the flags that it excludes."""
         formats = self.config.formats
         if not formats or "resident" in flags or self.rng.random() < 0.5:
             return flags, None
@@ -103,7 +103,7 @@ class InstructionMaker:
         return formatted, formats[index - 1]
 
     def _b(self, k: int, n: int, flags: set[str], form: WeightFormat | None) -> dict[str, int]:
-        """Return where B lies."""
+        """Return the place of B."""
         if form is None:
             m, row = (n, k) if "b_transpose" in flags else (k, n)
             return self._matrix("b", m, 2 * row if flags & {"b_high", "b_low"} else row)
@@ -111,7 +111,7 @@ class InstructionMaker:
         return self._matrix("b", form.stored_rows(k, group), n)
 
     def _bytes(self, flags: set[str], form: WeightFormat | None) -> set[str]:
-        """Return flags without what excludes each other of those of INT16."""
+        """Return flags in which those of INT16 do not exclude each other."""
         if "a_wide" not in flags or form is not None or "resident" in flags:
             return flags - {"b_high", "b_low"}
         return flags - {"b_low"} if "b_high" in flags else flags
@@ -168,7 +168,7 @@ class InstructionMaker:
         return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
 
     def drain(self) -> Instruction:
-        """Make a DRAIN of sums that wait."""
+        """Make a DRAIN of waiting sums."""
         acc_addr = int(self.rng.choice([*self.filled]))
         m, n = self.filled.pop(acc_addr)
         flags = self._flags(Opcode.DRAIN)
@@ -189,7 +189,7 @@ class InstructionMaker:
         return Instruction(Opcode.DRAIN, operands, frozenset(flags))
 
     def _multiply(self, operands: dict[str, int], m: int, n: int, flags: set[str]) -> None:
-        """Let a drain multiply by factors, of rows or of tile columns, if there are so many."""
+        """Let a drain multiply by factors, of rows or of tile columns, if there are enough."""
         by_tile = self.rng.random() < 0.5
         count = -(-n // self.config.array.cols) if by_tile else m
         if count <= self.config.row_factors:
@@ -197,7 +197,7 @@ class InstructionMaker:
             operands["params"] += self._factor(count)
 
     def _factor(self, m: int) -> int:
-        """Return what tells in ``params`` where the factors of m rows are."""
+        """Return the bits of ``params`` for the place of the factors of m rows."""
         return self._below(self.config.row_factors - m + 1) << FACTOR_SHIFT
 
     def _in_place(self, operands: dict[str, int], inputs: set[str]) -> None:

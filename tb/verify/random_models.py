@@ -12,7 +12,7 @@ from celosia.generators.frontend.weights import Weights, check_weights
 
 
 def random_model(rng: np.random.Generator) -> ModelDescription:
-    """Return a small model, any of the kinds that there are."""
+    """Return a small model of any supported kind."""
     while True:
         kv_heads, head_dim = int(rng.integers(1, 4)), int(rng.integers(1, 9))
         heads = kv_heads * int(rng.integers(1, 4))
@@ -61,7 +61,7 @@ def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights
 def random_inputs(
     rng: np.random.Generator, model: ModelDescription, count: int = 4
 ) -> list[NDArray[Any]]:
-    """Return inputs, of any lengths where the model takes them."""
+    """Return inputs, of any lengths if the model accepts them."""
     least = 1 if model.variable else model.tokens
     rows = [int(rng.integers(least, model.tokens + 1)) for _ in range(count)]
     if model.embedding == "tokens":
@@ -70,7 +70,7 @@ def random_inputs(
 
 
 def random_text_model(rng: np.random.Generator) -> TextDescription:
-    """Return a small decoder, any of the kinds that there are, at times with a source."""
+    """Return a small decoder of any supported kind, sometimes with a source."""
     while True:
         fields: dict[str, Any] = {
             name: str(rng.choice(choices)) for name, choices in TextDescription.CHOICES.items()

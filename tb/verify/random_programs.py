@@ -20,10 +20,10 @@ CLEARED_ROW = 256
 
 
 def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
-    """Return what clears all but accumulators, which a machine clears after a reset.
+    """Return instructions that clear all but accumulators, which a machine clears after a reset.
 
-    That is the scratchpad, parameters, tables and weight slots. A scratchpad row of
-    zeros lies in external memory at the address ``zeros``.
+    They clear the scratchpad, parameters, tables and weight slots. They need a scratchpad row of
+    zeros in external memory at the address ``zeros``.
     """
     row = min(CLEARED_ROW, config.bank_bytes)
     rows = config.bank_bytes // row
@@ -59,7 +59,7 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
 
 
 def clearing_sums(config: Config) -> list[Instruction]:
-    """Return what clears accumulators, after :func:`clearing`."""
+    """Return instructions that clear accumulators, after :func:`clearing`."""
     program = []
     for first, count in _pieces(config.accumulators.depth, config.bank_bytes // config.array.cols):
         operands = {
@@ -88,7 +88,7 @@ class RandomProgram:
 
 
 def _in_place(written: Region, read: Region) -> bool:
-    """Return whether elements go to where they were read, or before, where they become narrower."""
+    """Return whether elements are written where they were read, or before that if narrower."""
     return (
         (written.addr, written.stride, written.m) == (read.addr, read.stride, read.m)
         and written.count <= read.count
@@ -97,7 +97,7 @@ def _in_place(written: Region, read: Region) -> bool:
 
 
 def _fits(instruction: Instruction, config: Config) -> bool:
-    """Tell whether a step is admissible and has one meaning in whatever order it runs."""
+    """Return whether a step is admissible and has one meaning in any order of its accesses."""
     words = pack([instruction, Instruction(Opcode.HALT)])
     for step in run(words):
         try:
@@ -119,7 +119,7 @@ def _fits(instruction: Instruction, config: Config) -> bool:
 
 
 def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Instruction], bytes]:
-    """Return the loading of random parameters that lie at an external address."""
+    """Return instructions that load random parameters from an external address, and the data."""
     room = config.bank_bytes // (config.param_lines * config.line_bytes)
     columns = min(config.vector.words, room, 64) * config.vector.lanes
     shifts = rng.integers(-20, 3, columns)
@@ -140,7 +140,7 @@ def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Ins
 
 
 def _split(instruction: Instruction, rng: np.random.Generator) -> list[Instruction]:
-    """Return an instruction, or sometimes one of sums as several, each begun early."""
+    """Return an instruction, or sometimes one on sums split into several, each begun early."""
     rows = instruction.operand("m").immediate if "m" in instruction.operands else 1
     splits = instruction.opcode == Opcode.SOFTMAX and "drain" in instruction.flags
     splits |= instruction.opcode == Opcode.DRAIN
@@ -168,7 +168,7 @@ def _split(instruction: Instruction, rng: np.random.Generator) -> list[Instructi
 
 
 def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[Instruction]:
-    """Let registers bring parts of operands, and run instructions without tokens several times."""
+    """Let registers supply parts of operands, and run instructions without tokens several times."""
     values = [0, *(int(rng.integers(-(1 << 20), 1 << 20)) for _ in range(1, REGISTERS))]
     controlled = [
         Instruction(Opcode.SET, {"register": register, "value": values[register]})
@@ -200,8 +200,8 @@ def random_program(
     """Return a program of ``steps`` random instructions between its loading and its drains.
 
     The external memory and, from it, parts of the scratchpad are random, a fifth of it zeros.
-    Registers and loops take part, so that some instructions run more than once. What it reads and
-    did not write is expected to be zero; with ``alone`` it first makes zero all that a machine
+    Registers and loops are used, so that some instructions run more than once. Cells that it reads
+    and did not write are expected to be zero; with ``alone`` it first clears all that a machine
     does not clear itself after a reset.
     """
     row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes

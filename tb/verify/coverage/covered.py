@@ -23,12 +23,12 @@ CONFIGURATIONS = {
         ),
     ),
 }
-"""The smallest machine, one with every unit and several lanes, one with odd sizes, and a registered
-one whose norms and softmaxes leave their factors."""
+"""Four machines: the smallest, one with every unit and several lanes, one with odd sizes, and a
+registered one whose norms and softmaxes store their factors."""
 
 
 def covered_config(name: str) -> Config:
-    """Return one of ``CONFIGURATIONS``, with ports that tell every write, and half a megabyte."""
+    """Return one of ``CONFIGURATIONS``, with trace ports for every write, and half a megabyte."""
     check_known("configuration", name, CONFIGURATIONS)
     source, changes = CONFIGURATIONS[name]
     return load(source, list(changes)).replace(trace=True, mem_addr_width=19, watchdog=4000)

@@ -1,4 +1,4 @@
-"""Instructions with given flags and sizes, each matrix at a place of its own in the scratchpad."""
+"""Instructions with given flags and sizes, each matrix at a separate place in the scratchpad."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -18,7 +18,7 @@ from celosia.sim.regions import Region, regions, sizes
 SIZES = ("m", "k", "n", "row_bytes")
 """Operands that are sizes which a program chooses."""
 SOURCE_BYTES = 1 << 16
-"""External memory that LOAD reads, and as much behind it that STORE writes (bytes)."""
+"""Bytes of external memory that LOAD reads; STORE writes as many after them."""
 
 _BYTES = ("b_high", "b_low")
 _COMPANIONS = {"followed": "drain", "per_row": "per_tensor", "grouped": "format_1"}
@@ -28,7 +28,7 @@ _TRIES = 12
 
 
 def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
-    """Return a flag with those without which a configuration's instruction cannot have it."""
+    """Return a flag with those that a configuration's instruction needs besides it."""
     flags = {flag} if flag else set()
     if flag in _COMPANIONS and _COMPANIONS[flag] in DEFINITIONS[opcode].flags:
         flags.add(_COMPANIONS[flag])
@@ -45,9 +45,9 @@ def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
 
 @cache
 def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
-    """Return the largest size, beside others as small as can be, of an instruction with a flag.
+    """Return the largest value of a size for an instruction with a flag, other sizes being small.
 
-    0 where the configuration has no such instruction.
+    It is 0 if the configuration has no such instruction.
     """
     rng = np.random.default_rng(0)
     flags = companions(opcode, flag, config)
@@ -66,7 +66,7 @@ def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
 
 
 def least_sizes(opcode: Opcode, flags: frozenset[str], config: Config) -> dict[str, int]:
-    """Return the smallest sizes that an instruction takes."""
+    """Return the smallest sizes that an instruction allows."""
     least = {name: 1 for name in SIZES if name in DEFINITIONS[opcode].operands}
     if "rotate" in flags:
         least["n"] = 2
@@ -86,10 +86,9 @@ def build(
     *,
     least: bool = False,
 ) -> Instruction | None:
-    """Return an instruction with the given sizes, others random or with ``least`` the smallest.
+    """Return an instruction with the given sizes; others are random, with ``least`` the smallest.
 
-    None where the checker refuses it, or the scratchpad has no room for its matrices one beside
-    the other.
+    Return None if the checker refuses it, or its matrices do not fit the scratchpad side by side.
     """
     if index_of(flags) > len(config.formats):
         return None
@@ -135,7 +134,7 @@ def _operands(
     config: Config,
     rng: np.random.Generator,
 ) -> dict[str, int]:
-    """Return operands but for addresses and strides, which are 0."""
+    """Return all operands, addresses and strides being 0."""
     n = chosen.get("n", 1)
 
     def zero(allowed: bool = True) -> int:
@@ -185,7 +184,7 @@ def _placed(
     *,
     tight: bool,
 ) -> dict[str, int] | None:
-    """Return operands with addresses and strides, or None where there is no room."""
+    """Return operands with addresses and strides, or None if they do not fit."""
     names = [name for name in operands if name.endswith("_addr")]
     marked = operands | {name: (place + 1) * _MARK for place, name in enumerate(names)}
     reads, writes = regions(_step(opcode, flags, marked), config)
@@ -230,7 +229,7 @@ def _place(
     slack: int,
     rng: np.random.Generator,
 ) -> bool:
-    """Give a matrix the next free bytes of the emptiest bank; tell whether it has room."""
+    """Give a matrix the next free bytes of the emptiest bank; return whether it has room."""
     stride = name.replace("addr", "stride")
     strided = stride in result
     align = config.scratchpad.align

@@ -33,17 +33,17 @@ class Goal:
     value: int
 
     def __str__(self) -> str:
-        """Name it as a point is named, without the timing."""
+        """Return the name of a point, without the timing."""
         return f"{self.opcode.name} {self.flag or 'plain'} {self.size} {self.bound}".strip()
 
 
 @cache
 def goals(config: Config) -> tuple[Goal, ...]:
-    """Return what a configuration's instructions can be asked for.
+    """Return the goals that a configuration's instructions can reach.
 
-    A size's bounds are 1, exactly the array's size, one more, and the largest that the checker
-    takes and the scratchpad has room for. What the checker refuses is none: a flag whose unit is
-    absent, an odd row of pairs, a second row where the largest element is looked for.
+    A size's bounds are 1, exactly the array's size, one more, and the largest that passes the
+    checker and fits the scratchpad. Instructions that the checker refuses are no goals: a flag
+    whose unit is absent, an odd row of pairs, a second row for the largest element.
     """
     return tuple(_goals(config))
 
@@ -66,7 +66,7 @@ def _goals(config: Config) -> Iterator[Goal]:
 
 
 def _is_taken(opcode: Opcode, flag: str, size: str, value: int, config: Config) -> bool:
-    """Tell whether the checker takes a size that is no larger than the largest."""
+    """Return whether the checker accepts a size that is no larger than the largest."""
     if opcode == Opcode.SPARSE and size == "k":
         return value >= LEAST_K
     unit = {"rotate": 2, "spaced": config.array.cols}.get(flag, 1)
@@ -74,7 +74,7 @@ def _is_taken(opcode: Opcode, flag: str, size: str, value: int, config: Config) 
 
 
 def _side(opcode: Opcode, size: str, config: Config) -> int:
-    """Return how many of a size the array, the vector engine or a word takes at once."""
+    """Return the number that the array, the vector engine or a word processes at once of a size."""
     if size == "row_bytes":
         return config.mem_bytes
     if size == "n":
@@ -84,7 +84,7 @@ def _side(opcode: Opcode, size: str, config: Config) -> int:
 
 
 def reached(step: Step, config: Config) -> set[str]:
-    """Return the goals, by name, that a step is."""
+    """Return the names of the goals that a step reaches."""
     flags = step.flags or {PLAIN}
     return {name for flag in flags for name in _names(step, flag, config)}
 

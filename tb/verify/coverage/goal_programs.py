@@ -1,4 +1,4 @@
-"""Cases of functional coverage: programs that go for some goals, on the circuit and its model."""
+"""Cases of functional coverage: programs that aim at some goals, on the circuit and its model."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,16 +41,16 @@ def points(name: str) -> set[str]:
 
 
 def cases(name: str) -> int:
-    """Return how many cases go for all of a configuration's goals under all timings."""
+    """Return the number of cases for all of a configuration's goals under all timings."""
     return len(STALLS) * -(-len(goals(covered_config(name))) // GOALS)
 
 
 def run(case: Case) -> dict[str, Any]:
     """Run a program for some goals of the configuration ``config`` under one timing of memory.
 
-    ``reached`` names what its steps were, with the timing; nothing where the circuit differs from
-    the golden machine. The whole scratchpad is stored at the end, and every write of the vector
-    engine is compared.
+    ``reached`` names the goals of its steps, with the timing; none if the circuit differs from the
+    golden machine. The whole scratchpad is stored at the end, and every write of the vector engine
+    is compared.
     """
     config = covered_config(case["config"])
     part, timing = divmod(case.index, len(STALLS))
@@ -119,7 +119,7 @@ class DirectedProgram:
         return Instruction(Opcode.LOAD, operands)
 
     def add(self, goal: Goal) -> None:
-        """Add a goal's instruction, what it needs in front of it, and what shows its result."""
+        """Add a goal's instruction, those that it needs before it, and those to show its result."""
         flags = companions(goal.opcode, goal.flag, self.config)
         sizes = {goal.size: goal.value} if goal.size else {}
         instruction = self._build(goal.opcode, flags, sizes)
@@ -147,7 +147,7 @@ class DirectedProgram:
             self._program.append(self._stored(instruction, value))
 
     def wait_for_store(self, goal: Goal) -> None:
-        """Add a MATMUL behind a STORE whose token it takes, though no hazard is between them."""
+        """Add a MATMUL that pops a STORE's token, though there is no hazard between them."""
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}
         matrix, store = frozenset({Engine.MATRIX}), frozenset({Engine.STORE})
@@ -164,14 +164,14 @@ class DirectedProgram:
         )
 
     def _sum(self, addr: int, m: int, n: int) -> None:
-        """Let sums of m rows and n columns wait at an address of the accumulators."""
+        """Leave sums of m rows and n columns at an address of the accumulators."""
         instruction = self._build(Opcode.MATMUL, frozenset(), {"m": m, "n": n})
         if instruction is not None:
             operands = {**instruction.operands, "acc_addr": addr}
             self._program.append(replace(instruction, operands=operands))
 
     def _factors(self, params: int, m: int) -> None:
-        """Let a norm of m random rows leave the factors that ``params`` tells of."""
+        """Let a norm of m random rows leave the factors that ``params`` selects."""
         norm = self._build(Opcode.NORM, frozenset({"rms", "factors"}), {"m": m})
         assert norm is not None, f"no room for a norm of {m} rows"
         self._program.append(replace(norm, operands={**norm.operands, "params": params}))
@@ -184,7 +184,7 @@ class DirectedProgram:
         self._program.append(replace(drain, operands={**drain.operands, "acc_addr": addr}))
 
     def _multiply(self, k: int, n: int) -> None:
-        """Show what the weight slots hold."""
+        """Show the content of the weight slots."""
         product = self._build(Opcode.MATMUL, frozenset({"resident"}), {"k": k, "n": n})
         assert product is not None, f"no room for a product of {k} rows and {n} columns"
         self._program.append(replace(product, operands={**product.operands, "slot": RING_SLOTS}))
@@ -192,7 +192,7 @@ class DirectedProgram:
         self._drain(addr, m, n)
 
     def _coded(self, instruction: Instruction, value: dict[str, int]) -> Instruction:
-        """Bring the code of a random sparse matrix to where an instruction expects it."""
+        """Copy the code of a random sparse matrix to the place that an instruction reads."""
         config, rng = self.config, self._rng
         matrix = rng.integers(-128, 128, (value["k"], value["n"]))
         # The code has as many beats as the instruction says at most.
@@ -207,7 +207,7 @@ class DirectedProgram:
         return replace(instruction, operands={**instruction.operands, "beats": beats})
 
     def _follow(self, instruction: Instruction, value: dict[str, int]) -> None:
-        """Add the command that one in front of it says comes, on other sums to another place."""
+        """Add the command announced by the previous one, on other sums and to another place."""
         tiles = -(-value["n"] // self.config.array.cols)
         sums = "acc_addr" if instruction.opcode == Opcode.DRAIN else "i_addr"
         behind = {sums: value[sums] + tiles * value["m"]}
@@ -217,7 +217,7 @@ class DirectedProgram:
         self._program.append(last)
 
     def _stored(self, instruction: Instruction, value: dict[str, int]) -> Instruction:
-        """Return the STORE of what a LOAD has brought."""
+        """Return a STORE of the data that a LOAD has read."""
         names = ("sp_addr", "sp_stride", "m", "row_bytes", "dram_stride")
         operands = {name: value[name] for name in names}
         return Instruction(Opcode.STORE, operands | {"dram_addr": SOURCE_BYTES})

@@ -9,7 +9,7 @@ from typing import Any, Self
 from celosia.tb.verify.coverage.verilog import CoveredVerilog
 
 KINDS = ("line", "toggle")
-"""Kinds of points: what is done in a block or by a condition, and how a bit changes."""
+"""Kinds of points: a block or an outcome of a condition that runs, and a change of a bit."""
 
 _POINT = re.compile(r"^C '(.*)' (\d+)$")
 # What a declaration begins with is done before the first cycle, _start is for simulators, and a
@@ -21,9 +21,9 @@ _NO_CODE = re.compile(
 
 @dataclass
 class Points:
-    """So many points, as bits those that were reached and those that cannot be, and the others.
+    """A number of points, with bit masks of the reached and the impossible ones, and the missed.
 
-    Those that cannot be reached in any design so far do not count.
+    Points that were impossible in every design so far do not count.
     """
 
     all: int
@@ -32,7 +32,7 @@ class Points:
     missed: dict[int, str] = field(default_factory=dict)
 
     def merge(self, other: Self) -> None:
-        """Add what another run has reached."""
+        """Add the points that another run has reached."""
         self.reached |= other.reached
         self.impossible &= other.impossible
         self.missed = {
@@ -46,7 +46,7 @@ class Points:
 
     @property
     def holes(self) -> list[str]:
-        """Those that could be reached and were not."""
+        """Points that could be reached and were not."""
         return [text for place, text in self.missed.items() if not self.impossible >> place & 1]
 
     @property
@@ -125,7 +125,7 @@ def merge(into: Coverage, other: Coverage) -> None:
 
 
 def totals(coverage: Iterable[ModuleCoverage]) -> dict[str, tuple[int, int]]:
-    """Return how many points of each kind were reached, and how many there are."""
+    """Return the number of reached points of each kind, and the number of all."""
     modules = list(coverage)
     return {
         kind: (
@@ -137,7 +137,7 @@ def totals(coverage: Iterable[ModuleCoverage]) -> dict[str, tuple[int, int]]:
 
 
 def to_json(coverage: Coverage) -> dict[str, Any]:
-    """Return modules as JSON carries them."""
+    """Return modules in a form for JSON."""
     return {
         key: {
             "name": module.name,
@@ -151,7 +151,7 @@ def to_json(coverage: Coverage) -> dict[str, Any]:
 
 
 def from_json(described: dict[str, Any]) -> Coverage:
-    """Return the modules that :func:`to_json` gave."""
+    """Return the modules from the result of :func:`to_json`."""
     return {
         key: ModuleCoverage(
             module["name"],

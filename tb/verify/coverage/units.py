@@ -1,4 +1,4 @@
-"""Cases of coverage: a unit's bench, and what of the unit's Verilog it reaches."""
+"""Cases of coverage: a unit's bench, and the points of the unit's Verilog that it reaches."""
 
 import tempfile
 from pathlib import Path
@@ -16,9 +16,9 @@ from celosia.tb.verify.coverage.whole_machine import PARTS, run_part
 KIND = "coverage"
 
 UNITS = (*PARTS, *(unit for unit in BENCHES if unit != "accelerator"))
-"""Runs of the accelerator in the place of its bench, and units with a bench of their own.
+"""Runs of the accelerator instead of its bench, and units with a bench.
 
-That bench runs random programs on the same circuit, a hundred times slower.
+The accelerator's bench runs random programs on the same circuit, a hundred times slower.
 """
 
 _TIMEOUT = 1200.0  # seconds, for the build and for the run each
@@ -28,7 +28,7 @@ def run(case: Case) -> dict[str, Any]:
     """Run the bench of the ``index``-th of the case's ``units`` on its configuration ``config``.
 
     ``modules`` is the coverage of :mod:`celosia.tb.verify.coverage.points`. Raises
-    :class:`RunError` where the bench fails.
+    :class:`RunError` if the bench fails.
     """
     config = covered_config(case["config"])
     units = case["units"].split(",")

@@ -1,4 +1,4 @@
-"""Verilog to be covered: its modules, and the lines of Python that its conditions come from."""
+"""Verilog whose coverage is measured: its modules, and the lines of Python of its conditions."""
 
 import os
 import re
@@ -27,8 +27,8 @@ _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
 class CoveredModule:
     """A module's lines, ``first`` to ``last``.
 
-    ``key`` is the same for all modules with the same circuit, in whatever design they stand, and in
-    whatever order its assignments are; ``numbers`` has the same number for the same line of each.
+    ``key`` is the same for all modules with the same circuit, in any design and with any order of
+    assignments; ``numbers`` has the same number for the same line of each.
     """
 
     name: str
@@ -38,13 +38,13 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return a point's place among the module's, from its line, column and comment."""
+        """Return a point's place in the module's order, from its line, column and comment."""
         line, column, comment = point
         return self.numbers[line], column, comment
 
 
 class CoveredVerilog:
-    """A component's Verilog, its modules and the places in Python behind its conditions."""
+    """A component's Verilog, its modules, and the places in Python of its conditions."""
 
     def __init__(self, component: Component):
         annotated = to_verilog(component, TOP, places=True)
@@ -55,9 +55,9 @@ class CoveredVerilog:
         self._decided = _decided(self.lines, self.modules)
 
     def place(self, line: int) -> str:
-        """Return the place in Python of the innermost condition around a line, where it is known.
+        """Return the place in Python of the innermost condition around a line, if known.
 
-        It is that of the expression that the condition is.
+        It is the place of the condition's expression.
         """
         depth = len(self.lines[line - 1]) + 1
         for number in range(line, 0, -1):
@@ -72,9 +72,9 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Tell whether a line's condition is always the opposite of what a point of it says.
+        """Return whether a line's condition always has the opposite outcome of a point.
 
-        It is where the design ties it to a constant, or where it stands within itself.
+        This is so if the design ties it to a constant, or it is nested in the same condition.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")
@@ -122,7 +122,7 @@ def _places(lines: list[str], modules: list[CoveredModule]) -> dict[int, str]:
 
 
 def _decided(lines: list[str], modules: list[CoveredModule]) -> dict[int, bool]:
-    """Return the lines whose condition has one value, and it.
+    """Return the lines whose condition has only one value, with that value.
 
     Modules come before those that they consist of.
     """
@@ -169,7 +169,7 @@ def _decided(lines: list[str], modules: list[CoveredModule]) -> dict[int, bool]:
 
 
 def _relative(place: str) -> str:
-    """Return a place within the sources; those of libraries tell nothing."""
+    """Return a place within the project's sources, or nothing for one in a library."""
     path, _, line = place.rpartition(":")
     if Path(path).is_relative_to(PACKAGE):
         return f"{os.path.relpath(path, PACKAGE)}:{line}"

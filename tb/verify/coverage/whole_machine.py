@@ -1,4 +1,4 @@
-"""Coverage of the whole accelerator, by programs, a model, and runs that something befalls."""
+"""Coverage of the whole accelerator, by programs, a model, and disturbed runs."""
 
 import tempfile
 from collections.abc import Callable
@@ -35,9 +35,9 @@ from celosia.tb.verify.coverage.points import Coverage, read_points
 from celosia.tb.verify.coverage.verilog import CoveredVerilog
 
 _MOST = 64
-"""Largest size of a goal that is run here, as Verilator counts slowly."""
+"""Largest size of a goal that is run here, since Verilator's counting is slow."""
 _GOALS = 18
-"""Goals of a program: as many as have room, as most of its cycles go to whole scratchpads."""
+"""Most goals of a program that fit; most cycles of a program go to whole scratchpads."""
 _TRIALS = 2  # of each kind of disturbance
 _BEGUN = 300  # cycles after which a run moves words, and after which what must wait does
 
@@ -45,9 +45,9 @@ Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 
 
 def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
-    """Run one of ``PARTS`` on a configuration, and return what of the accelerator it reaches.
+    """Run one of ``PARTS`` on a configuration, and return its coverage of the accelerator.
 
-    Raises :class:`RunError` where the circuit does something else than the golden machine.
+    Raises :class:`RunError` if the circuit differs from the golden machine.
     """
     verilog = CoveredVerilog(machine_component(config))
     runs, timing = PARTS[part]
@@ -72,7 +72,7 @@ def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
 def _programs(
     part: int, config: Config, machine: VerilatorMachine, rng: np.random.Generator
 ) -> None:
-    """Run programs for a part of the goals whose size is small."""
+    """Run programs for a part of the goals of small sizes."""
     wanted = [goal for goal in goals(config) if goal.value <= _MOST][part :: len(STALLS)]
     for first in range(0, len(wanted), _GOALS):
         program = DirectedProgram(config, rng)
@@ -89,7 +89,7 @@ def _programs(
 
 
 def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generator) -> None:
-    """Disturb runs of random programs, run wrong ones, and read every register of the host."""
+    """Disturb runs of random programs, run illegal ones, and read every register of the host."""
     campaign = Campaign(config, int(rng.integers(1 << 30)), programs=3, machine=machine)
     for kind in _TRIALS * KINDS:
         _check(campaign.trial(kind).mismatch)
@@ -115,9 +115,9 @@ def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generato
 def _moving(config: Config) -> list[list[Instruction]]:
     """Return programs that move words for long, between different halves of both memories.
 
-    Of one, requests and words wait as memory falls silent: its rows are so short that the next
-    one's burst is asked for, but so long that reports keep up with them. Of the other only words
-    are owed then, as its few bursts have been asked for.
+    In the first, requests and words wait as memory falls silent: its rows are so short that the
+    next one's burst is requested, but so long that reports keep up with them. In the second only
+    words are owed then, as its few bursts have been requested.
     """
     row = 3 * config.mem_bytes
     rows = {"m": config.bank_bytes // row, "dram_stride": row, "sp_stride": row, "row_bytes": row}
@@ -128,7 +128,7 @@ def _moving(config: Config) -> list[list[Instruction]]:
 
 
 def _give_up(config: Config, machine: VerilatorMachine, program: list[Instruction]) -> None:
-    """Abort a program that moves words, as memory is silent for longer than all else takes."""
+    """Abort a program that moves words while memory is silent for longer than all else takes."""
     machine.load_program(pack(program))
     machine.write_register("PC", 0)
     machine.write_register("CONTROL", CONTROL_START)
@@ -146,7 +146,7 @@ def _give_up(config: Config, machine: VerilatorMachine, program: list[Instructio
 
 
 def _stops(machine: VerilatorMachine, pc: int, cause: Cause) -> None:
-    """Start at a word, and raise :class:`RunError` where STATUS does not tell a cause then."""
+    """Start at a word, and raise :class:`RunError` if STATUS does not report a cause then."""
     machine.write_register("PC", pc)
     machine.write_register("CONTROL", CONTROL_START)
     machine.wait(100_000)
@@ -184,7 +184,7 @@ _WRONG = {
     ],
     Cause.DEADLOCK: [replace(_LOAD, pop=frozenset({Engine.STORE})), _HALT],
 }
-"""Programs that are stopped, by the cause that STATUS then tells."""
+"""Programs that are stopped, by the cause that STATUS then reports."""
 
 PARTS: dict[str, tuple[Part, MemoryTiming]] = {
     **{

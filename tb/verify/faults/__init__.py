@@ -1,1 +1,1 @@
-"""Campaigns of faults: a bit that flips in a run, and what comes of it."""
+"""Campaigns of faults: a bit that flips in a run, and its effect."""

@@ -21,22 +21,23 @@ KIND = "fault"
 """The kind of the campaign's cases."""
 
 CASES = 250
-"""Consecutive cases that are of the same inference."""
+"""Number of consecutive cases on the same inference."""
 
 CLASSES = ("masked", "corrected", "detected", "harmless", "silent", "hung")
-"""Outcomes of a fault: nothing; nothing, and the machine has corrected a word; STATUS tells an
-error; outputs differ, with the same class or token; another class or token; no end."""
+"""Outcomes of a fault: nothing differs; nothing differs, and the machine has corrected a word;
+STATUS reports an error; outputs differ, with the same class or token; another class or token; no
+end."""
 
 WATCHDOG = 1024
-"""Longest time without progress in a campaign's machines (cycles), as hangs take long enough."""
+"""Longest time without progress in a campaign's machines (cycles); short, since hangs cost time."""
 
 _Z = 1.959964  # of a two-sided interval of 95 %
 
 
 def fault_config(source: str, overrides: str) -> Config:
-    """Return the configuration that a campaign's fields name; overrides are parted by semicolons.
+    """Return the configuration named by a campaign's fields; overrides are separated by semicolons.
 
-    Raises :class:`InputError` where it is microcoded, or cannot be.
+    Raises :class:`InputError` if it is microcoded, or is not admissible.
     """
     config = load(source, [text for text in overrides.split(";") if text])
     if config.micro is not None:
@@ -72,7 +73,7 @@ def run(case: Case) -> dict[str, Any]:
 
 
 def classify(problem: Problem, ran: Ran) -> str:
-    """Return which of ``CLASSES`` a run with a fault is of."""
+    """Return the one of ``CLASSES`` that a run with a fault belongs to."""
     if ran.end == End.GOES_ON:
         return "hung"
     if ran.end == End.ENDED:
@@ -85,7 +86,7 @@ def classify(problem: Problem, ran: Ran) -> str:
 
 
 def interval(count: int, total: int) -> tuple[float, float]:
-    """Return Wilson's interval of 95 % for a share of which ``count`` of ``total`` were seen."""
+    """Return Wilson's interval of 95 % for the share ``count`` of ``total`` observations."""
     if not total:
         return 0.0, 1.0
     share, square = count / total, _Z * _Z
@@ -96,7 +97,7 @@ def interval(count: int, total: int) -> tuple[float, float]:
 
 
 def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each unit, and one for all: how many faults each class has.
+    """Return a row for each unit, and one for all, with the number of faults of each class.
 
     ``silent_low`` and ``silent_high`` are the interval of the share of silent ones.
     """

@@ -27,7 +27,7 @@ class End(IntEnum):
     """Ends of a run with a fault."""
 
     AS_BEFORE = 0
-    """In a state from which it goes on as without the fault."""
+    """In a state from which it continues as without the fault."""
     ENDED = 1
     """STATUS is not busy."""
     GOES_ON = 2
@@ -36,7 +36,7 @@ class End(IntEnum):
 
 @dataclass(frozen=True)
 class Flip:
-    """A bit of a word of a site, after so many cycles of the run."""
+    """A bit of a word of a site, after ``cycle`` cycles of the run."""
 
     site: Site
     word: int
@@ -56,7 +56,7 @@ class Ran:
 
 
 def check_names(units: Collection[str], component: Component) -> None:
-    """Raise :class:`InputError` if none of a machine's units has one of the names, in a moment."""
+    """Raise :class:`InputError` if a machine has no unit of one of the names; this is fast."""
     names = (REGISTERS, *unit_names(component))
     for unit in units:
         if unit.removesuffix(MEMORIES) not in names:
@@ -67,7 +67,7 @@ def check_names(units: Collection[str], component: Component) -> None:
 
 
 def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
-    """Raise :class:`InputError` if none of a circuit's sites is in one of the units."""
+    """Raise :class:`InputError` if one of the units has none of a circuit's sites."""
     known = {site.unit for site in sites}
     for unit in units:
         if unit not in known and unit != REGISTERS:
@@ -78,10 +78,10 @@ def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
 class FaultMachine(VerilatorMachine):
     """A machine that keeps states of the run that :meth:`start` begins when it is armed.
 
-    After it, :meth:`inject` runs it again from a state shortly before a fault. A fault in a memory
-    does nothing until the word is read; where the word is written first, or never read, nothing is
-    simulated. A run ends early where all registers, and all words that are still to be read, are
-    as in the run without a fault. Bursts outside external memory end in MEMORY, as on a bus.
+    Then :meth:`inject` runs it again from a state shortly before a fault. A fault in a memory does
+    nothing until the word is read; if the word is written first, or never read, nothing is
+    simulated. A run ends early if all registers, and all words that are still to be read, are as in
+    the run without a fault. Bursts outside external memory end in MEMORY, as on a bus.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -103,7 +103,7 @@ class FaultMachine(VerilatorMachine):
         ]
 
     def start(self, pc: int = 0) -> Report:
-        """Run as any machine does, or, armed, keep what :meth:`inject` needs."""
+        """Run as any machine does; if armed, also keep the states that :meth:`inject` needs."""
         if not self.armed:
             return super().start(pc)
         self.armed = False
@@ -114,7 +114,7 @@ class FaultMachine(VerilatorMachine):
         return self.report()
 
     def count_toggles(self) -> Counter[str]:
-        """Run the program from its first word; return how often bits of registers change, by unit.
+        """Run the program from its first word; return the number of register bit changes, by unit.
 
         ``cycles`` is set, as by :meth:`start`.
         """
@@ -131,7 +131,7 @@ class FaultMachine(VerilatorMachine):
     def limit_to(self, units: Collection[str]) -> None:
         """Draw from these units' sites only; without any, from all.
 
-        Raises :class:`InputError` where the circuit lacks a unit.
+        Raises :class:`InputError` if the circuit lacks a unit.
         """
         check_units(units, self.sites)
         self._drawn = [
@@ -143,11 +143,11 @@ class FaultMachine(VerilatorMachine):
 
     @property
     def bits(self) -> int:
-        """Bits that a flip is drawn from."""
+        """Number of bits from which a flip is drawn."""
         return int(self._ends[-1])
 
     def draw(self, rng: np.random.Generator) -> Flip:
-        """Return a bit of the circuit and a cycle of the run, all as likely."""
+        """Return a bit of the circuit and a cycle of the run, all equally likely."""
         number = int(rng.integers(self.bits))
         index = int(np.searchsorted(self._ends, number, side="right"))
         site = self._drawn[index]
@@ -155,7 +155,7 @@ class FaultMachine(VerilatorMachine):
         return Flip(site, word, bit, int(rng.integers(self.cycles)))
 
     def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
-        """Run again with a flip; where it ENDED, memory and registers are as it left them.
+        """Run again with a flip; if it ENDED, memory and registers are as it left them.
 
         With ``whole`` every cycle of the run is simulated.
         """

@@ -17,16 +17,16 @@ from celosia.tb.models.text_session import TextSession
 from celosia.tb.verify.faults.faulty_machine import FaultMachine
 
 INFERENCES = 64
-"""Different inferences of a campaign; their numbers go round."""
+"""Different inferences of a campaign; higher numbers repeat them."""
 
 BEFORE, CONTEXT = 6, 32
-"""Tokens before the one of a step, and those that the cache has room for."""
+"""Tokens before the one of a step, and the number that the cache has room for."""
 
 
 class Problem(ABC):
     """A machine with a model, and one inference of it without a fault.
 
-    That takes ``cycles``; its result is ``expected``, and the class or token of it ``choice``.
+    The inference takes ``cycles``; its result is ``expected``, with the class or token ``choice``.
     """
 
     machine: FaultMachine
@@ -52,11 +52,11 @@ class Problem(ABC):
 
     @abstractmethod
     def outputs(self) -> bytes:
-        """Return what the last run has left as its result."""
+        """Return the result of the last run."""
 
     @abstractmethod
     def chosen(self, outputs: bytes) -> int:
-        """Return the class or token that outputs are for."""
+        """Return the class or token that outputs stand for."""
 
 
 class DigitsProblem(Problem):
@@ -94,10 +94,10 @@ class DigitsProblem(Problem):
 
 
 class TextProblem(Problem):
-    """Steps of a language model: the token behind a few random ones.
+    """Steps of a language model: the token after a few random ones.
 
-    The result is the largest logit and its token. What a fault leaves in keys and values for later
-    tokens is not looked at. Raises :class:`InputError` where the machine has no argmax.
+    The result is the largest logit and its token. The effect of a fault on keys and values for
+    later tokens is not examined. Raises :class:`InputError` if the machine has no argmax.
     """
 
     def __init__(self, model: str, config: Config):
@@ -139,7 +139,7 @@ class TextProblem(Problem):
 def open_problem(model: str, config: Config) -> Problem:
     """Return the inferences of a model on a configuration.
 
-    Raises :class:`InputError` where there is no such model, or it does not fit.
+    Raises :class:`InputError` if the model is unknown, or does not fit.
     """
     if is_text(model):
         return TextProblem(model, config)

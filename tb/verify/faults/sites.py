@@ -1,4 +1,4 @@
-"""The registers and memories of a circuit's Verilog, as its compiled simulation holds them."""
+"""The registers and memories of a circuit's Verilog, and their names in its compiled simulation."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -37,7 +37,8 @@ class Site:
     width: int
     depth: int
     ports: bool
-    """The site's words are read and written through registers (``celosia.hdl.memory.ram``)."""
+    """True if the site's words are read and written through registers
+    (``celosia.hdl.memory.ram``)."""
 
     @property
     def bits(self) -> int:
@@ -46,14 +47,14 @@ class Site:
 
     @property
     def unit(self) -> str:
-        """The engine or memory that it is part of, and whether it is one's memory."""
+        """The engine or memory that it is part of, and whether it is a memory of it."""
         top = self.path.split(".")
         name = top[0] if len(top) > 1 else _TOP
         return f"{name}{MEMORIES}" if self.depth > 1 else name
 
     @property
     def counts(self) -> bool:
-        """The site is one of the counters, which no result depends on."""
+        """True if the site is one of the counters, on which no result depends."""
         return bool(_COUNTS.match(self.path))
 
     @property
@@ -68,9 +69,9 @@ def _member(path: str) -> str:
 
 
 def noting(verilog: str) -> str:
-    """Return Verilog of which Verilator keeps the memories' ports, and some registers.
+    """Return Verilog in which Verilator keeps the memories' ports, and some registers.
 
-    They are those that are ports, and copies of others, of which it would make one.
+    These registers are ports, or copies of others that Verilator would merge.
     """
 
     def keep(module: re.Match[str]) -> str:
@@ -98,7 +99,7 @@ class _Shallow:
 
 
 def unit_names(component: Component) -> list[str]:
-    """Return the names that units may have, without their memories, in a moment."""
+    """Return the names that units may have, without their memories; this is fast."""
     parts = Fragment.get(component, _Shallow(component)).subfragments
     return sorted([_TOP, *(name for _, name, _ in parts if name)])
 
@@ -122,9 +123,9 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return C++ that tells where sites are in Verilator's class, and those that it has.
+    """Return C++ with the places of sites in Verilator's class, and the sites that it contains.
 
-    ``header`` is the class's text; a register of which Verilator needs no copy is not in it.
+    ``header`` is the class's text; it lacks registers that Verilator has optimized away.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

@@ -31,7 +31,7 @@ def _rounding_shift(module: ModuleType) -> Harness:
 
 
 def _packed(cycles: int, **options: int) -> Callable[[ModuleType], Harness]:
-    """Return the harness of a packed multiplier whose products come so many cycles later."""
+    """Return the harness of a packed multiplier whose products come ``cycles`` later."""
 
     def harness(module: ModuleType) -> Harness:
         def state(m, dut, _probes):
@@ -65,7 +65,7 @@ def _gated(module: ModuleType) -> Harness:
 
 
 def _table(module: ModuleType) -> Harness:
-    """Follow one entry that stays the same: what was written to it, and when it is read."""
+    """Follow one constant entry: the value written to it, and the times at which it is read."""
 
     def state(m, dut, probes):
         before, begun = Signal(8), Signal()

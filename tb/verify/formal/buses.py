@@ -35,7 +35,7 @@ class _Channel:
 
 
 def _assume_request(m: Module, request: Any) -> None:
-    """Assume what the machine's engines keep: whole words, and no burst across 4096 bytes."""
+    """Assume the engines' rules for requests: whole words, and no burst across 4096 bytes."""
     assume_held(m, request)
     word = _CONFIG.mem_bytes
     low = request.p.addr[:12]
@@ -78,7 +78,7 @@ def _axi4(module: ModuleType) -> Harness:
 
 
 def _axi4_last(module: ModuleType) -> Harness:
-    """Count the beats of every burst beside the lengths that were asked for."""
+    """Count the beats of every burst beside the requested lengths."""
 
     def state(m, dut, _probes):
         request = dut.write.request

@@ -28,9 +28,9 @@ PROPERTIES = {
 
 
 def choose(names: Sequence[str]) -> list[Property]:
-    """Return the properties of these names, or all where there are none.
+    """Return the properties of these names, or all if none is given.
 
-    Raises :class:`InputError` for an unknown name, and where a proof's tools are not installed.
+    Raises :class:`InputError` for an unknown name, and if a proof's tools are not installed.
     """
     for name in names:
         check_known("property", name, PROPERTIES)
@@ -49,10 +49,10 @@ def results(
 ) -> list[dict[str, Any]]:
     """Return a line for each proof: its bound, counterexample and time.
 
-    With ``broken`` the circuits are the properties' mutants. The result ``as_expected`` is whether
-    there is no counterexample, or with ``broken`` whether there is one.
+    With ``broken`` the circuits are the properties' mutants. The result ``as_expected`` is true if
+    there is no counterexample, or with ``broken`` if there is one.
 
-    Raises :class:`RunError` where a tool fails.
+    Raises :class:`RunError` if a tool fails.
     """
     with Store(None) as store:
         outcomes = list(
@@ -84,7 +84,7 @@ def _result(proof: Property, broken: bool) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Return the table of the properties as it stands in docs/proofs.md."""
+    """Return the table of the properties for docs/proofs.md."""
     lines = ["| property | circuit | statement | holds |", "|---|---|---|---|"]
     for proof in PROPERTIES.values():
         module = proof.module.removeprefix("celosia.")

@@ -21,9 +21,9 @@ _PAIRS = list(permutations((engine.name.lower() for engine in Engine), 2))
 
 
 def _queue(depth: int, registered: bool):
-    """Return the harness of a queue of so many commands.
+    """Return the harness of a queue of ``depth`` commands.
 
-    Behind a memory of a registered one the cycle after a command was taken shows nothing yet.
+    In a registered queue with a memory, the cycle after a command was accepted shows nothing yet.
     """
 
     def harness(module: ModuleType) -> Harness:

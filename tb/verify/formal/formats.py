@@ -1,4 +1,4 @@
-"""Properties of weight formats: what is packed into bytes is decoded to the same weights."""
+"""Properties of weight formats: weights packed into bytes are decoded to the same weights."""
 
 from types import ModuleType
 
@@ -12,11 +12,11 @@ from celosia.hdl.stream.pipeline import delay
 from celosia.tb.verify.formal.prover import Property
 
 _CODES = 6
-"""Codes that are packed, of which some lie across two bytes."""
+"""Codes that are packed; some of them extend over two bytes."""
 
 
 class _RoundTrip(wiring.Component):
-    """Packs ``codes``, which stay as they are in the first cycle, and decodes them, one a cycle."""
+    """Packs ``codes``, which are constant from the first cycle on, and decodes one a cycle."""
 
     def __init__(self, module: ModuleType, form: WeightFormat):
         self._module = module

@@ -1,4 +1,4 @@
-"""Parts of the harnesses that proofs are made of."""
+"""Parts of which the harnesses of proofs are made."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from amaranth.lib.wiring import In, Out
 
 
 class Harness(wiring.Component):
-    """A circuit whose ports are the harness's own, with statements about them.
+    """A circuit whose ports are the harness's, with statements about them.
 
-    ``state(m, dut, probes)`` adds assumptions and assertions to ``m``; ``probes`` are inputs of
-    these shapes, which the proof leads to signals inside the circuit. There is no reset, so that
-    each run begins as power-on left the registers, but with ``reset`` in any cycle.
+    ``state(m, dut, probes)`` adds assumptions and assertions to ``m``. ``probes`` are inputs of
+    these shapes, which the proof connects to signals inside the circuit. Each run begins from the
+    registers' values at power-on, as there is no reset, except with ``reset`` in any cycle.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ def _kept(stream: Any) -> tuple[Value, Value, Value]:
 
 
 def _held(m: Module, stream: Any) -> Value:
-    """Return whether a stream still offers the payload that was not taken a cycle ago."""
+    """Return whether a stream still offers the payload that was not accepted a cycle ago."""
     valid, ready, payload = _kept(stream)
     waited = Signal()
     before = Signal(len(payload), reset_less=True)
@@ -73,8 +73,8 @@ def transfers(stream: Any) -> Value:
 class ModelQueue:
     """A queue of at most ``depth`` values, the oldest first, as plain registers.
 
-    ``count`` values are held; ``values[0]`` is the oldest. A value that comes is also the oldest
-    in the same cycle where none is held: ``oldest`` and ``any`` say so.
+    ``count`` values are held; ``values[0]`` is the oldest. If none is held, an arriving value is
+    also the oldest in the same cycle, which ``oldest`` and ``any`` show.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ _CONFIG = PRESETS["tiny"].replace(scratchpad_bytes=256, scratchpad_banks=2)
 
 
 def _bank(module: ModuleType) -> Harness:
-    """Follow one byte, whichever: its address is an input that never changes."""
+    """Follow one byte, any: its address is an input that never changes."""
 
     def state(m, dut, probes):
         chosen, first = Signal(range(_SIZE)), Signal(init=1)

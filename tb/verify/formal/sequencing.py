@@ -60,7 +60,7 @@ def _known(config: Config) -> list:
 
 
 def _means(module: ModuleType, word: Value) -> Value:
-    """Return what a word means as a header, by the instruction set alone."""
+    """Return the meaning of a word as a header, by the instruction set alone."""
     means = Const(module.Action.REFUSE.value, module.EARLY_WIDTH)
     for known in _known(_CONFIG):
         early = {
@@ -73,7 +73,7 @@ def _means(module: ModuleType, word: Value) -> Value:
 
 
 def _stored(module: ModuleType) -> Harness:
-    """Follow a word and its meaning, which come from the memory as they were written."""
+    """Follow a word and its meaning, which are read from the memory as they were written."""
 
     def state(m, dut, probes):
         shown, kept = probes.shown, probes.kept
@@ -91,7 +91,7 @@ def _stored(module: ModuleType) -> Harness:
 
 
 def _sequencer(module: ModuleType) -> Harness:
-    """Follow the words that act by the instruction set alone, and what must become of them."""
+    """Follow the words that act by the instruction set alone, and check their effects."""
     current, left = module._Decoded, range(module.MAX_WORDS)
 
     def state(m, dut, probes):
@@ -178,7 +178,7 @@ def _sequencer(module: ModuleType) -> Harness:
 
 
 def _progress(module: ModuleType) -> Harness:
-    """Give any commands that can run one after the other, to engines that end each of them."""
+    """Give any commands that can run one after another, to engines that end each of them."""
 
     def state(m, dut, _probes):
         words = dut.i
@@ -231,7 +231,7 @@ def _progress(module: ModuleType) -> Harness:
 
 
 def _reset(module: ModuleType) -> Harness:
-    """Compare registers behind a cycle of reset with their value at power-on, 0."""
+    """Compare registers after a cycle of reset with their value at power-on, 0."""
 
     def state(m, dut, probes):
         rst, was = ResetSignal("sync"), Signal(reset_less=True)
@@ -247,7 +247,7 @@ def _reset(module: ModuleType) -> Harness:
 def _registers(module: ModuleType) -> dict[str, Any]:
     """Return the shapes of the registers with a reset that no port shows, by their paths.
 
-    Without ``fresh`` the word and what it does as a header mean nothing; neither has one.
+    Without ``fresh`` the word and its effect as a header mean nothing; neither has a reset.
     """
     loop = (_CONFIG.control.program_depth - 1).bit_length() + COUNT_WIDTH + 2
     return {

@@ -1,1 +1,1 @@
-"""Cases at random: what they try, and what is wrong where something is."""
+"""Cases at random: their attempts, and their errors if any."""

@@ -26,7 +26,7 @@ _SPECIAL = 0.08  # part of the cases in which the file becomes another kind of e
 
 
 def damage(path: Path, outside: Path, rng: Rng) -> str:
-    """Change a file at random; return a word for the way.
+    """Change a file at random; return a word for the kind of change.
 
     ``outside`` is a valid file of the same content elsewhere, which no command may read.
     """
@@ -46,7 +46,7 @@ def damage(path: Path, outside: Path, rng: Rng) -> str:
 
 
 def _replace(path: Path, outside: Path, rng: Rng) -> str:
-    """Put something else in a file's place."""
+    """Put another kind of entry in a file's place."""
     kind = str(rng.choice(["link", "device", "pipe", "folder", "nothing", "empty", "loop"]))
     path.unlink()
     if kind == "link":
@@ -89,7 +89,7 @@ def _bytes(content: bytes, rng: Rng) -> bytes:
 
 
 def change(tree: Any, rng: Rng) -> Any:
-    """Return a tree of lists, mappings and values with a place in it changed."""
+    """Return a tree of lists, mappings and values with one place in it changed."""
     places: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:

@@ -27,12 +27,12 @@ _GOLDEN = ("--config", "tiny", "--sim", "golden", "--count", "1")
 
 
 MODEL = "m/"
-"""Folder of the model, if it is one."""
+"""Folder of a seed's model, if it is one."""
 
 
 @dataclass(frozen=True)
 class Seed:
-    """Files of a folder, some of which are to be damaged, and the command that reads them."""
+    """Files of a folder, the names of those to be damaged, and the command that reads them."""
 
     words: tuple[str, ...]
     """Words of the command, which runs in the folder."""
@@ -146,7 +146,7 @@ def _processor(folder: Path, rng: Rng) -> Seed:
 
 
 def _reshaped(path: Path, tokens: int, features: int) -> None:
-    """Let a graph take the samples of a sound, [1, 1, n], in place of its rows."""
+    """Let a graph's input be the samples of a sound, [1, 1, n], instead of its rows."""
     onnx = library("onnx", "ONNX files need", "onnx")
     model = onnx.load(str(path))
     graph, kind = model.graph, onnx.TensorProto.FLOAT
@@ -201,4 +201,4 @@ FORMATS: dict[str, Callable[[Path, Rng], Seed]] = {
     "wav": _wav,
     "texts": _texts,
 }
-"""Of each format a function that writes valid files into a folder."""
+"""For each format a function that writes valid files into a folder."""

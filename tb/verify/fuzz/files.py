@@ -1,4 +1,4 @@
-"""Damaged files of every format: the command refuses them in a sentence, in time, or takes them."""
+"""Damaged files of every format: the command refuses them in a sentence, in time, or reads them."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from celosia.tb.verify.fuzz.damage import damage
 from celosia.tb.verify.fuzz.file_seeds import FORMATS, MODEL
 
 SECONDS = 5
-"""Processor time after which a command must have ended that refuses its input."""
+"""Most processor time of a command that refuses its input."""
 _MOST_SECONDS = 20  # of processor time, for a command that takes its input
 _WALL = 90.0  # seconds, for what waits without using the processor
 _MEMORY = 1 << 32  # bytes that a command may take
@@ -29,7 +29,7 @@ _OK, _REFUSED = (0, 1), 2
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that has ended: its exit code, or None where it was killed."""
+    """A command that has ended: its exit code, or None if it was killed."""
 
     code: int | None
     seconds: float
@@ -37,15 +37,15 @@ class Ended:
     output: str
     errors: str
     opened: str
-    """A file outside the folder that it opened."""
+    """A file outside the folder that it opened, or an empty text."""
 
 
 def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
     """Damage a valid file of the case's ``format``, and run the command that reads it.
 
-    ``main`` is the command's function. It must take the file, or refuse it with exit code 2 and
-    one sentence within 5 s of processor time; it must not read what is outside the folder. It runs
-    in a process forked from this one, with limits of time and memory.
+    ``main`` is the command's function. It must accept the file, or refuse it with exit code 2 and
+    one sentence within 5 s of processor time. It must not read files outside the folder. It runs in
+    a process forked from this one, with limits of time and memory.
     """
     rng = case.rng()
     make = FORMATS[case.choice("format", FORMATS)]
@@ -69,7 +69,7 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
 
 def judged(ended: Ended) -> str:
-    """Return what is wrong with the way in which a command ended, or an empty text."""
+    """Return the error in a command's end, or an empty text."""
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:
         return f"A file outside the folder was opened: {ended.opened}"
@@ -93,7 +93,7 @@ def judged(ended: Ended) -> str:
 
 
 def _forked(main: Callable[[], None], words: Sequence[str], folder: Path, outside: Path) -> Ended:
-    """Run the command in a process of its own in a folder."""
+    """Run the command in a forked process in a folder."""
     names = [outside.parent / name for name in ("stdout", "stderr", "opened")]
     child = os.fork()
     if child == 0:
@@ -128,7 +128,7 @@ def _command(
     outside: Path,
     names: Sequence[Path],
 ) -> NoReturn:
-    """Be the command: nothing of this process's that is open or handled disturbs it."""
+    """Run the command in this process, without this process's open files and handlers."""
     code = 99
     try:
         for number, path in enumerate(names[:2], start=1):
@@ -160,7 +160,7 @@ _FOREIGN = ("/etc/passwd", "/dev/zero")
 
 
 def _watcher(folder: Path, outside: Path, log: Path) -> Callable[[str, tuple[Any, ...]], None]:
-    """Return an audit hook that notes in a file what is opened of things that are not to be."""
+    """Return an audit hook that writes the names of forbidden files that are opened to a log."""
     forbidden = (str(outside), *_FOREIGN)
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Random ONNX graphs: read, compared with ONNX's own run of them, compiled, and run."""
+"""Random ONNX graphs: read, compared with ONNX's results, compiled, and run."""
 
 import tempfile
 from pathlib import Path
@@ -23,7 +23,7 @@ _STRANGE = 0.2  # part of the graphs that have a node at a place where no encode
 
 
 class RandomGraph:
-    """An encoder of random sizes, its parts written in one of the forms that exporters have."""
+    """An encoder of random sizes; its parts have one of the forms that exporters write."""
 
     def __init__(self, rng: np.random.Generator):
         self._rng = rng
@@ -135,7 +135,7 @@ class RandomGraph:
 def run(case: Case) -> dict[str, Any]:
     """Read a random graph, which compares it with ONNX's run, and compile it for some machine.
 
-    A graph may be refused by a sentence, and so may machines; every tensor of the others equals
+    A graph may be refused by a sentence, and so may machines; for all others every tensor equals
     the integer reference.
     """
     rng = case.rng()

@@ -26,8 +26,8 @@ _ADDRESS = 32  # bits
 def run(case: Case) -> dict[str, Any]:
     """Run a bench once: ``line`` of the case is ``link``, ``axi4`` or ``wishbone``.
 
-    Words of memory, stalls, latencies, the part of a bus that answers with errors and all data are
-    random.
+    The width of memory words, stalls, latencies, the part of a bus that answers with errors and all
+    data are random.
     """
     rng, line = case.rng(), case.choice("line", LINES)
     width = int(rng.choice(_WIDTHS))

@@ -28,7 +28,7 @@ def random_machine(rng: np.random.Generator) -> Config:
 
 
 def random_text_machine(rng: np.random.Generator) -> Config:
-    """Return the same for a decoder, most often with slots for all of its weights."""
+    """Return such a configuration for a decoder, most often with slots for all its weights."""
     config = _roomy(rng)
     slots = int(rng.choice(_SLOTS))
     return config.replace(
@@ -67,7 +67,7 @@ def _roomy(rng: np.random.Generator) -> Config:
 
 
 def simulated(config: Config) -> Config:
-    """Return a machine that is not so slow while it is hot that a simulation takes long."""
+    """Return a configuration whose throttling is short enough for a simulation."""
     cycles = config.throttle.cycles if config.throttle else 0
     return config.replace(throttle=min(cycles, _HOTTEST))
 
@@ -76,10 +76,10 @@ def simulated(config: Config) -> Config:
 def circuit(
     rng: np.random.Generator, config: Config, memory_bytes: int
 ) -> Iterator[tuple[VerilatorMachine, MemoryTiming]]:
-    """Give the circuit of a machine, simulated by Verilator, with a memory of random timing.
+    """Yield the circuit of a machine, simulated by Verilator, with a memory of random timing.
 
-    Registers and memories begin with random contents, or with zeros where they are protected: a
-    word that nothing has written is a wrong one there. The build is removed at the end.
+    Registers and memories begin with random contents, or with zeros if they are protected: an
+    unwritten word would be a wrong code word there. The build is removed at the end.
     """
     timing = MemoryTiming(latency=int(rng.integers(60)), interval=int(rng.choice([1, 1, 2])))
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

@@ -32,10 +32,10 @@ _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 def run(case: Case) -> dict[str, Any]:
     """Compile a random model for a random machine, and compare every tensor of an inference.
 
-    One case in four is a decoder's, which takes a random text. One in eight runs on the circuit as
-    well (:func:`celosia.tb.verify.fuzz.machines.circuit`): unless the machine may be hot it gives
-    ``cycles`` and those that were ``predicted``. Pairs that are refused by a sentence are counted,
-    and others drawn in their place.
+    One case in four is a decoder's, with a random text. One in eight runs on the circuit as well
+    (:func:`celosia.tb.verify.fuzz.machines.circuit`): unless the machine may be hot it returns
+    ``cycles`` and the ``predicted`` ones. Pairs that are refused by a sentence are counted, and
+    others drawn in their place.
     """
     rng = case.rng()
     place = case.index % _TURN
@@ -49,7 +49,7 @@ def run(case: Case) -> dict[str, Any]:
 
 
 def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
-    """Return the outcome of an encoder; raise :class:`InputError` where the pair is refused."""
+    """Return the outcome of an encoder; raise :class:`InputError` if the pair is refused."""
     config, model = random_machine(rng), random_model(rng)
     weights, inputs = random_weights(rng, model), random_inputs(rng, model)
     config = simulated(config) if on_circuit else config
@@ -77,12 +77,12 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
 
 
 def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
-    """Return what is wrong of a compiled model; an empty text where nothing is.
+    """Return the first error of a compiled model, or an empty text.
 
     Its programs are checked for every order in which engines can run them. Every tensor and the
     output of an inference are compared with those of the graph's integer reference, which knows no
-    tiles; where weights stay on the chip, those of a run that finds them too. Nested weights are
-    read at all their bits.
+    tiles. If weights stay on the chip, so are those of a run that finds them there. Nested weights
+    are read with all their bits.
     """
     config, model = compiled.config, compiled.quantized.description
     if len(compiled.words) > config.control.program_depth:

@@ -38,11 +38,13 @@ class _Wanted:
 def run(case: Case) -> dict[str, Any]:
     """Run a random program of the configuration ``config`` on the circuit and the golden machine.
 
-    Half of them have some random words. What the checker and the golden machine take must give
-    what the golden machine gives. All others must end, by themselves or by ABORT, and the program
-    without those words must then be exact. Registers and memories of the circuit begin with random
-    contents; with zeros, as the golden machine's do, where words are random and yet taken, for such
-    a program may read what nothing has written.
+    Half of the programs have some random words. If the checker and the golden machine accept a
+    program, the circuit must give the golden machine's results. Any other must end, normally or by
+    ABORT, and the program without those words must then be exact.
+
+    Registers and memories of the circuit begin with random contents. They begin with zeros, as the
+    golden machine's do, if a program with random words is accepted, since it may read what was
+    never written.
     """
     rng = case.rng()
     config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])
@@ -77,7 +79,7 @@ def _fitting(config: Config, rng: np.random.Generator) -> RandomProgram:
 
 
 def _broken(words: list[int], rng: np.random.Generator) -> list[int]:
-    """Return a program some of whose words are others, but whose loops are short."""
+    """Return a program with some words replaced, whose loops are still short."""
     while True:
         broken = list(words)
         for _ in range(int(rng.integers(1, 6))):
@@ -95,7 +97,7 @@ def _broken(words: list[int], rng: np.random.Generator) -> list[int]:
 
 
 def _readable(words: list[int]) -> Iterator[Instruction]:
-    """Yield the instructions up to the first word that is none."""
+    """Yield the instructions before the first illegal word."""
     with contextlib.suppress(ProgramError):
         yield from unpack(words)
 
@@ -108,7 +110,7 @@ def _is_short(instruction: Instruction) -> bool:
 
 
 def _golden(program: RandomProgram, words: list[int], config: Config) -> tuple[str, _Wanted | None]:
-    """Return the sentence by which a program is refused, or what the golden machine makes of it.
+    """Return the sentence by which a program is refused, or the golden machine's results.
 
     The checker sees the words, the golden machine the parameters that they load, too.
     """
@@ -137,9 +139,9 @@ def _start(machine: VerilatorMachine) -> None:
 
 
 def _stop(machine: VerilatorMachine, program: RandomProgram, words: list[int]) -> str:
-    """Run a program that is refused, and abort it where the machine does not stop it.
+    """Run a program that is refused, and abort it if the machine does not stop it.
 
-    One that comes to its HALT may leave accumulators that no reset has cleared.
+    If it reaches its HALT, it may leave accumulators that no reset has cleared.
     """
     _load(machine, program, words)
     _start(machine)

@@ -22,10 +22,10 @@ _LENGTH = 12  # tokens of a text at most
 
 
 def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
-    """Return the outcome of a decoder; raise :class:`InputError` where the pair is refused.
+    """Return the outcome of a decoder; raise :class:`InputError` if the pair is refused.
 
-    The golden machine's logits are those of the integer reference. On the circuit each tensor is
-    the golden machine's.
+    The golden machine's logits must be those of the integer reference. On the circuit each tensor
+    must be the golden machine's.
     """
     config, model = random_text_machine(rng), random_text_model(rng)
     # Most of what would be refused only when the model is calibrated.
@@ -79,7 +79,7 @@ def _options(
 
 
 def _text(session: TextSession, context: int, numbers: list[int]) -> str:
-    """Run a prompt and some steps, and return the names of what differs."""
+    """Run a prompt and some steps, and return the names of the tensors that differ."""
     if session.program.source_positions:
         session.encode(numbers[: session.program.source_positions])
     else:
@@ -93,6 +93,6 @@ def _text(session: TextSession, context: int, numbers: list[int]) -> str:
 
 
 def _predicted(program: TextProgram, context: int, timing: MemoryTiming) -> int:
-    """Return the cycles that are expected of the last step."""
+    """Return the predicted cycles of the last step."""
     source = program.source_positions
     return program.predict(context - 1, timing.latency, timing.interval, source=source).cycles

@@ -1,4 +1,4 @@
-"""Runs that something befalls: resets, aborts, refusals, memory that is silent or fails."""
+"""Disturbed runs: resets, aborts, refusals, memory that is silent or fails."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from celosia.tb.machine.recovery import KINDS, Campaign
 def run(case: Case) -> dict[str, Any]:
     """Return the outcome of a trial (``celosia.tb.machine.recovery``) on ``config``.
 
-    The kinds of trial take turns by the case's number.
+    The kind of trial depends on the case's number.
     """
     rng = case.rng()
     seed, latency = int(rng.integers(1, 1 << 30)), int(rng.integers(60))

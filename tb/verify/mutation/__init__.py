@@ -1,1 +1,1 @@
-"""Mutants of the units' netlists, and whether the units' benches notice them."""
+"""Mutants of the units' netlists, and a check that the units' benches detect them."""

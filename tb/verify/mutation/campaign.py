@@ -23,7 +23,7 @@ MUTATED: dict[str, Bench | DeviceBench | LinkBench] = {
     **DEVICE_BENCHES,
     **LINK_BENCHES,
 }
-"""Benches of all units and circuits that mutants are run by."""
+"""Benches of all units and circuits that are run on mutants."""
 
 _TIMEOUT = 3600.0  # seconds of all mutants of a case
 
@@ -31,8 +31,8 @@ _TIMEOUT = 3600.0  # seconds of all mutants of a case
 def run(case: Case) -> dict[str, Any]:
     """Run ``GROUP`` mutants of the ``count`` of a unit by its bench.
 
-    ``killed`` counts those that the bench notices: a test fails, or does not end. Of the others
-    ``equivalent`` counts those that are proven, in about ``prove`` seconds each, to change nothing;
+    ``killed`` counts those that the bench detects: a test fails, or does not end. Among the others,
+    ``equivalent`` counts those proven, in about ``prove`` seconds each, to change nothing;
     ``survivors`` names the rest.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)

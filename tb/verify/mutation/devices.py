@@ -1,7 +1,7 @@
-"""Circuits at the pins of devices, which no configuration has alone, with benches for mutants.
+"""Circuits at the pins of devices, which no configuration contains alone, with benches for mutants.
 
-Chips are small and start soon, with the times of their data sheets else, so that a bench reaches
-rows, refreshes and every step of a start.
+Chips are small and start soon, but otherwise have the times of their data sheets, so that a bench
+reaches rows, refreshes and every step of a start.
 """
 
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def _starter() -> Starter:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceBench:
-    """A circuit's bench, in the place of a :class:`celosia.tb.benches.catalog.Bench`."""
+    """A circuit's bench, used like a :class:`celosia.tb.benches.catalog.Bench`."""
 
     name: str
     module: str

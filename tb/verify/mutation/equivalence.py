@@ -1,4 +1,4 @@
-"""Proof that a mutation changes nothing that can be seen from power-on on, for all inputs."""
+"""Proof that a mutation changes nothing that is visible from power-on on, for all inputs."""
 
 import contextlib
 import re
@@ -41,21 +41,25 @@ module \\any
   end
 end
 END"""
-"""A design for Yosys's ``abc``, which runs a script of ABC's for one."""
+"""A design for Yosys's ``abc``, which runs a script of ABC only with a design."""
 
 
 def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
     """Return the numbers of mutants whose outputs equal the unit's in every cycle from power-on.
 
-    The inputs are any. A port's payload is looked at while its ``valid`` is 1. Small memories are
-    registers. What others receive counts as an output, and what they answer as an input; both
-    units' have the same content as long as they receive the same. First the unit's submodule that
-    is changed is looked at alone, for any inputs, which is a smaller question, and if that does not
-    prove it, the whole unit. The proof is by
-    induction: ABC's ``scorr`` looks for signals of both circuits that are always equal, and ``pdr``
-    for a reason why what is left of them is never reached. A mutant that neither proves equal, or
-    not in time, is not found; nor is one that differs only for inputs that the unit never gets.
-    ``seconds`` are for the induction of one. What was proven is kept beside the netlist.
+    All inputs are allowed. A port's payload is compared while its ``valid`` is 1. Small memories
+    become registers. The values that a large memory receives count as outputs, and its answers as
+    inputs: the memories of both units have the same content as long as they receive the same
+    values.
+
+    First the changed submodule of the unit is compared alone, for any inputs, which is a smaller
+    question; if that proves nothing, the whole unit is. The proof is by induction: ABC's ``scorr``
+    searches signals of both circuits that are always equal, and ``pdr`` a reason why their
+    remaining differences are never reached. A mutant that neither proves equal in time is not
+    returned; nor is one that differs only for inputs that the unit never gets.
+
+    ``seconds`` is the time for the induction of one mutant. Proven results are kept beside the
+    netlist.
     """
     version = digest(Path(__file__).read_text(encoding="utf-8"))
     kept = {
@@ -112,7 +116,7 @@ def _equivalent(
 
 
 def _write_circuits(folder: Path, numbers: Iterable[int], *, streams: bool) -> None:
-    """Write an AIGER file for each number of a mutation, alike but for that.
+    """Write an AIGER file for each number of a mutation, equal except for that.
 
     With ``streams`` a payload counts only while its ``valid`` is 1.
     """
@@ -133,7 +137,7 @@ def _write_circuits(folder: Path, numbers: Iterable[int], *, streams: bool) -> N
 
 
 def _without_memories(rtlil: str) -> str:
-    """Return a netlist in which the ports of memories are those of the circuit."""
+    """Return a netlist in which the ports of memories are ports of the circuit."""
     numbers = count(1 << 20)
 
     def ports(cell: re.Match[str]) -> str:
@@ -162,7 +166,7 @@ def _without_memories(rtlil: str) -> str:
 
 
 def _while_valid(rtlil: str) -> str:
-    """Return a netlist whose payloads that go out are 0 where nobody looks at them."""
+    """Return a netlist whose output payloads are 0 unless they are valid."""
     gates: list[str] = []
 
     def hidden(wire: re.Match[str]) -> str:
@@ -190,7 +194,7 @@ def _parted(number: int) -> list[str]:
 
 
 def _compare(number: int, kind: str, proof: str) -> list[str]:
-    """Return ABC's commands that leave of two circuits what they are not proven equal in."""
+    """Return ABC's commands that reduce two circuits to their unproven differences."""
     suffix = ".comb.aig" if kind == "comb" else ".aig"
     lines = _parted(number) if kind == "comb" else []
     lines += [f"miter ./0{suffix} ./{number}{suffix}", proof, f"write_aiger ./{number}.left.aig"]
@@ -198,7 +202,7 @@ def _compare(number: int, kind: str, proof: str) -> list[str]:
 
 
 def _reach(number: int, seconds: int) -> list[str]:
-    """Return ABC's commands that look whether what is left of two circuits can ever be reached."""
+    """Return ABC's commands that check whether the differences can ever be reached."""
     proof = f"pdr -T {seconds}"
     return [f"read_aiger ./{number}.left.aig", proof, f"write_status ./{number}.status"]
 
@@ -216,7 +220,7 @@ def _left(folder: Path, number: int) -> Path:
 
 
 def _proven(folder: Path, number: int) -> bool:
-    """Return whether nothing is left of two circuits but an output that is never 1."""
+    """Return whether only an output that is never 1 is left of two circuits."""
     status = folder / f"{number}.status"
     if status.exists() and status.read_text(encoding="utf-8").startswith("snl_UNSAT"):
         return True

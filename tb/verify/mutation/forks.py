@@ -1,10 +1,10 @@
-"""Within a simulation, before its first cycle: a process of the same simulation for each mutant.
+"""Forks a simulation before its first cycle: one process for each mutant.
 
 The Python of a bench takes longer to start than most benches run. So the simulation is started
-once, and forks: each process chooses its mutation, runs the bench in a folder of its own, and
-leaves cocotb's results there. The first of them runs the bench without a mutation, and tells how
-much processor time the others get. It is imported by cocotb ahead of the bench;
-``CELOSIA_MUTANTS`` names the folder, whose ``mutants.json`` lists the numbers.
+once, and forks: each process chooses its mutation, runs the bench in a separate folder, and leaves
+cocotb's results there. The first of them runs the bench without a mutation, and determines the
+processor time of the others. cocotb imports this module before the bench; ``CELOSIA_MUTANTS`` names
+the folder, whose ``mutants.json`` lists the numbers.
 """
 
 import importlib
@@ -17,15 +17,15 @@ from pathlib import Path
 from celosia.tb.verify.mutation.netlist import write_number
 
 TIMES = 2
-"""Processor time of a mutant, in that of the bench without a mutation, with which it is given
-up."""
+"""Most processor time of a mutant, in multiples of the bench's time without a mutation; then it is
+given up."""
 
 _LEAST = 0.5  # seconds of processor time that each gets
 _POLL = 0.02  # seconds
 
 
 def ended(results: Path) -> str:
-    """Return cocotb's results, empty where they are not written to their end."""
+    """Return cocotb's results, or an empty text if they are not complete."""
     text = results.read_text(encoding="utf-8") if results.exists() else ""
     return text if text.rstrip().endswith("</testsuites>") else ""
 
@@ -57,7 +57,7 @@ def _fork(folder: Path) -> None:
 
 
 def _run_alone(results: Path, seconds: float, *, silent: bool) -> None:
-    """Let this process run the bench: with its own results, and for so much processor time."""
+    """Let this process run the bench, with separate results and limited processor time."""
     os.environ["COCOTB_RESULTS_FILE"] = str(results)
     if not silent:
         return

@@ -1,4 +1,4 @@
-"""Circuits of the host's links and between commands, which no configuration has alone."""
+"""Circuits of the host's links and between commands, which no configuration contains alone."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,7 +23,7 @@ _FACTORS = {"row_factors": 8, "multiplier_width": 16, "norm": True, "softmax": T
 
 @dataclass(frozen=True, kw_only=True)
 class LinkBench:
-    """A circuit's bench, in the place of a :class:`celosia.tb.benches.catalog.Bench`."""
+    """A circuit's bench, used like a :class:`celosia.tb.benches.catalog.Bench`."""
 
     module: str
     component: Callable[[Config], Component]
@@ -31,7 +31,7 @@ class LinkBench:
     changes: dict[str, Any] = field(default_factory=dict)
     """Fields of the configuration that the circuit needs."""
     tests: Sequence[str] | None = None
-    """The module's tests that are the circuit's; all without."""
+    """Names of the module's tests that apply to the circuit; all of them if None."""
     mutants: Mapping[str, Any] = field(default_factory=dict)
     inner: Sequence[str] = ()
 

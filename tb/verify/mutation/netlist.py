@@ -1,4 +1,4 @@
-"""A unit's netlist with all of its mutations, of which a number chooses one."""
+"""A unit's netlist with all of its mutations; a number chooses one of them."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _FIELD = re.compile(r" -(mode|cell|port|portbit|ctrlbit|wire|wirebit|src) (\S+)"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mutation: what is done to a port of a cell, and the source lines that the cell is of."""
+    """One mutation: the change to a port of a cell, and the cell's source lines."""
 
     number: int
     mode: str
@@ -39,7 +39,7 @@ class Mutant:
     sources: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Tell it in a line."""
+        """Return a line that describes it."""
         return f"{self.mode} at {self.wire or self.cell} of {', '.join(self.sources) or 'no line'}"
 
 
@@ -57,9 +57,9 @@ class Mutants:
 
 
 def mutate(component: Component, count: int, seed: int, without: Sequence[str] = ()) -> Mutants:
-    """Return a component's netlist with so many mutations, spread evenly by Yosys over its cells.
+    """Return a component's netlist with ``count`` mutations, spread by Yosys over its cells.
 
-    All of them stand in one netlist, so that one build of a simulation runs any. The cells of the
+    All of them are in one netlist, so that one build of a simulation runs any. The cells of the
     submodules ``without``, paths of names with dots, have none.
     """
     # What Yosys chooses depends on the order of places, which must not on where they are.
@@ -140,7 +140,7 @@ def _with_first_values(mutated: str, flat: str) -> str:
 
 
 def _select(folder: Path, without: Sequence[str]) -> None:
-    """Write the names of the cells that are not of some submodules."""
+    """Write the names of the cells outside some submodules."""
     text = (folder / "whole.il").read_text(encoding="utf-8")
     cells = re.findall(r"^  cell \S+ (\S+)$", text, re.MULTILINE)
     inner = tuple(f"{path}." for path in without)
@@ -164,13 +164,13 @@ def _mutant(number: int, line: str) -> Mutant:
 
 
 def _own(source: str) -> str:
-    """Return a place within the sources; those of libraries tell nothing."""
+    """Return a place within the project's sources, or nothing for one in a library."""
     path = Path(source.rpartition(":")[0])
     return "" if path.is_absolute() or ".venv" in path.parts else source
 
 
 def _chosen_by_file(verilog: str) -> str:
-    """Let the file of the number choose the mutation, in the place of an input port."""
+    """Let the number in a file choose the mutation, instead of an input port."""
     declared = re.search(rf"^  input (\[\d+:\d+\]) {_SELECT};\n", verilog, re.MULTILINE)
     assert declared is not None, "no cell of the netlist is mutated"
     verilog = re.sub(rf", {_SELECT}\b(?=[^;]*\);)", "", verilog, count=1)

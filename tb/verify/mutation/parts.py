@@ -1,4 +1,4 @@
-"""The submodules of a unit's netlist as circuits of their own, each with the mutations within."""
+"""The submodules of a unit's netlist as separate circuits, each with its mutations."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _PART = "celosia_part"
 
 
 def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
-    """Return mutants by the unit's submodule that their cell is of, without those of none."""
+    """Return mutants by the unit's submodule that contains their cell, if any does."""
     parts: dict[str, list[Mutant]] = {}
     for mutant in mutants:
         path = re.sub(r"^\$flatten|\\", "", mutant.cell)
@@ -25,7 +25,8 @@ def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
 def write_part(mutated: Mutants, part: str, mutants: Sequence[Mutant], folder: Path) -> None:
     """Write ``both.il`` of one submodule: the number of a mutation is an input.
 
-    What other cells of the unit read of it are its outputs, and what it reads of them its inputs.
+    Its outputs are the signals that other cells of the unit read from it, its inputs the signals
+    that it reads from them.
     """
     for name in ("flat.il", "list.ys"):
         text = (mutated.folder / name).read_text(encoding="utf-8")
