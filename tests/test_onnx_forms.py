@@ -26,24 +26,27 @@ class Form(Opset):
     def __init__(self):
         super().__init__(17)
 
-    def attention(self, x: str, mask: str = "") -> str:
-        """Add an attention with two heads; ``mask`` is added to its scores."""
-        heads = [
+    def attention(self, x: str, mask: str = "", heads: int = 2, head_dim: int = 3) -> str:
+        """Add an attention with some heads; ``mask`` is added to its scores."""
+        width = heads * head_dim
+        parts = [
             self.add(
-                "Transpose", self.add("Reshape", self.linear(x, 6), np.array([1, 4, 2, 3])), perm=p
+                "Transpose",
+                self.add("Reshape", self.linear(x, width), np.array([1, 4, heads, head_dim])),
+                perm=p,
             )
             for p in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])
         ]
-        scores = self.add("Mul", self.add("MatMul", *heads[:2]), np.float32(0.5))
+        scores = self.add("Mul", self.add("MatMul", *parts[:2]), np.float32(0.5))
         if mask:
             scores = self.add("Add", scores, mask)
-        context = self.add("MatMul", self.add("Softmax", scores, axis=-1), heads[2])
+        context = self.add("MatMul", self.add("Softmax", scores, axis=-1), parts[2])
         context = self.add("Transpose", context, perm=[0, 2, 1, 3])
-        return self.linear(self.add("Reshape", context, np.array([1, 4, 6])), 6)
+        return self.linear(self.add("Reshape", context, np.array([1, 4, width])), 6, width)
 
-    def mlp(self, x: str) -> str:
+    def mlp(self, x: str, width: int = 9) -> str:
         """Add an MLP."""
-        return self.linear(self.add("Relu", self.linear(x, 9)), 6, 9)
+        return self.linear(self.add("Relu", self.linear(x, width)), 6, width)
 
     def batch_norm(self, x: str) -> str:
         """Add a batch normalization of the columns, as PyTorch's takes them: as channels."""
@@ -105,6 +108,41 @@ def test_inputs_of_any_rank(shape, tmp_path) -> None:
     (expected,) = session.run(None, {"x": values.reshape(shape).astype(np.float32)})
     output = np.asarray(source.floats(source.prepare(values)))
     np.testing.assert_allclose(output.ravel(), expected.ravel(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("placement", ["pre", "post", "bare"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_attention_without_an_mlp(placement, count, tmp_path) -> None:
+    form = Form()
+    x = form.linear("x", 6)
+    for _ in range(count):
+        if placement == "post":
+            x = form.norm(form.add("Add", x, form.attention(x)))
+        else:
+            x = form.add("Add", x, form.attention(form.norm(x) if placement == "pre" else x))
+    path = form.save(tmp_path / "model.onnx", x)
+    agrees(path)
+    model = load_onnx(path).description
+    assert (model.layers, model.ffn) == (count, 0)
+    runs(path)
+
+
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_blocks_of_other_heads_and_widths(placement, tmp_path) -> None:
+    form = Form()
+    x = form.linear("x", 6)
+    for heads, head_dim, width in ((1, 5, 7), (3, 2, 12)):
+        if placement == "post":
+            x = form.norm(form.add("Add", x, form.attention(x, "", heads, head_dim)))
+            x = form.norm(form.add("Add", x, form.mlp(x, width)))
+        else:
+            x = form.add("Add", x, form.attention(form.norm(x), "", heads, head_dim))
+            x = form.add("Add", x, form.mlp(form.norm(x), width))
+    path = form.save(tmp_path / "model.onnx", x)
+    agrees(path)
+    model = load_onnx(path).description
+    assert (model.heads, model.head_dim, model.ffn) == (3, 5, 12)
+    runs(path)
 
 
 def test_a_first_token_that_is_no_class_token(tmp_path) -> None:

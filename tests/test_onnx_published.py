@@ -247,7 +247,8 @@ def test_attention_and_norms_as_keras_writes_them(form, tmp_path) -> None:
 
 def test_norms_of_moments_that_are_no_norms_are_not_run(tmp_path) -> None:
     form, path = Keras(), tmp_path / "model.onnx"
-    x = form.norm(form.linear("x", 6))
+    x = form.linear("x", 6)
+    x = form.norm(form.add("Add", x, form.attention(x)))
     place = next(number for number, node in enumerate(form.nodes) if node.op_type == "Neg")
     form.nodes[place].op_type = "Identity"
     form.write(path, form.add("Add", x, form.attention(x)), [("x", FLOAT, [1, 4, 6])])

@@ -160,12 +160,6 @@ def apart(form: Form, good: bool) -> str:
     return form.add("Add", x, form.mlp(x))
 
 
-def alone(form: Form, good: bool) -> str:
-    """An attention with an MLP behind it, or without, and its norm."""
-    x = form.norm(form.add("Add", "x", form.attention("x")))
-    return form.norm(form.add("Add", x, form.mlp(x))) if good else x
-
-
 def across(form: Form, good: bool) -> str:
     """An MLP across the tokens, or across the columns of each."""
     x = form.add("Add", "x", form.attention("x"))
@@ -213,12 +207,12 @@ def function(form: Form, good: bool) -> str:
     return form.add("Add", x, form.linear(hidden, 6, 9))
 
 
-def widths(form: Form, good: bool) -> str:
-    """Two blocks of one width inside, or of two."""
+def activations(form: Form, good: bool) -> str:
+    """Two blocks of one activation, or of two."""
     x = form.block("x")
     x = form.add("Add", x, form.attention(x))
-    inner = 9 if good else 7
-    return form.add("Add", x, form.linear(form.add("Relu", form.linear(x, inner)), 6, inner))
+    hidden = form.add("Relu" if good else "Tanh", form.linear(x, 7))
+    return form.add("Add", x, form.linear(hidden, 6, 7))
 
 
 def kinds(form: Form, good: bool) -> str:
@@ -259,14 +253,13 @@ MAKE = {
     "relative_reason": relative,
     "mask_reason": window,
     "apart_reason": apart,
-    "alone_reason": alone,
     "tokens_reason": across,
     "gate_reason": gate,
     "unlike_reason": unlike,
     "query_reason": normalized(0),
     "key_reason": normalized(1),
     "function_reason": function,
-    "shape_reason": widths,
+    "shape_reason": activations,
     "norms_reason": kinds,
     "constants_reason": constants,
     "end_reason": no_block,

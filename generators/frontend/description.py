@@ -48,7 +48,7 @@ class Description:
     heads: int
     """Query heads."""
     ffn: int
-    """Width of the hidden layer of the MLP."""
+    """Width of the hidden layer of the MLP; 0 for an encoder's blocks without one."""
     kv_heads: int = 0
     """Key and value heads, a divisor of ``heads``; 0 for as many as ``heads``."""
     head_dim: int = 0
@@ -220,9 +220,10 @@ class ModelDescription(Description):
     gated: ClassVar[bool] = False
     """The MLP has a gate; no encoder's has."""
 
-    POSITIVE = ("tokens", "features", "dim", "layers", "heads", "ffn")
+    POSITIVE = ("tokens", "features", "dim", "layers", "heads")
     NOT_NEGATIVE = (
         *("classes", "kv_heads", "head_dim", "epsilon", "vocabulary", "types", "head_hidden"),
+        "ffn",
     )
     CHOICES: ClassVar = {
         "embedding": ("linear", "tokens", "none"),
@@ -252,6 +253,8 @@ class ModelDescription(Description):
         for name in ("final_norm", "embedding_norm"):
             if getattr(self, name) and self.norm == "none":
                 raise InputError(f"Model field {name} cannot be true where norm is none")
+        if self.parallel and not self.ffn:
+            raise InputError("Model field ffn cannot be 0 where parallel is true")
         if self.parallel and self.placement == "post" and self.norm != "none":
             raise InputError("Model field placement cannot be post where parallel is true")
         if not self.output and self.query_width != self.dim:
@@ -337,7 +340,9 @@ class ModelDescription(Description):
                 linear(f"{prefix}.output", self.dim, self.query_width)
             if self.parallel:
                 shapes_by_name |= {f"{prefix}.{name}_gain": (1,) for name in ("attention", "mlp")}
-            else:
+            if not self.ffn:
+                continue
+            if not self.parallel:
                 norm(f"{prefix}.mlp_norm")
             linear(f"{prefix}.up", self.ffn, self.dim)
             linear(f"{prefix}.down", self.dim, self.ffn)

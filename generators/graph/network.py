@@ -290,9 +290,11 @@ class _Builder:
             self.nodes.append(Convert(x, rescaled))
             x = rescaled
         h = before("attention", x)
-        total = self._stream(f"{prefix}.attention_sum")
+        total = self._stream(f"{prefix}.attention_sum", x.buffer)
         self._attention(prefix, h, total, x if model.skip else None)
-        x = after("attention", total, "stream_normed")
+        x = after("attention", total, "stream" if x.buffer == "stream_normed" else "stream_normed")
+        if not model.ffn:
+            return x
         if isinstance(model, TextDescription) and model.source_layers and not self.start:
             x = self._cross(f"{prefix}.cross", x)
         if not model.parallel:

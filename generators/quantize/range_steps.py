@@ -56,7 +56,7 @@ class RangeSteps:
         ends = ("_sum", "_norm") + (() if model.embedding_norm else ("embedding",))
         stream = [self.ranges[name].size for name in self.ranges if name.endswith(ends)]
         self.stream_scale = WIDE_HEADROOM * max(stream) / INT16_MAX
-        hidden = [self.ranges[f"layers.{layer}.hidden"] for layer in range(model.layers)]
+        hidden = [self.ranges[name] for name in self.ranges if name.endswith(".hidden")]
         self.hidden_zero = self._common_zero(hidden)
         self.probability_zero = self._common_zero(
             [size for sizes in ranges.heads.values() for size in sizes]

@@ -18,6 +18,7 @@ def unlike_gpt2(encoder: Encoder) -> str:
     wrong = {
         "an embedding that is not a table of token vectors": encoder.embedding != "tokens",
         "no norms": encoder.norm == "none",
+        "attention without an MLP": "up.weight" not in encoder.blocks[0].weights,
         "a norm of the embedding": "embedding_norm.weight" in tensors,
         "a class token": "class_token" in tensors,
         "a hidden layer in its head": "head_hidden.weight" in tensors,

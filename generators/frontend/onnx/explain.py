@@ -39,7 +39,7 @@ def explain(
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
     things = held(graph.model)
-    if not things and "Softmax" not in kinds:
+    if not things and "Softmax" not in kinds and _known(text) != [_END]:
         things.append("it holds no attention; give a Transformer encoder")
     if not things:
         if _known(text) in ([], [_END]):

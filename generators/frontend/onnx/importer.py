@@ -149,7 +149,7 @@ def _read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
         for name in node.output:
             if name and _host_can(graph, values, name):
                 encoder, wrong = _matched(graph, values, name)
-                if encoder is not None:
+                if encoder is not None and not _lacks_mlp(graph, values, encoder, name):
                     return replace(encoder, name=name), values
                 others += [] if wrong is None else [wrong]
     raise InputError(f"Model {graph.path} is not run: {explain(graph, reasons, error, others)}")
@@ -174,6 +174,18 @@ def _matched(
         return encoder, None
     except UnsupportedError as error:
         return None, error
+
+
+def _lacks_mlp(graph: Graph, values: dict[str, Value], encoder: Encoder, name: str) -> bool:
+    """Return whether blocks without an MLP have something behind that is added like one."""
+    if "up.weight" in encoder.blocks[0].weights:
+        return False
+    adding = (n for n in graph.needed({graph.output}, {name}) if n.op_type in ("Add", "Sum"))
+    return any(
+        all(isinstance(values.get(operand), View) for operand in node.input)
+        and np.prod(graph.shape(node.output[0])) == encoder.rows * encoder.dim
+        for node in adding
+    )
 
 
 def _host_can(graph: Graph, values: dict[str, Value], name: str) -> bool:
@@ -365,7 +377,7 @@ def _describe(
         heads=first.heads,
         kv_heads=first.kv_heads,
         head_dim=first.head_dim,
-        ffn=len(first.weights["up.weight"]),
+        ffn=len(first.weights.get("up.weight", ())),
         classes=encoder.classes,
         head_hidden=len(encoder.weights.get("head_hidden.weight", ())),
         head_activation=NAMES[encoder.head_activation] if encoder.head_activation else "tanh",
@@ -380,7 +392,7 @@ def _describe(
         epsilon=encoder.epsilon,
         placement=first.placement,
         final_norm="final_norm.weight" in encoder.weights,
-        activation=NAMES[first.activation],
+        activation=NAMES[first.activation] if first.activation else "gelu",
     )
     weights = dict(encoder.weights)
     for layer, block in enumerate(encoder.blocks):

@@ -108,13 +108,11 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
     while (inner := _block(x)) is not None:
         blocks.insert(0, inner)
         x = inner.source
-    if not blocks and _attends_alone(x):
-        raise UnsupportedError(f"node {x.node}: no MLP is behind its attention")
     if not blocks:
         raise UnsupportedError(
             f"node {x.node}: it is not the end of a block with attention and an MLP"
         )
-    _alike(blocks)
+    blocks = _alike(blocks)
     bare = not blocks[0].norms
     if norms and bare:
         raise UnsupportedError(
@@ -163,18 +161,50 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
     )
 
 
-def _attends_alone(x: Tensor) -> bool:
-    """Return whether a tensor is the sum of an attention and what it takes, or its norm."""
-    return any(
-        _context(addend) is not None
-        for _, addend in _orders(x.source if isinstance(x, Norm) else x)
-    )
+def _alike(blocks: list[Block]) -> list[Block]:
+    """Return blocks of one shape, of which smaller ones are filled up with zeros.
 
-
-def _alike(blocks: list[Block]) -> None:
+    Raises :class:`UnsupportedError` if they differ in more than their sizes.
+    """
+    heads, head_dim = (max(getattr(block, name) for block in blocks) for name in _SIZES)
+    ffn = max(len(block.weights.get("up.weight", ())) for block in blocks)
+    blocks = [_filled(block, heads, head_dim, ffn) for block in blocks]
     for number, block in enumerate(blocks):
         if block.kind != blocks[0].kind:
             raise UnsupportedError(f"block {number} has another shape than block 0")
+    return blocks
+
+
+_SIZES = ("heads", "head_dim")
+
+
+def _filled(block: Block, heads: int, head_dim: int, ffn: int) -> Block:
+    """Return a block with more heads, wider heads and a wider MLP, which add zeros."""
+    more = ffn - len(block.weights.get("up.weight", ()))
+    if (block.heads, block.head_dim, more) == (heads, head_dim, 0) or (
+        block.kv_heads != block.heads
+    ):
+        return block
+    weights, own = dict(block.weights), (block.heads, block.head_dim)
+    # A description divides scores by the root of the head's width.
+    gains = {"query": (head_dim / block.head_dim) ** 0.5}
+    for name, tensor in block.weights.items():
+        part = name.partition(".")[0]
+        widths = [(0, 0)] * (tensor.ndim + 1)
+        if part in ("query", "key", "value"):
+            widths[:2] = [(0, size - old) for size, old in zip((heads, head_dim), own, strict=True)]
+            split = tensor.reshape(*own, *tensor.shape[1:])
+            wide = np.pad(gains.get(part, 1.0) * split, widths)
+            weights[name] = wide.reshape(heads * head_dim, *tensor.shape[1:])
+        elif name == "output.weight":
+            widths[1:] = [(0, size - old) for size, old in zip((heads, head_dim), own, strict=True)]
+            wide = np.pad(tensor.reshape(len(tensor), *own), widths)
+            weights[name] = wide.reshape(len(tensor), heads * head_dim)
+        elif part == "up":
+            weights[name] = np.pad(tensor, [(0, more), *widths[2:]])
+        elif name == "down.weight":
+            weights[name] = np.pad(tensor, [(0, 0), (0, more)])
+    return replace(block, weights=weights, heads=heads, kv_heads=heads, head_dim=head_dim)
 
 
 def _parameters(name: str, linear: Linear) -> dict[str, Floats]:
@@ -194,7 +224,6 @@ def _orders(x: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
 
 def _block(x: Tensor) -> Block | None:
     """Return the block that ends with a tensor."""
-    norms: list[Norm] = []
     if isinstance(x, Norm):
         return _post(x)
     for s, mlp in _orders(x):
@@ -202,22 +231,16 @@ def _block(x: Tensor) -> Block | None:
             continue
         up, activation, down = linears
         middle, mlp_norm = _normed(up.source, s)
-        for r, attention in _orders(s) if middle else ():
-            context = _context(attention)
-            if context is None or not isinstance(attention, Linear):
-                continue
-            query, own = _query(context)
-            source, attention_norm = _normed(own, r)
-            if not source or (mlp_norm is None) != (attention_norm is None):
-                continue
-            weights = query | _parameters("output", attention)
-            weights |= _parameters("up", up) | _parameters("down", down)
-            if attention_norm is not None and mlp_norm is not None:
-                norms = [attention_norm, mlp_norm]
-                weights |= _affine("attention_norm", attention_norm)
-                weights |= _affine("mlp_norm", mlp_norm)
-            return _made(r, weights, context, activation, "pre", norms)
-    return None
+        block = _attention(s) if middle else None
+        if block is None or (mlp_norm is None) != (not block.norms):
+            continue
+        weights = block.weights | _parameters("up", up) | _parameters("down", down)
+        norms = block.norms
+        if mlp_norm is not None:
+            weights |= _affine("mlp_norm", mlp_norm)
+            norms = (*norms, mlp_norm)
+        return replace(block, weights=weights, activation=activation, norms=norms)
+    return _attention(x)
 
 
 def _post(x: Norm) -> Block | None:
@@ -227,17 +250,31 @@ def _post(x: Norm) -> Block | None:
         if linears is None or linears[0].source is not s or not isinstance(s, Norm):
             continue
         up, activation, down = linears
-        for r, attention in _orders(s.source):
-            context = _context(attention)
-            if context is None or not isinstance(attention, Linear):
-                continue
-            query, own = _query(context)
-            if own is not r:
-                continue
-            weights = query | _parameters("output", attention)
-            weights |= _parameters("up", up) | _parameters("down", down)
-            weights |= _affine("attention_norm", s) | _affine("mlp_norm", x)
-            return _made(r, weights, context, activation, "post", [s, x])
+        block = _attention(s)
+        if block is None:
+            continue
+        weights = block.weights | _parameters("up", up) | _parameters("down", down)
+        weights |= _affine("mlp_norm", x)
+        return replace(block, weights=weights, activation=activation, norms=(*block.norms, x))
+    return _attention(x)
+
+
+def _attention(x: Tensor) -> Block | None:
+    """Return the block without an MLP that ends with a tensor, or with the norm of a sum."""
+    post = isinstance(x, Norm)
+    for r, attention in _orders(x.source if isinstance(x, Norm) else x):
+        context = _context(attention)
+        if context is None or not isinstance(attention, Linear):
+            continue
+        query, own = _query(context)
+        source, norm = _normed(own, r)
+        if not source or (post and norm is not None):
+            continue
+        weights, norm = query | _parameters("output", attention), x if isinstance(x, Norm) else norm
+        norms = () if norm is None else (norm,)
+        if norm is not None:
+            weights |= _affine("attention_norm", norm)
+        return _made(r, weights, context, "", "post" if post else "pre", norms)
     return None
 
 
@@ -247,7 +284,7 @@ def _made(
     context: Context,
     activation: str,
     placement: str,
-    norms: list[Norm],
+    norms: tuple[Norm, ...],
 ) -> Block:
     heads, head_dim = context.value_columns.shape
     return Block(
@@ -258,7 +295,7 @@ def _made(
         head_dim,
         activation,
         placement,
-        tuple(norms),
+        norms,
         context.scores.variable,
         context.scores.causal,
     )
