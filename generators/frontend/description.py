@@ -27,7 +27,7 @@ ACTIVATIONS = (
     "sigmoid",
     "tanh",
 )
-"""The activation functions of an MLP: tables of the machine's, but for ``relu``."""
+"""The activation functions of an MLP: tables of the machine, except ``relu``."""
 
 
 MOST = {"layers": 1000, "epsilon": 1.0, "rotary_base": 1e12}
@@ -44,13 +44,13 @@ class Description:
     dim: int
     """Width of the residual stream."""
     layers: int
-    """Blocks."""
+    """Number of blocks."""
     heads: int
-    """Query heads."""
+    """Number of query heads."""
     ffn: int
     """Width of the hidden layer of the MLP; 0 for an encoder's blocks without one."""
     kv_heads: int = 0
-    """Key and value heads, a divisor of ``heads``; 0 for as many as ``heads``."""
+    """Key and value heads, a divisor of ``heads``; 0 for the same number as ``heads``."""
     head_dim: int = 0
     """Width of a head; 0 for ``dim / heads``."""
     epsilon: float = 1e-5
@@ -66,9 +66,9 @@ class Description:
     def check_fields(self) -> None:
         """Check every field by itself, and fill in the heads of keys and the width of a head.
 
-        Raises :class:`InputTypeError` where a field is not of its type, and :class:`InputError`
-        where a number is larger than any model's or smaller than it may be, a text is none of its
-        choices, or heads do not divide what they should.
+        Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if
+        a number is larger than any model's or smaller than it may be, a text is none of its
+        choices, or a number of heads is not a divisor of what it divides.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)
@@ -148,10 +148,10 @@ class ModelDescription(Description):
     """A Transformer encoder over feature vectors or over the tokens of a text.
 
     One inference takes a float array [tokens, features]: patches of an image, frames of a sound,
-    rows of a table; or, with ``embedding = "tokens"``, the numbers of ``tokens`` tokens. It gives
-    [classes], or [sequence, classes] without pooling; where ``classes`` is 0 there is no
-    classifier and ``dim`` stands for ``classes``. With ``variable`` an inference may have fewer
-    tokens: no token attends to those that are missing, and pooling leaves them out.
+    rows of a table; or, with ``embedding = "tokens"``, the numbers of ``tokens`` tokens. It returns
+    [classes], or [sequence, classes] without pooling. If ``classes`` is 0 there is no classifier,
+    and ``dim`` replaces ``classes``. With ``variable`` an inference may have fewer tokens: no token
+    attends to the missing ones, and pooling leaves them out.
 
     A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``, varied by the fields:
 
@@ -162,63 +162,63 @@ class ModelDescription(Description):
     - ``shaped`` replaces the attention matrix ``P`` by ``alpha * I + beta * P - gamma / sequence``
       with scalars trained per head (He and Hofmann 2023, "Simplifying Transformer Blocks");
     - ``values = false`` and ``output = false`` leave out the projections of that name; without
-      values each head attends over its own slice of the block's input.
+      values each head attends over a separate slice of the block's input.
 
-    Raises :class:`InputTypeError` and :class:`InputError` where fields cannot work.
+    Raises :class:`InputTypeError` and :class:`InputError` if fields cannot work.
     """
 
     tokens: int
-    """Feature vectors of one inference."""
+    """Number of feature vectors of one inference."""
     features: int = 0
     """Length of a feature vector; ``dim`` without a linear embedding."""
     classes: int = 0
     """Outputs of the classifier; 0 for none."""
     head_hidden: int = 0
-    """Width of a hidden layer in front of the classifier, as BERT's pooler; 0 for none."""
+    """Width of a hidden layer before the classifier, like BERT's pooler; 0 for none."""
     head_activation: str = "tanh"
     """The activation function of that layer."""
     embedding: str = "linear"
     """Kind of the embedding, which makes vectors of ``dim``: a linear layer, the rows of a
-    vocabulary, or none where the inputs are such vectors."""
+    vocabulary, or none if the inputs are such vectors."""
     vocabulary: int = 0
-    """Rows of the vocabulary, where the inputs are tokens."""
+    """Rows of the vocabulary, if the inputs are tokens."""
     types: int = 0
     """Token types, each with a trained vector; 0 for none."""
     embedding_norm: bool = False
-    """The first block's input is normalized; needs a norm."""
+    """True if the first block's input is normalized; needs a norm."""
     variable: bool = False
-    """An input may have fewer tokens than ``tokens``."""
+    """True if an input may have fewer tokens than ``tokens``."""
     class_token: bool = False
-    """A trained token stands before the others."""
+    """True if a trained token is placed before the others."""
     pooling: str = "mean"
     """Pooling of the sequence into one vector: its mean, its first token, or none."""
     positions: str = "learned"
-    """A trained vector is added at each place of the sequence."""
+    """``learned`` if a trained vector is added at each place of the sequence, or ``none``."""
     norm: str = "layernorm"
     """The normalization of the blocks."""
     placement: str = "pre"
     """Position of the norms: a block's input or its sum."""
     final_norm: bool = True
-    """The last block's output is normalized; needs a norm."""
+    """True if the last block's output is normalized; needs a norm."""
     activation: str = "gelu"
     """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
     bias: bool = True
-    """Linear layers have biases."""
+    """True if linear layers have biases."""
     skip: bool = True
-    """Blocks add their input."""
+    """True if blocks add their input."""
     parallel: bool = False
-    """Attention and MLP share their input and are summed."""
+    """True if attention and MLP share their input and are summed."""
     shaped: bool = False
-    """Attention is shaped."""
+    """True if attention is shaped."""
     values: bool = True
-    """Attention projects its values."""
+    """True if attention projects its values."""
     output: bool = True
-    """Attention projects its output."""
+    """True if attention projects its output."""
     unit: bool = False
-    """Each row of the output is scaled to length 1, which the host does."""
+    """True if the host scales each row of the output to length 1."""
 
     gated: ClassVar[bool] = False
-    """The MLP has a gate; no encoder's has."""
+    """True if the MLP has a gate, as no encoder's has."""
 
     POSITIVE = ("tokens", "features", "dim", "layers", "heads")
     NOT_NEGATIVE = (
@@ -289,7 +289,7 @@ class ModelDescription(Description):
 
     @property
     def sequence(self) -> int:
-        """Tokens that the blocks work on: the inputs and the class token."""
+        """Number of tokens that the blocks process: the inputs and the class token."""
         return self.tokens + self.class_token
 
     @property
@@ -366,8 +366,8 @@ Described = TypeVar("Described", bound=Description)
 def read_fields(path: Path, kind: type[Described]) -> Described:
     """Return the description of a kind of models in a TOML file.
 
-    Raises :class:`InputError` where the file cannot be read, is not TOML, or does not describe a
-    model that can work.
+    Raises :class:`InputError` if the file cannot be read, is not TOML, or does not describe a model
+    that can work.
     """
     values = read_toml(path, "model description")
     declared = fields(kind)

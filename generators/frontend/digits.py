@@ -23,7 +23,8 @@ def load() -> tuple[Split, Split]:
 
     The test images are spread evenly over the images sorted by label, so that the split needs no
     random numbers, never changes, and keeps the share of each digit.
-    Raises :class:`InputError` where scikit-learn, which carries the images, is not installed.
+
+    Raises :class:`InputError` if scikit-learn, which contains the images, is not installed.
     """
     digits = library("sklearn.datasets", "The digits need", "scikit-learn").load_digits()
     images = np.asarray(digits.images, np.float32)

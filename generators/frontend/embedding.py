@@ -14,14 +14,14 @@ def lookup(
     inputs: NDArray[np.generic],
     types: NDArray[np.integer] | None = None,
 ) -> Floats:
-    """Return what a model without linear embedding works on, [count, sequence, dim].
+    """Return the blocks' input in a model without linear embedding, [count, sequence, dim].
 
-    ``inputs`` is [count, n] token numbers, [count, n, 2] with their types, or [count, n, dim] where
-    ``embedding`` is ``none``; ``n`` is ``tokens``, or less where the model takes variable lengths.
-    A row is the sum of its token's row, its type's (of ``types``, [count, n], all 0 without it) and
-    its place's; the class token stands before the others.
+    ``inputs`` is [count, n] token numbers, [count, n, 2] with their types, or [count, n, dim] if
+    ``embedding`` is ``none``. ``n`` is ``tokens``, or less if the model accepts variable lengths. A
+    row is the sum of its token's row, its type's (from ``types``, [count, n], all 0 without it) and
+    its place's. The class token comes before the others.
 
-    Raises :class:`InputError` where the inputs have another shape, a token or a type does not
+    Raises :class:`InputError` if the inputs have another shape, or a token or a type does not
     exist.
     """
     check_shape(model, np.asarray(inputs))
@@ -43,7 +43,7 @@ def lookup(
 
 
 def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
-    """Return what the host gives the machine for a batch of inputs, [count, rows, columns].
+    """Return the host's input for the machine, for a batch of inputs, [count, rows, columns].
 
     Raises :class:`InputError` as :func:`lookup`.
     """
@@ -54,7 +54,7 @@ def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]
 
 
 def check_shape(model: ModelDescription, inputs: NDArray[np.generic]) -> None:
-    """Raise :class:`InputError` where a batch of inputs has a shape that the model cannot take."""
+    """Raise :class:`InputError` if a batch of inputs has a shape that the model does not accept."""
     expected = ["count", model.tokens, model.features]
     shape = list(inputs.shape)
     if model.embedding == "tokens":

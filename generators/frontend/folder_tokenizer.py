@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face folders, as the models there were trained with them."""
+"""Tokenizers of Hugging Face folders, as used in the training of their models."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from celosia.generators.frontend.tokenizer import (
 )
 
 _UNBOUNDED = 1 << 30
-"""Lengths from which on a tokenizer's longest text is none."""
+"""Lengths from which on a tokenizer's longest text is unlimited."""
 
 
 class FolderTokenizer:
@@ -51,9 +51,9 @@ class FolderTokenizer:
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
         """Return the token numbers of a text or a pair of texts, [n], or with types, [n, 2].
 
-        Types are there where they are not all 0. What has more than ``most`` tokens, marks
-        included, is cut as the tokenizer's settings say; a pair at the longer text first. Raises
-        :class:`InputError` where there is no token, or the marks alone are too many.
+        Types are included unless all are 0. A text of more than ``most`` tokens, marks included, is
+        cut as the tokenizer's settings say; of a pair the longer text is cut first. Raises
+        :class:`InputError` if there is no token, or the marks alone are too many.
         """
         marks = self._tokenizer.num_special_tokens_to_add(second is not None)
         if most <= marks:
@@ -71,7 +71,7 @@ class FolderTokenizer:
 
 
 def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer | Tokenizer | None:
-    """Return the tokenizer of an encoder's folder, None where it has none.
+    """Return the tokenizer of an encoder's folder, or None if it has none.
 
     Raises :class:`InputError` as :class:`FolderTokenizer` and as
     :class:`celosia.generators.frontend.tokenizer.Tokenizer`.
@@ -83,13 +83,13 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
 
 
 def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:
-    """Return the tokenizer of a folder for texts that go on, token by token.
+    """Return the tokenizer of a folder for texts that are continued token by token.
 
     ``begin`` and ``ends`` are those of
     :class:`celosia.generators.frontend.tokenizer.TextTokenizer`.
 
     Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`, and
-    where the tokenizer is one that the package ``tokenizers`` cannot be.
+    if the package ``tokenizers`` does not support the tokenizer.
     """
     tokenizer = read_tokenizer(folder)
     if not tokenizer.is_fast:

@@ -1,4 +1,4 @@
-"""Steps of a model on the host, in floating point, before the machine and behind it."""
+"""Steps of a model on the host, in floating point, before and after the machine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class HostStep:
-    """A function of one input, or of the machine's output, [rows, columns], for it."""
+    """A function that the host applies to an input, or to the machine's output, [rows, columns]."""
 
     name: str
     """Name of the part of the model."""
@@ -22,22 +22,22 @@ class HostStep:
     """Function of the step, in a few words."""
     function: Callable[..., Array] = field(repr=False)
     parameters: int = 0
-    """Trained numbers that it takes."""
+    """Number of trained numbers that it uses."""
     products: int = 0
-    """Products of one inference."""
+    """Number of products of one inference."""
     beside: bool = False
-    """The function also takes the arrays of the model's other inputs, by name."""
+    """True if the function also takes the arrays of the model's other inputs, by name."""
 
 
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
-    """An input of the machine's part, with the other inputs that the steps behind it take."""
+    """An input of the machine's part, with the other inputs that later host steps take."""
 
     others: Mapping[str, Array]
     """Arrays by the name of the input."""
 
 
 def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array]) -> Array:
-    """Apply steps to values, one after the other; ``others`` are the model's other inputs."""
+    """Apply steps to values, one after another; ``others`` are the model's other inputs."""
     for step in steps:
         values = step.function(values, others) if step.beside else step.function(values)
     return values
@@ -59,7 +59,7 @@ def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
 def linear(
     name: str, meaning: str, weight: Floats, bias: Floats | None = None, *, rows: int = 1
 ) -> HostStep:
-    """Return a linear layer, ``weight`` [outputs, inputs], of so many rows."""
+    """Return a linear layer, ``weight`` [outputs, inputs], for ``rows`` rows."""
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)
     return HostStep(
@@ -68,7 +68,7 @@ def linear(
 
 
 def pointwise(name: str, function: Callable[[Floats], Floats]) -> HostStep:
-    """Return a function of every element."""
+    """Return a function that is applied to every element."""
     return HostStep(name, "of every element", function)
 
 
@@ -93,8 +93,8 @@ def windows(
 ) -> NDArray[np.int64]:
     """Return the places of a convolution's inputs, [*windows, channels, *kernel].
 
-    ``shape`` is that of the input, channels first; places count its elements in their order, and
-    -1 is what was padded, ``before`` and ``after`` each axis.
+    ``shape`` is that of the input, channels first. Places count its elements in their order; -1
+    stands for padding, ``before`` and ``after`` each axis.
     """
     axes = len(kernel)
     before, after = (tuple(padding) or (0,) * axes for padding in (before, after))

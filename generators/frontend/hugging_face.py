@@ -22,7 +22,7 @@ from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.weights import Floats, check_weights
 
 DEFAULT_TOKENS = 128
-"""Longest input where the caller asks for none and the folder allows it (tokens)."""
+"""Longest input (tokens) if the caller requests none and the folder allows it."""
 _POSITIONS = re.compile(r"embeddings\.(position|token_type)_ids$")
 
 
@@ -33,17 +33,17 @@ class _Family:
     fields: Mapping[str, str]
     """A description's field by the configuration's name of it."""
     layer: str
-    """Prefix of layer 0 but for its number."""
+    """Prefix of layer 0, without its number."""
     parts: Mapping[str, str]
     """Our name of each part of a layer."""
     after_padding: bool = False
-    """The first token takes the row of the table of positions behind that of the padding."""
+    """True if the first token uses the row after the padding's in the table of positions."""
     projection: str = ""
-    """The linear layer behind embeddings that are narrower than the model."""
+    """The linear layer after embeddings that are narrower than the model."""
     only: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of which one value is supported, and it."""
+    """Settings with only one supported value, and this value."""
     shared: bool = False
-    """All layers have the tensors of one."""
+    """True if all layers have the tensors of one."""
 
 
 FAMILIES = {
@@ -62,7 +62,7 @@ _TABLE_SIZES = {
     "type_vocab_size": ("embeddings.token_type_embeddings.weight", 0),
     "embedding_size": ("embeddings.word_embeddings.weight", 1),
 }
-"""The table whose size along an axis a setting must be, where it is given."""
+"""The table whose size along an axis a setting must equal, if it is given."""
 _FIXED_EPSILON = 1e-12
 """Epsilon of norms of classes that have no setting for it."""
 
@@ -70,13 +70,12 @@ _FIXED_EPSILON = 1e-12
 def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     """Return the encoder of texts in a folder with config.json and model.safetensors.
 
-    The model takes texts of at most ``tokens`` tokens; without it of 128, or as many as it can.
-    The architecture decides on the head; ``modules.json`` of Sentence Transformers, where there is
-    one, decides on pooling and on outputs of length 1 instead. Without either the output is the
-    whole sequence. Tensors of heads that this leaves out are named in ``unused``.
+    The model accepts texts of at most ``tokens`` tokens; without it of 128, or of the model's limit
+    if that is less. The architecture decides on the head. ``modules.json`` of Sentence
+    Transformers, if present, decides on pooling and on outputs of length 1 instead. Without either
+    the output is the whole sequence. Tensors of heads that are left out are named in ``unused``.
 
-    Raises :class:`InputError` where a file cannot be read, or names something that is not
-    supported.
+    Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """
     model_folder = Folder(folder)
     family = FAMILIES[model_folder.kind]
@@ -150,7 +149,7 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
 def _weights(
     folder: Folder, family: _Family, fields: Mapping[str, Any]
 ) -> dict[str, NDArray[np.generic]]:
-    """Take every tensor that has a name of ours; layers that are shared are repeated."""
+    """Return every tensor that has a name of ours; layers that are shared are repeated."""
     first = _first_position(folder, family)
     tensors: dict[str, NDArray[np.generic]] = {}
     for theirs in list(folder.tensors):
@@ -169,12 +168,12 @@ def _weights(
 
 
 def _first_position(folder: Folder, family: _Family) -> int:
-    """Return the row of the table of positions that the first token takes."""
+    """Return the row of the table of positions for the first token."""
     return folder.config["pad_token_id"] + 1 if family.after_padding else 0
 
 
 def _own_name(name: str, family: _Family) -> str:
-    """Return our name of a tensor, empty where it is not known."""
+    """Return our name of a tensor, or an empty text if it is not known."""
     if name in _EMBEDDINGS:
         return _EMBEDDINGS[name]
     module, _, part = name.rpartition(".")

@@ -25,10 +25,10 @@ _OLDER_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")
 _NORM_PARTS = {"gamma": "weight", "beta": "bias"}
 """Names that older files have for a norm's parts."""
 _BESIDE = ("generation_config.json", "special_tokens_map.json")
-"""Files that must be JSON objects where they are there."""
+"""Files that must be JSON objects if they exist."""
 
 TABLES = Path(__file__).parent / "families"
-"""Folder of the tables that tell what kinds of models are known, and how these name their parts."""
+"""Folder of the tables of the known kinds of models, and of the names of their parts."""
 ACTIVATIONS = read_table(TABLES / "activations.toml")["activations"]
 """The name in a description of each activation of a configuration."""
 
@@ -48,7 +48,7 @@ def model_type(folder: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; raise :class:`InputError` where there is none."""
+    """Return the JSON object in a file; raise :class:`InputError` if it contains none."""
     content = read_text(path)
     try:
         settings = json.loads(content)
@@ -60,13 +60,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Folder:
-    """The settings of a folder, and its tensors, each of which is taken once."""
+    """The settings of a folder, and its tensors, each of which is used once."""
 
     def __init__(self, path: Path):
-        """Read config.json, and take the defaults of its class of models for what it lacks.
+        """Read config.json, and fill in the defaults of its class of models.
 
-        Raises :class:`InputError` where a file cannot be read, or a setting has another type or
-        range than it must have.
+        Raises :class:`InputError` if a file cannot be read, or a setting has a wrong type or is out
+        of its range.
         """
         self.path, self.config_path = path, path / CONFIG_FILE
         self.given = read_json(self.config_path)
@@ -81,9 +81,9 @@ class Folder:
         self.tensors: dict[str, NDArray[np.generic]] = {}
 
     def read(self, prefixes: Iterable[str] = ()) -> None:
-        """Read the tensors, of one file or of several, without any of the prefixes.
+        """Read the tensors, from one file or several, without any of the prefixes.
 
-        Raises :class:`InputError` where a file cannot be read, or there is none.
+        Raises :class:`InputError` if a file cannot be read, or there is none.
         """
         paths = [self.weights_path]
         index = self.path / INDEX_FILE
@@ -113,19 +113,19 @@ class Folder:
                 self.tensors[name] = tensor
 
     def take(self, name: str) -> NDArray[np.generic]:
-        """Return a tensor, which is then taken.
+        """Return a tensor, and remove it from the folder's.
 
-        Raises :class:`InputError` where it is not there.
+        Raises :class:`InputError` if it is missing.
         """
         if name not in self.tensors:
             raise InputError(f"Weight {name!r} is missing in {self.weights_path}")
         return self.tensors.pop(name)
 
     def floats(self, name: str, *shape: int) -> NDArray[np.float64]:
-        """Return a tensor in float64, which is then taken.
+        """Return a tensor in float64, and remove it from the folder's.
 
-        Raises :class:`InputError` where it is not there, or has another shape than is given, in
-        which -1 stands for any size.
+        Raises :class:`InputError` if it is missing, or has another shape than is given, in which -1
+        stands for any size.
         """
         tensor = self.take(name)
         sizes = zip(shape, tensor.shape, strict=False)
@@ -138,7 +138,7 @@ class Folder:
         return np.asarray(tensor, np.float64)
 
     def only(self, name: str, value: Any, why: str = "") -> None:
-        """Raise :class:`InputError` where a setting is given and is not the one that is known."""
+        """Raise :class:`InputError` if a setting is given and is not the supported value."""
         setting = self.config.get(name, value)
         if setting != value:
             source = "" if name in self.given else ", which it is where it is left out"
@@ -158,9 +158,9 @@ class Folder:
         return str(ACTIVATIONS[function])
 
     def labels(self, outputs: int) -> tuple[str, ...]:
-        """Return the names of the classes, in their order; none where they are numbers only.
+        """Return the names of the classes, in their order; none if they are numbers only.
 
-        Raises :class:`InputError` where there are not as many as outputs.
+        Raises :class:`InputError` if their number is not that of the outputs.
         """
         names_by_number = self.config.get("id2label") or {}
         if names_by_number and len(names_by_number) != outputs:
@@ -180,7 +180,7 @@ class Folder:
         return () if plain else tuple(map(str, names))
 
     def no_setting_left(self) -> None:
-        """Raise :class:`InputError` where a setting is not known to be used or without effect."""
+        """Raise :class:`InputError` if a setting is neither used nor known to have no effect."""
         unknown = unknown_settings(self.kind, self.given)
         if unknown:
             raise InputError(
@@ -190,7 +190,7 @@ class Folder:
             )
 
     def nothing_left(self) -> None:
-        """Raise :class:`InputError` where tensors are left that have not been taken."""
+        """Raise :class:`InputError` if tensors are left that have not been used."""
         if self.tensors:
             raise InputError(
                 f"Weights {self.weights_path} hold tensors that a model of type {self.kind} does "

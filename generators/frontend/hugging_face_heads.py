@@ -1,4 +1,4 @@
-"""Heads behind the encoder of a Hugging Face folder, by the name of the architecture."""
+"""Heads after the encoder of a Hugging Face folder, by the name of the architecture."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ HEADS = re.compile(
     r"cls_classifier|distillation_classifier|visual_projection|decoder|discriminator_predictions|"
     r"generator_\w+|mask_token|embeddings\.mask_token)(\.|$)"
 )
-"""Tensors behind an encoder: those that its architecture does not use are named, not refused."""
+"""Tensors after an encoder: those that its architecture does not use are named, not refused."""
 _HIDDEN = (
     ("pooler.dense", "classifier", "tanh"),
     ("pooler", "classifier", "tanh"),
@@ -39,12 +39,12 @@ _MASKED = (
 )
 """Linear layer, norm and scores of models that guess words."""
 _EXACT = ("roberta", "xlm-roberta", "camembert", "electra")
-"""Families whose head has the exact GELU, whatever the encoder has."""
+"""Families whose head uses the exact GELU, with any activation of the encoder."""
 
 
 @dataclass
 class Head:
-    """Source of the output."""
+    """The part of a model that makes the output."""
 
     fields: dict[str, Any] = field(default_factory=dict)
     """Fields of a description."""
@@ -63,10 +63,10 @@ class Head:
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
     """Return the head of an encoder of texts.
 
-    ``words`` is the vocabulary, which may be the head's own weights, ``rows`` the longest text,
-    ``activation`` and ``epsilon`` those of the encoder.
+    ``words`` is the vocabulary, which may also be the head's weights. ``rows`` is the longest text;
+    ``activation`` and ``epsilon`` are those of the encoder.
 
-    Raises :class:`InputError` where the architecture is not known.
+    Raises :class:`InputError` if the architecture is not known.
     """
     name = folder.architecture
     kind = name.rpartition("For")[2] if "For" in name else name
@@ -132,7 +132,7 @@ def _classifier(folder: Folder, kind: str) -> Head:
 
 
 def _masked(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
-    """Return the head that gives a score for each word at each place, which the host computes."""
+    """Return the head that computes a score for each word at each place, on the host."""
     known = [names for names in _MASKED if f"{names[0]}.weight" in folder.tensors]
     if not known:
         raise InputError(
@@ -156,9 +156,9 @@ def _masked(folder: Folder, words: Floats, rows: int, activation: str, epsilon: 
 
 
 def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
-    """Return the weights and bias of the scores, which the file has or which are tied to others.
+    """Return the weights and bias of the scores, which are in the file or tied to others.
 
-    Raises :class:`InputError` where they are neither.
+    Raises :class:`InputError` if they are neither.
     """
     own = last if f"{last}.weight" in folder.tensors else f"{last}.decoder"
     own = last if last == "vocab_projector" else own

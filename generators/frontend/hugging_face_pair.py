@@ -1,4 +1,4 @@
-"""Model folders as Hugging Face's libraries write them, of encoder-decoders with norms in front."""
+"""Model folders in Hugging Face's format, of encoder-decoders with norms before their layers."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ _NAMES = read_table(TABLES / "pairs.toml")
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 """Tensors that repeat the vocabulary."""
 MOST_NUMBERS = 1 << 28
-"""Numbers of positions that are computed."""
+"""Most numbers of positions that are computed."""
 _EPSILON = 1e-5
 """Epsilon that norms of these kinds add to the variance, which no setting names."""
 
@@ -27,11 +27,10 @@ _EPSILON = 1e-5
 def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a folder with config.json and model.safetensors.
 
-    Of a model whose embeddings are scaled the vocabulary has the factor, and the head has weights
-    of its own. Pegasus' positions are computed where the file lacks them.
+    If a model's embeddings are scaled, the vocabulary includes the factor, and the head has
+    separate weights. Pegasus' positions are computed if the file lacks them.
 
-    Raises :class:`InputError` where a file cannot be read, or names something that is not
-    supported.
+    Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """
     model_folder = Folder(folder)
     model = _description(model_folder)
@@ -92,7 +91,7 @@ def _description(folder: Folder) -> TextDescription:
 
 
 def _words(folder: Folder) -> Floats:
-    """Return the vocabulary, and take the tensors that repeat it and those that are all 0."""
+    """Return the vocabulary, and remove the tensors that repeat it and those that are all 0."""
     bias = folder.tensors.pop("final_logits_bias", np.zeros(1))
     if np.any(np.asarray(bias, np.float64)):
         raise InputError(f"Weight 'final_logits_bias' in {folder.weights_path} must be all 0")
@@ -105,7 +104,7 @@ def _words(folder: Folder) -> Floats:
 
 
 def _positions(folder: Folder, name: str, model: TextDescription) -> Floats:
-    """Return the vectors of all places, [places, dim], computed where Pegasus' file lacks them."""
+    """Return the vectors of all places, [places, dim], computed if Pegasus' file lacks them."""
     if name in folder.tensors or folder.kind != "pegasus":
         return folder.floats(name)
     if model.positions * model.dim > MOST_NUMBERS:

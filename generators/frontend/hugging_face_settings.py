@@ -1,4 +1,4 @@
-"""Settings of config.json: their kinds and ranges, and the values of those that are not given."""
+"""Settings of config.json: their kinds, ranges, and default values."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ _TABLE = read_table(Path(__file__).parent / "families" / "settings.toml")
 _WITHOUT_EFFECT = frozenset(_TABLE.pop("without_effect")["names"])
 _REQUIRED, _SAME, _NULL, _SECTION = "!", "=", "?", "rope"
 _LONGEST = 60
-"""Characters of a value that a sentence shows."""
+"""Most characters of a value that an error message shows."""
 _MOST = 1 << 24
 _CLASSES = (
     "(ForCausalLM|LMHeadModel)$|^(Llama|GPT2|Mistral|Qwen2|Gemma|Phi3|Granite|SmolLM3|Olmo|"
@@ -76,16 +76,16 @@ _KINDS: dict[str, tuple[Any, str]] = {
     ),
     _SECTION: (dict[str, object], "settings of rotary positions"),
 }
-"""The type of each kind of settings, and it in words."""
+"""The type of each kind of settings, and its description in words."""
 
 
 def read_settings(model_type: str, settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the settings of a configuration, with the defaults of its class of models.
 
-    Settings of a type of models that is not known stay as they are.
+    Settings of an unknown type of models are not changed.
 
-    Raises :class:`InputError` where a setting is of another type than it must be, outside of its
-    range, or not given though no model of the type goes without it.
+    Raises :class:`InputError` if a setting has a wrong type, is out of its range, or is missing
+    though all models of the type need it.
     """
     table = _TABLE.get(model_type, {})
     completed = dict(settings)
@@ -113,7 +113,7 @@ def read_settings(model_type: str, settings: Mapping[str, Any], path: Path) -> d
 
 
 def unknown_settings(model_type: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return the names of settings that are neither used nor known to be without effect."""
+    """Return the names of settings that are neither used nor known to have no effect."""
     return sorted(settings.keys() - _TABLE.get(model_type, {}).keys() - _WITHOUT_EFFECT)
 
 
@@ -145,6 +145,6 @@ def _check(name: str, kind: str, value: object, path: Path) -> None:
 
 
 def _text(value: object) -> str:
-    """Return a value as Python writes it, cut where it is long."""
+    """Return a value as Python writes it, cut if it is long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -1,4 +1,4 @@
-"""Model folders as Hugging Face's libraries write them, of decoders like Llama and GPT-2."""
+"""Model folders in Hugging Face's format, of decoders like Llama and GPT-2."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ from celosia.generators.frontend.weights import Floats, Weights, check_weights
 
 Tensors = dict[str, NDArray[np.generic]]
 _WIDENING = 4
-"""Width of a hidden layer relative to the stream's where the configuration has none."""
+"""Width of a hidden layer relative to the stream's if the configuration has none."""
 
 
 _FUSED = {"attention": ("query", "key", "value"), "gate_up": ("gate", "up")}
@@ -28,14 +28,13 @@ _FUSED = {"attention": ("query", "key", "value"), "gate_up": ("gate", "up")}
 def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a folder with config.json and model.safetensors.
 
-    Whatever a kind of models does otherwise is brought into the one form that a description has:
-    rotated pairs lie beside each other, matrices are [outputs, inputs], queries, keys and values
-    are apart, and factors of embeddings, scores, residuals and logits are in the weights. Where a
-    layer attends to a window of tokens only, the model has no more places than the window; with
-    LongRoPE it has those that it was first made for.
+    All kinds of models are converted to the one form of a description. The columns of rotated pairs
+    are adjacent; matrices are [outputs, inputs]; queries, keys and values are separate; factors of
+    embeddings, scores, residuals and logits are included in the weights. If a layer attends to a
+    window of tokens only, the model has no more places than the window. With LongRoPE it has the
+    places of its original training.
 
-    Raises :class:`InputError` where a file cannot be read, or names something that is not
-    supported.
+    Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """
     model_folder = Folder(folder)
     kind = model_folder.config.get("model_type")
@@ -82,7 +81,7 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
 
 
 def _own_name(name: str, family: TextFamily) -> str:
-    """Return our name of a tensor, empty where it is not known."""
+    """Return our name of a tensor, or an empty text if it is not known."""
     module, _, part = name.rpartition(".")
     if part not in ("weight", "bias"):
         return ""
@@ -97,9 +96,9 @@ def _own_name(name: str, family: TextFamily) -> str:
 def _tied(
     tensors: Tensors, model: TextDescription, folder: Folder, family: TextFamily
 ) -> TextDescription:
-    """Return a model that is tied where its head is the vocabulary, by its file.
+    """Return a model that is tied if its file's head is the vocabulary.
 
-    Where settings ask for that and the file has another head, the file's is taken.
+    If settings demand this and the file has another head, the file's head is used.
     """
     words, head = (tensors.get(name) for name in ("words", "head.weight"))
     if not model.tied:
@@ -155,7 +154,7 @@ def _fields(folder: Folder, family: TextFamily, rope: Mapping[str, Any]) -> dict
 
 
 def _all_rotated(folder: Folder, layers: int) -> None:
-    """Raise :class:`InputError` where a layer of SmolLM3 has no rotary positions."""
+    """Raise :class:`InputError` if a layer of SmolLM3 has no rotary positions."""
     config, switches = folder.config, folder.config.get("no_rope_layers")
     every = config["no_rope_layer_interval"]
     if switches is None and layers >= every:
@@ -170,7 +169,7 @@ def _all_rotated(folder: Folder, layers: int) -> None:
 
 
 def _window(folder: Folder, family: TextFamily, layers: int) -> int:
-    """Return how many tokens a layer attends to at most, 0 where it is all of them."""
+    """Return the most tokens that a layer attends to, or 0 if it attends to all."""
     config = folder.config
     width = int(config.get(family.window) or 0)
     if not family.window_layers:
@@ -248,7 +247,7 @@ def _apart(
 def _filled(
     tensors: dict[str, Floats], model: TextDescription, family: TextFamily, biased: Collection[str]
 ) -> dict[str, Floats]:
-    """Return tensors with those that the family does not have: biases of 0, gains of 1."""
+    """Return tensors with those that the family lacks: biases of 0, gains of 1."""
     for name, shape in model.shapes().items():
         module, _, part = name.rpartition(".")
         if "norm" in module:
@@ -262,7 +261,7 @@ def _filled(
 def _in_one_form(
     tensors: dict[str, Floats], model: TextDescription, folder: Folder, turning: Turning | None
 ) -> tuple[TextDescription, Weights]:
-    """Return a model whose weights have taken in what its settings ask for."""
+    """Return a model whose weights include the factors of its settings."""
     config, scaled = folder.config, 1.0
     if folder.kind == "gemma":
         scaled = model.dim**0.5
@@ -301,7 +300,8 @@ def _side_by_side(
 ) -> dict[str, Floats]:
     """Return tensors in which the rows of queries and keys have a pair's columns together.
 
-    Of each head the first ``rotated`` columns are rotated, those of a pair half of these apart.
+    In each head the first ``rotated`` columns are rotated; the two columns of a pair are half of
+    these apart.
     """
     order = np.arange(rotated).reshape(2, rotated // 2).T.ravel()
     order = np.concatenate([order, np.arange(rotated, model.head_dim)])

@@ -1,4 +1,4 @@
-"""Model folders as Hugging Face's libraries write them, of encoders of images and spectrograms."""
+"""Model folders in Hugging Face's format, of encoders of images and spectrograms."""
 
 import math
 import re
@@ -26,7 +26,7 @@ class _Family:
 
     prefixes: tuple[str, ...]
     layer: str
-    """Prefix of layer 0 but for its number."""
+    """Prefix of layer 0, without its number."""
     parts: Mapping[str, str]
     """Our name of each part of a layer."""
     patches: str
@@ -43,7 +43,7 @@ VISION_FAMILIES = {
 }
 """The kinds of models that are read, by the configuration's ``model_type``."""
 MOST_NUMBERS = 1 << 26
-"""Numbers of an input, or of its patches."""
+"""Most numbers of an input, or of its patches."""
 _CLASSIFIERS = ("classifier.weight", "classifier.dense.weight", "cls_classifier.weight")
 """The weight of a head's last layer, which has an output for each class."""
 _IDS = re.compile(r"embeddings\.position_ids$")
@@ -52,12 +52,11 @@ _IDS = re.compile(r"embeddings\.position_ids$")
 def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     """Return the encoder of images, or of spectrograms, in a folder with config.json and weights.
 
-    An input is [channels, height, width], or of a spectrogram [frames, bands]. The host cuts it
-    into patches; with one class token the machine does the rest, with two the host makes the
-    vectors of the patches, too.
+    An input is [channels, height, width], or for a spectrogram [frames, bands]. The host cuts it
+    into patches. With one class token the machine does the rest; with two the host also computes
+    the vectors of the patches.
 
-    Raises :class:`InputError` where a file cannot be read, or names something that is not
-    supported.
+    Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """
     model_folder = Folder(folder)
     family = VISION_FAMILIES[model_folder.kind]
@@ -188,7 +187,7 @@ def _patches(folder: Folder) -> tuple[tuple[int, ...], Array]:
 
 
 def _rows(folder: Folder, name: str, dim: int) -> Floats:
-    """Take a tensor [..., dim]; return it as [rows, dim]."""
+    """Return a tensor [..., dim] as [rows, dim], and remove it from the folder's."""
     tensor = folder.floats(name)
     if tensor.shape[-1:] != (dim,) or not tensor.size:
         raise InputError(
@@ -199,7 +198,7 @@ def _rows(folder: Folder, name: str, dim: int) -> Floats:
 
 
 def _linear(folder: Folder, name: str, inputs: int) -> tuple[Floats, Floats]:
-    """Take the weight and the bias of a linear layer that the host computes."""
+    """Return the weight and the bias of a linear layer that the host computes."""
     weight = folder.floats(f"{name}.weight", -1, inputs)
     return weight, folder.floats(f"{name}.bias", len(weight))
 
@@ -214,7 +213,7 @@ def _prepend(tokens: Floats, positions: Floats) -> HostStep:
 
 
 def _layers(folder: Folder, family: _Family) -> tuple[int, dict[str, Floats]]:
-    """Take the layers' tensors; gains of what a block adds go into the weights before them."""
+    """Return the layers' tensors; gains of a block's additions are included in earlier weights."""
     count, dim = folder.config["num_hidden_layers"], folder.config["hidden_size"]
     tensors: dict[str, Floats] = {}
     biased = folder.kind == "clip_vision_model" or folder.config["qkv_bias"]
@@ -242,7 +241,7 @@ def _layers(folder: Folder, family: _Family) -> tuple[int, dict[str, Floats]]:
 
 
 def _head(folder: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon: float) -> Head:
-    """Return the head by the architecture; a norm that it leaves out is taken out of ``norms``."""
+    """Return the head by the architecture; a norm that it lacks is removed from ``norms``."""
     name, head = folder.architecture, Head()
     if "Classification" in name:
         weights = [classifier for classifier in _CLASSIFIERS if classifier in folder.tensors]

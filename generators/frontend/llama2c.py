@@ -13,9 +13,10 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights, check_weights
 
 HEADER = struct.Struct("<7i")
-"""dim, ffn, layers, heads, kv_heads, vocabulary (negative: a head of its own), positions."""
+"""dim, ffn, layers, heads, kv_heads, vocabulary (negative: the head has separate weights),
+positions."""
 BEGIN, END = 1, 2
-"""Tokens before a text, and behind it."""
+"""Tokens before a text, and after it."""
 _FIRST_BYTE = 3
 """Token of the byte 0."""
 _LONGEST_TOKEN = 1 << 16
@@ -27,12 +28,12 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a checkpoint.
 
     It is a header of seven int32 and then float32 arrays, matrices [outputs, inputs], each for all
-    layers: the vocabulary's vectors; attention norms; query, key, value, output; MLP norms; gate
-    (w1), down (w2), up (w3); the final norm; two rotary tables, which are not needed; and the head
-    where the vocabulary's size is negative. Queries and keys have their pairs beside each other.
+    layers. Their order is: the vocabulary's vectors; attention norms; query, key, value, output;
+    MLP norms; gate (w1), down (w2), up (w3); the final norm; two rotary tables, which are not
+    needed; and the head if the vocabulary's size is negative. In queries and keys the columns of a
+    pair are adjacent.
 
-    Raises :class:`InputError` where the file cannot be read, or is of another size than its header
-    tells.
+    Raises :class:`InputError` if the file cannot be read, or has another size than its header says.
     """
     with reading(path, "checkpoint"):
         content = path.read_bytes()
@@ -97,21 +98,21 @@ _MLP = ("gate", "down", "up")
 class Llama2cTokenizer:
     """Byte pairs with scores, as llama2.c encodes and decodes them.
 
-    A text is the token BEGIN, a space, and its characters; one that is no token becomes its UTF-8
-    bytes, of which byte b is token ``3 + b``. Then the two neighbours that together are the token
-    of the highest score are merged, the first ones of equals, until no two are.
+    A text is the token BEGIN, a space, and its characters. A character that is no token becomes its
+    UTF-8 bytes, where byte b is token ``3 + b``. Then the two neighbours that form the token of the
+    highest score are merged, the first ones of equals, until no two are.
     """
 
     begin = BEGIN
     """Token that every text begins with."""
     ends = frozenset({BEGIN, END})
-    """Tokens behind which a text has ended."""
+    """Tokens after which a text has ended."""
 
     def __init__(self, path: Path, vocabulary: int):
         """Read a tokenizer file: the longest token, then score, length and bytes of each token.
 
-        ``vocabulary`` is the number of tokens, which the file does not tell. Raises
-        :class:`InputError` where it cannot be read or has another number of tokens.
+        ``vocabulary`` is the number of tokens, which the file does not contain. Raises
+        :class:`InputError` if it cannot be read or has another number of tokens.
         """
         with reading(path, "tokenizer"):
             content = path.read_bytes()
@@ -132,7 +133,7 @@ class Llama2cTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, the first of them BEGIN.
 
-        Raises :class:`InputError` where the text needs a byte that is no token.
+        Raises :class:`InputError` if the text needs a byte that is no token.
         """
         tokens = [BEGIN]
         if text:
@@ -160,7 +161,7 @@ class Llama2cTokenizer:
         return tokens
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text behind the token ``before``."""
+        """Return the bytes that a token adds to a text after the token ``before``."""
         piece = self.pieces[token]
         if before == BEGIN:
             piece = piece.removeprefix(b" ")
@@ -169,7 +170,7 @@ class Llama2cTokenizer:
         return piece
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens, of which BEGIN and END add nothing."""
+        """Return the text of tokens; BEGIN and END add nothing."""
         pairs = itertools.pairwise([-1, *tokens])
         joined = b"".join(self.piece(t, before) for before, t in pairs if t not in self.ends)
         return joined.decode(errors="replace")

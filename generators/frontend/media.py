@@ -1,4 +1,4 @@
-"""Images and sounds as inputs of models, as the files beside a model say."""
+"""Images and sounds as inputs of models, prepared according to the model's files."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -30,13 +30,14 @@ _IMAGE_SETTINGS = (
     *("do_normalize", "image_mean", "image_std"),
 )
 _SOUND_SETTINGS = ("sampling_rate",)
-"""Settings that are known where no processor is named."""
+"""Settings that are known if no processor is named."""
 
 
 def image_reader(source: Source) -> Reader:
-    """Return what makes an image [channels, height, width] for a model.
+    """Return a function that reads an image [channels, height, width] for a model.
 
-    Raises :class:`InputError` where the model's files do not say how, or not what can be done.
+    Raises :class:`InputError` if the model's files do not describe the preparation, or describe an
+    unsupported one.
     """
     folder, how, named = _settings(source)
     shape = source.shape or ()
@@ -72,10 +73,10 @@ def image_reader(source: Source) -> Reader:
 
 
 def sound_reader(source: Source) -> Reader:
-    """Return what makes a sound a model's input: a waveform, or what an extractor makes of it.
+    """Return a function that reads a sound for a model: a waveform, or an extractor's features.
 
-    Shorter waveforms are filled up with silence, longer ones cut. Raises :class:`InputError` where
-    the model's files do not say how, or not what can be done.
+    Shorter waveforms are extended with silence, longer ones cut. Raises :class:`InputError` if the
+    model's files do not describe the preparation, or describe an unsupported one.
     """
     folder, how, named = _settings(source)
     shape = source.shape or ()
@@ -115,7 +116,7 @@ def sound_reader(source: Source) -> Reader:
 
 
 def sound_length(path: Path) -> int:
-    """Return the samples of a sound that can be read."""
+    """Return the number of samples of a sound that can be read."""
     soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
     return int(soundfile.info(str(path)).frames)
 
@@ -123,7 +124,7 @@ def sound_length(path: Path) -> int:
 def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
     """Return the samples of a sound, from -1 to 1, the mean of its channels.
 
-    Raises :class:`InputError` where the file cannot be read, ends too soon, is empty or has another
+    Raises :class:`InputError` if the file cannot be read, ends too soon, is empty or has another
     rate (samples a second).
     """
     soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
@@ -146,7 +147,7 @@ def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
 
 
 def _settings(source: Source) -> tuple[Path, Mapping[str, Any], bool]:
-    """Return a model's folder, its settings, and whether transformers knows their processor."""
+    """Return a model's folder, its settings, and True if transformers knows their processor."""
     folder = source.path
     paths = [folder / name for name in PREPROCESSOR_FILES] if folder else []
     path = next((candidate for candidate in paths if candidate.is_file()), None)
@@ -160,7 +161,7 @@ def _settings(source: Source) -> tuple[Path, Mapping[str, Any], bool]:
 
 
 def _only(folder: Path, how: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    """Raise :class:`InputError` where there are settings that nothing here heeds."""
+    """Raise :class:`InputError` if there are settings that have no effect here."""
     others = sorted(set(how) - set(known))
     if others:
         raise InputError(
@@ -171,7 +172,7 @@ def _only(folder: Path, how: Mapping[str, Any], known: tuple[str, ...]) -> None:
 
 @contextmanager
 def _processing(path: Path, folder: Path) -> Iterator[None]:
-    """Tell that a file cannot be made an input in the block, whatever the processor raises."""
+    """Turn any error of the processor in the block into one that names the file."""
     try:
         yield
     except Exception as error:
@@ -196,10 +197,10 @@ def _processed(
     folder: Path,
     path: Path,
 ) -> NDArray[np.float64]:
-    """Return what a processor makes of an image.
+    """Return the result of a processor for an image.
 
-    An image of the model's size stays so where the processor would make it another one that no
-    setting gives.
+    An image of the model's size is not resized if the processor would use another size that no
+    setting demands.
     """
     sized = {"size", "crop_size", "image_processor"} & set(how)
     fits = not sized and (image.height, image.width) == shape[1:]

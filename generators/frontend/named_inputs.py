@@ -1,4 +1,4 @@
-"""Inputs of models that take several, each by its name."""
+"""Inputs of models that have several, each with a name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from celosia.arch.errors import InputError
 from celosia.generators.frontend.host_steps import Array
 
 Values = Array | Mapping[str, Array]
-"""One input of a model, or, of a model that takes several, the array of each by its name."""
+"""One input of a model, or the arrays by name for a model that has several."""
 
 
 @dataclass(frozen=True)
 class OtherInput:
-    """An input of a model beside its first, which host steps take."""
+    """An input of a model besides its first, for host steps."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class OtherInput:
         return np.asarray(rng.normal(0, 1, self.shape))
 
     def check(self, values: Array) -> None:
-        """Raise :class:`InputError` if an input has another shape, or floats if it has integers."""
+        """Raise :class:`InputError` if a shape is wrong, or floats are given for integers."""
         if values.shape != self.shape:
             raise InputError(
                 f"Input {self.name} must have the shape {list(self.shape)}, not "
@@ -44,12 +44,12 @@ class NamedInputs:
     """The names of a model's inputs."""
 
     first: str = "input"
-    """The input that the machine's part is made of."""
+    """The input that the machine's part is computed from."""
     others: tuple[OtherInput, ...] = ()
     """The inputs that each sample must have beside it."""
     masks: tuple[tuple[str, str], ...] = ()
-    """Name and kind (``mask``, ``padding``, ``length``) of the inputs that say how many tokens a
-    sample has; without them all of ``first`` are there."""
+    """Name and kind (``mask``, ``padding``, ``length``) of the inputs that give a sample's number
+    of tokens; without them all tokens of ``first`` are valid."""
 
     @property
     def shapes(self) -> dict[str, list[int]]:

@@ -29,12 +29,12 @@ def quantize_attention(
     *,
     deferred: bool,
 ) -> Attention:
-    """Return an attention in integers, of which so many upper bits of keys and values are kept.
+    """Return an attention in integers that keeps the upper ``kv_bits`` of keys and values.
 
-    Of values these are mantissas, if so many columns share an exponent in a ``block``. With
-    ``deferred`` contexts are divided by the sums of weights.
+    If ``block`` columns of values share an exponent, these bits are mantissas. With ``deferred``
+    contexts are divided by the sums of weights.
 
-    Raises :class:`InputError` where a scalar of shaped attention is too large for an operand.
+    Raises :class:`InputError` if a scalar of shaped attention is too large for an operand.
     """
     query, key, value, target = (
         steps.tensor(tensor_value)
@@ -84,8 +84,8 @@ def _context(
 ) -> Rescale:
     """Return the parameters from sums over a head's probabilities and values to the target.
 
-    ``scale`` is the step of probabilities times what the context is multiplied by, ``upper`` the
-    steps of values in one that is kept, which stands for what is ``middle`` steps above it.
+    ``scale`` is the step of probabilities times the context's factor. ``upper`` is the number of
+    steps of values in a kept one, which stands for the value ``middle`` steps above it.
     """
     width, group = model.head_dim, model.heads // model.kv_heads
     shared = slice(index // group * width, (index // group + 1) * width)

@@ -1,4 +1,4 @@
-"""Steps that lose less: of each column where columns differ, and of what a table can tell apart."""
+"""Steps that lose less: one for each column if columns differ, ranges fit for a table."""
 
 import numpy as np
 
@@ -7,18 +7,18 @@ from celosia.generators.frontend.weights import Floats
 from celosia.generators.quantize.calibrate import Range
 
 GRID = 4096
-"""Intervals at whose ends a function is looked at."""
+"""Number of intervals at whose ends a function is evaluated."""
 TAIL = 0.25
-"""By how much a function may change, in its output's steps, where its inputs are all one."""
+"""Most that a function may change, in its output's steps, over inputs that are treated as one."""
 
 
 def column_gains(largest: Floats, strength: float) -> Floats:
     """Return the step of each column relative to one step for all, [n].
 
-    ``largest`` is each column's largest magnitude, [n]. Steps grow as its power of ``strength``:
-    0 leaves all alike, 1 lets every column fill its range. They are as small as they can be so
-    that every column fits. A linear layer takes the gains into the rows of its weights, after
-    Xiao et al. 2023, "SmoothQuant", whose split between inputs and weights is by 0.5.
+    ``largest`` is each column's largest magnitude, [n]. Steps are proportional to its power of
+    ``strength``: 0 makes all equal, 1 lets every column fill its range. They are as small as
+    possible so that every column fits. A linear layer multiplies the rows of its weights by the
+    gains, after Xiao et al. 2023, "SmoothQuant", whose split between inputs and weights is by 0.5.
     """
     known = largest > 0
     if not known.any():
@@ -32,7 +32,8 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 def useful_range(function: Function, bounds: Range, step: float) -> Range:
     """Return the part of a range outside which a function changes by less than a share of a step.
 
-    Inputs outside are taken for the nearest inside, so its result is at most TAIL steps off there.
+    Inputs outside it are replaced by the nearest inside, so that the result is at most TAIL steps
+    off.
     """
     x = np.linspace(bounds.low, bounds.high, GRID + 1)
     y = function(x)

@@ -1,4 +1,4 @@
-"""Static ranges: what every tensor of a model holds over sample inputs."""
+"""Static ranges: the values of every tensor of a model over sample inputs."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -14,14 +14,14 @@ from celosia.generators.quantize.refusals import check_finite, check_tensor
 from celosia.generators.reference.floats import forward
 
 Samples = Sequence[NDArray[np.generic]] | NDArray[np.generic]
-"""Inputs, each [n, features] or [n] token numbers; all in one array where they are alike."""
+"""Inputs, each [n, features] or [n] token numbers; in one array if all have the same shape."""
 Progress = Callable[[int, int], None]
-"""Takes the samples that are done, and all of them."""
+"""Receives the number of samples that are done, and of all."""
 
 SAMPLES = 2048
-"""Rows of a tensor that weights are chosen by, about."""
+"""Approximate number of a tensor's rows by which weights are chosen."""
 BATCH_ELEMENTS = 1 << 18
-"""Elements of a layer that are computed at once, in one batch of samples of one length."""
+"""Most elements of a layer that are computed at once, in one batch of samples of one length."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Range:
 
     @property
     def size(self) -> float:
-        """The largest magnitude, 1 where the tensor is all zero."""
+        """The largest magnitude, or 1 if the tensor is all zero."""
         return max(self.high, -self.low) or 1.0
 
 
@@ -42,11 +42,11 @@ class Ranges:
     """Statistics that calibration found."""
 
     tensors: dict[str, Range]
-    """By name, as :func:`celosia.generators.reference.floats.forward` names them."""
+    """By name, as in :func:`celosia.generators.reference.floats.forward`."""
     heads: dict[str, list[Range]]
-    """Of each head of the probabilities, by name."""
+    """For each head of the probabilities, by name."""
     columns: dict[str, Floats]
-    """The largest magnitude of each column of what linear layers of the blocks take, by name."""
+    """The largest magnitude of each column of the inputs of the blocks' linear layers, by name."""
     rows: dict[str, Floats] = field(default_factory=dict, repr=False)
     """Rows [count, columns] of tensors, spread evenly over the inputs, by name."""
 
@@ -62,11 +62,11 @@ def calibrate(
     """Return the range of every tensor, and of every head's probabilities, over sample inputs.
 
     A percentile below 100 leaves out that share of the largest and of the smallest values of all
-    inputs together, exactly as :func:`numpy.percentile` would. Of the tensors ``wanted`` about
-    :data:`SAMPLES` rows are kept.
+    inputs together, exactly as :func:`numpy.percentile` would. About :data:`SAMPLES` rows are kept
+    of each tensor in ``wanted``.
 
-    Raises :class:`InputError` where there is no input, an input is not finite or of a shape that
-    the model cannot take, or the percentile is not above 50 and at most 100.
+    Raises :class:`InputError` if there is no input, an input is not finite or has a shape that the
+    model does not accept, or the percentile is not above 50 and at most 100.
     """
     if not 50 < percentile <= 100:
         raise InputError(f"Calibration percentile must be above 50, at most 100, not {percentile}")
@@ -140,17 +140,17 @@ def _batches(
 
 
 class _Extremes:
-    """The smallest and the largest values of a tensor, as many as its percentiles need."""
+    """The smallest and the largest values of a tensor, as far as its percentiles need them."""
 
     def __init__(self, share: float, total: int):
-        """Take the share of values above the range, and an upper bound of how many there are."""
+        """Store the share of values above the range, and an upper bound of their number."""
         self.share, self.count = share, 0
         self.kept = math.floor(share * max(total - 1, 0)) + 2
         self.low: Floats = np.zeros(0)
         self.high: Floats = np.zeros(0)
 
     def add(self, values: Floats) -> None:
-        """Take more values into account."""
+        """Include more values."""
         flat = values.ravel()
         self.count += len(flat)
         if self.share == 0:

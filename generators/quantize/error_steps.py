@@ -1,9 +1,9 @@
-"""Steps of a decoder's tensors, by what the tensors of sampled texts hold.
+"""Steps of a decoder's tensors, from the values of its tensors over sampled texts.
 
-Everything is static. Weights are symmetric INT8 with one step for each output; activations have a
-step for each column where the machine's parameters are by column, which the neighbouring weights
-take in, and one for all where they are not. A step is the one with the least squared error over
-the samples, so that rare large values may saturate.
+Everything is static. Weights are symmetric INT8 with one step for each output. If the machine's
+parameters are by column, activations have a step for each column, which the neighbouring weights
+include; if not, they have one for all. A step is the one with the least squared error over the
+samples, so that rare large values may saturate.
 """
 
 import math
@@ -39,19 +39,19 @@ from celosia.sim.requantize import INT16_MAX
 
 INT8_MIN, INT8_MAX = -128, 127
 SAMPLES = 4096
-"""Rows of a tensor that weights are chosen by, about."""
+"""Approximate number of a tensor's rows by which weights are chosen."""
 _POSITIONS = ("positions", "source.positions")
 _STREAM = "_sum", "_norm"
-"""Ends of the names of what the residual stream holds behind the embedding."""
+"""Ends of the names of the residual stream's values after the embedding."""
 _ATTENTION = (".attention_input", ".query", ".context")
-"""Ends of the names of tensors that are INT16 where activations are mixed."""
+"""Ends of the names of tensors that are INT16 if activations are mixed."""
 
 
 class ErrorSteps:
-    """Gives a decoder's tensors steps, and its weights.
+    """Gives steps to a decoder's tensors and weights.
 
-    Raises :class:`InputError` where heads have fewer columns than are to keep 8 bits, or where
-    blocks of values do not divide them all.
+    Raises :class:`InputError` if heads have fewer columns than are to keep 8 bits, or if blocks of
+    values do not divide all columns.
     """
 
     zeros_in_biases = True
@@ -132,7 +132,7 @@ class ErrorSteps:
         return replace(tensor, scale=HEADROOM * largest / INT16_MAX, width=WIDE)
 
     def _normed(self, target: Tensor) -> Tensor:
-        """Return what a layer takes, in steps of its own norm's gains where these are folded."""
+        """Return a layer's input, in steps of its norm's gains if these are folded."""
         normed = self.model.placement == "pre" and self.model.final_norm
         if not (normed and self.options.folded and self.model.norm == "rmsnorm"):
             return replace(target, gains=self._balanced(target.name))
@@ -145,14 +145,15 @@ class ErrorSteps:
         return replace(target, scale=step, gains=gamma)
 
     def _unscaled(self, name: str) -> float:
-        """Return the step of what a deferred norm gives, for products that take rows' factors.
+        """Return the step of a deferred norm's output, for products that multiply by rows' factors.
 
-        A row's factor makes integers of the stream, times its columns, the norm's values in Q.16.
+        A row's factor turns integers of the stream, times its columns, into the norm's values in
+        Q.16.
         """
         return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
 
     def kept_steps(self, name: str) -> float:
-        """Return the steps of the stream in one of the INT8 that a deferred norm keeps of it."""
+        """Return the stream's steps in one step of the INT8 that a deferred norm keeps."""
         sources = {
             node.target.name: node.source.name
             for node in network.network(self.model).all_nodes
@@ -174,7 +175,7 @@ class ErrorSteps:
         return wide_step(values) if self._wide(name) else best_step(values, INT8_MAX)
 
     def _projected(self, tensor: Tensor, prefix: str, kind: str) -> Tensor:
-        """Return queries or keys, in front of their rotation or behind it."""
+        """Return queries or keys, before their rotation or after it."""
         steps, name = self._key_steps(prefix), kind.removesuffix("_sums")
         by_head = steps.query if name == "query" else steps.key  # [heads, key_dim]
         first = np.arange(len(by_head))[:, None] * self.model.head_dim
@@ -209,14 +210,14 @@ class ErrorSteps:
         return self._keys[prefix]
 
     def _by_text(self, name: str, heads: int, *, source: bool) -> list[Floats]:
-        """Return a tensor's rows of each text, or of each source, [n, heads, head_dim] each."""
+        """Return a tensor's rows for each text, or for each source, [n, heads, head_dim] each."""
         rows = self.values[name].reshape(-1, heads, self.model.head_dim)
         count, length = self.samples.tokens.shape
         counts = self.samples.sources if source else (length,) * count
         return np.split(rows, np.cumsum(counts)[:-1])
 
     def _context(self, target: Tensor, prefix: str) -> Tensor:
-        """Return what attention gives, in proportion to the values' steps if heads are alike."""
+        """Return attention's output, in proportion to the values' steps if heads are alike."""
         if not self.options.alike:
             return replace(target, gains=self._balanced(target.name))
         model = self.model
@@ -226,7 +227,7 @@ class ErrorSteps:
         return replace(target, scale=step, gains=gains)
 
     def _active(self, target: Tensor, sums: str) -> Tensor:
-        """Return what an activation's table gives."""
+        """Return the output of an activation's table."""
         low, high = self._active_range(sums)
         after = (high - low) / (INT8_MAX - INT8_MIN) or 1.0
         zero = int(np.clip(round(INT8_MIN - low / after), INT8_MIN, INT8_MAX))
@@ -251,7 +252,7 @@ class ErrorSteps:
     def _hidden(self, prefix: str) -> Floats:
         """Return the steps of the product of gate and up, [ffn].
 
-        INT16 in front of the product must hold the other factor.
+        The other factor must fit the INT16 before the product.
         """
         after = self._gate_scale(prefix)
         largest = np.abs(self.values[f"{prefix}.up"]).max(axis=0)
@@ -278,7 +279,7 @@ class ErrorSteps:
         return best_steps(scaled.T, INT8_MAX)
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return the step of what an activation's table takes, 0.0, and the table."""
+        """Return the step of the input of an activation's table, 0.0, and the table."""
         assert node.sums is not None
         function, sums = FUNCTIONS[FUNCTION_NAMES[node.activation]], self.values[node.sums.name]
         if self.options.wide(node.activation):
@@ -288,7 +289,7 @@ class ErrorSteps:
         return before, 0.0, int8_table(function, before, 0, target.scale, target.zero)
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the steps of products of queries and keys, and what is added, [heads] each."""
+        """Return the steps of products of queries and keys, and the added offsets, [heads] each."""
         steps = self._key_steps(node.prefix)
         return steps.product, steps.raised
 

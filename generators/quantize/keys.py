@@ -36,7 +36,7 @@ class KeySteps:
     middle: Floats
     """Offset that is subtracted from keys before rounding, [kv_heads, key_dim]."""
     product: Floats
-    """Of each query head's products, [heads]."""
+    """For each query head's products, [heads]."""
     raised: Floats
     """Offset that is added to the scores of each query head before their scale, [heads]."""
 
@@ -53,13 +53,13 @@ def quantize_keys(
 ) -> KeySteps:
     """Return the steps of a layer's keys and queries [n, heads of their kind, head_dim].
 
-    They are those of each text; not ``causal`` all queries attend to all keys of a text.
-    ``columns`` [key_dim] tells which of a head's columns each integer one is; the first ``whole``
-    keep 8 bits.
+    Keys and queries are given for each text; unless ``causal``, all queries attend to all keys of a
+    text. ``columns`` [key_dim] is the column of a head that each integer column holds; the first
+    ``whole`` keep 8 bits.
 
-    A query's step times a key's is the same for all columns of a head, so what a column of
-    keys gains that of its queries loses. What is taken from all keys alike changes all scores
-    of a query alike, and softmax not at all; so it may be taken behind the rotation.
+    A query's step times a key's is the same for all columns of a head, so a larger step of a key's
+    column means a smaller one of its queries. An offset that is subtracted from all keys changes
+    all scores of a query alike, and softmax not at all; so it may be subtracted after the rotation.
     """
     rotary = model.position == "rotary"
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
@@ -103,12 +103,12 @@ def _raised(
     causal: bool,
     alike: bool,
 ) -> Floats:
-    """Return what is added to the scores of each head [heads], before their scale.
+    """Return the offset added to the scores of each head [heads], before their scale.
 
-    Softmax does not notice, but INT16 has room for scores of -89 to 88 natural units only. The
-    largest scores of queries come to lie as far from the upper end as from LOST above the
-    lower one: what is so much less than the largest counts for nothing. All ``alike`` heads have
-    the same.
+    Softmax does not depend on it, but INT16 has room for scores of -89 to 88 natural units only.
+    The largest scores of queries are centred between the upper end and LOST above the lower one: a
+    score that is so much less than the largest counts for nothing. All ``alike`` heads have the
+    same offset.
     """
     room = INT16_MAX / 2.0**OCTAVE_FRACTION * math.log(2)
     lows, highs = np.zeros(model.heads), np.zeros(model.heads)
@@ -128,10 +128,10 @@ def _raised(
 
 
 def _narrow(keys: Floats, bits: int, whole: int) -> Floats:
-    """Return the INT8 steps of rotated keys [kv_heads, key_dim] of which upper bits are kept.
+    """Return the INT8 steps of rotated keys [kv_heads, key_dim] whose upper ``bits`` are kept.
 
-    Those of the first ``whole`` columns are kept in all bits. Queries are rotated in their steps,
-    so a pair of theirs has one, as that of the keys.
+    The first ``whole`` columns are kept in all bits. Queries are rotated in their steps, so a pair
+    of their columns has one step, like that of the keys.
     """
     pairs = keys.reshape(len(keys), keys.shape[1], -1, 2)
     steps = np.empty(pairs.shape[1:3])
@@ -143,9 +143,9 @@ def _narrow(keys: Floats, bits: int, whole: int) -> Floats:
 
 
 def _balanced(model: TextDescription, keys: Floats, queries: Floats) -> Floats:
-    """Return steps of INT8 keys [kv_heads, head_dim], alike in the columns of a pair.
+    """Return steps of INT8 keys [kv_heads, head_dim], equal in the columns of a pair.
 
-    Queries have as few bits as keys, so both share what columns differ in.
+    Queries have as few bits as keys, so both share the differences between columns.
     """
     pairs = (keys.shape[2] // 2, 2)
     of_keys = np.abs(keys).reshape(-1, model.kv_heads, *pairs).max(axis=(0, 3))

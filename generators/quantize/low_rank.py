@@ -1,8 +1,8 @@
-"""Low-rank corrections of coarse weights: what codes lose is made up for by two thin matrices.
+"""Low-rank corrections of coarse weights: two thin matrices make up for the errors of codes.
 
-Weights are ``codes + first @ second``, found in turn: codes of the weights less the product, then
-the product nearest to what the codes lose, as far as the inputs go together (Yao et al. 2023,
-"ZeroQuant-V2", without inputs; Zhang et al. 2024, "LQER", with them).
+Weights are ``codes + first @ second``, found alternately: codes of the weights less the product,
+then the product nearest to the codes' error, weighted by the correlation of the inputs (Yao et al.
+2023, "ZeroQuant-V2", without inputs; Zhang et al. 2024, "LQER", with them).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from celosia.generators.graph.stored import Stored
 from celosia.generators.quantize.stored import DAMPING, Ints, choose
 
 ROUNDS = 6
-"""Times that codes and product are found in turn."""
+"""Number of times that codes and product are found alternately."""
 MOST = 127
 """Largest magnitude of an INT8 of either sign."""
 
@@ -33,7 +33,7 @@ class Corrected:
     first: Ints
     """INT8 [k, rank]."""
     factors: Floats
-    """Steps of a thin column in one of its sum, [rank]."""
+    """Steps of a thin column in one step of its sum, [rank]."""
     second: Ints
     """INT8 [rank, n], in the steps of sums."""
 
@@ -44,7 +44,7 @@ def correct(
     """Return weights [n, k] in a format, with a correction of some rank.
 
     ``inputs`` are samples [count, k] in the steps that weights are multiplied by. Raises
-    :class:`InputError` where the rank is that of the weights, or more.
+    :class:`InputError` if the rank is that of the weights, or more.
     """
     n, k = weights.shape
     if rank >= min(k, n):
@@ -70,7 +70,7 @@ def correct(
 def _in_integers(
     stored: Stored, weight: Ints, steps: Floats, first: Floats, lost: Floats, inputs: Floats
 ) -> Corrected:
-    """Return thin matrices in INT8, the second one fitted to what the first one gives."""
+    """Return thin matrices in INT8, the second one fitted to the results of the first."""
     scales = np.abs(first).max(axis=0) / MOST  # [rank]
     rounded = np.rint(first / scales).astype(np.int64)
     thin, wanted = inputs @ (rounded * scales), inputs @ lost / steps

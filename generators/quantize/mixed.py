@@ -1,10 +1,10 @@
 """A format for each matrix of a model: the fewest bytes of weights within a bound of the loss.
 
-Steps of tensors do not depend on weights' formats, so operations of uniform models go together. The
-loss of each matrix alone in a coarse format is measured; in another one it is taken to be in
-proportion to the square of its outputs' error, and that of several matrices to add up. Of the
-mixtures that are best by this estimate, and of the uniform models, the smallest whose measured loss
-is within the bound is taken.
+Steps of tensors do not depend on weights' formats, so operations of uniform models can be combined.
+The loss of each matrix alone in a coarse format is measured. In another format it is assumed to be
+proportional to the square of its outputs' error, and the losses of several matrices are added. Of
+the mixtures that are best by this estimate, and of the uniform models, the smallest with a measured
+loss within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +31,12 @@ UNIFORM = "int4"
 ROUNDS = 10
 """Mixtures whose loss is measured."""
 SHARE = 0.1
-"""Share of the mean error of matrices alone that each is taken to make at least."""
+"""Least error that is assumed for a matrix alone, as a share of the mean of all."""
 LEAST = 1e-6
-"""Least error that a matrix alone is taken to make."""
+"""Least error that is assumed for any matrix alone."""
 
 Measure = Callable[[IntegerGraph], tuple[float, float]]
-"""Takes a model, and returns its loss and a smooth error that grows with it."""
+"""Takes a model, and returns its loss and a smooth error that increases with it."""
 Look = Callable[[IntegerGraph], Mapping[str, Ints]]
 """Takes a model, and returns the tensors of some inputs by name, [rows, columns]."""
 
@@ -46,9 +46,9 @@ class Mixture:
     """The formats of a model's weights."""
 
     chosen: dict[str, str]
-    """Formats by the weights' names; what is not there is in INT8."""
+    """Formats by the weights' names; weights that are not listed are in INT8."""
     loss: float
-    """Measured, beyond that of INT8."""
+    """Measured loss, less that of INT8."""
     weight_bytes: int
     uniform_loss: float
     """Loss of ``UNIFORM`` for all."""
@@ -56,7 +56,7 @@ class Mixture:
 
     @property
     def summary(self) -> str:
-        """Count of matrices with each format, for a user."""
+        """The number of matrices with each format, as a text for a user."""
         counts = {name: list(self.chosen.values()).count(name) for name in CANDIDATES}
         parts = [f"{name} for {count}" for name, count in counts.items() if count]
         return (
@@ -75,8 +75,8 @@ def mix(
 ) -> Mixture:
     """Return the smallest mixture found with a loss of at most ``bound`` more than INT8's.
 
-    ``make`` returns the model with all weights in a format. Raises :class:`InputError` where the
-    bound is negative.
+    ``make`` returns the model with all weights in a format. Raises :class:`InputError` if the bound
+    is negative.
     """
     if bound < 0:
         raise InputError(f"Loss must not be negative, not {bound}")
@@ -148,7 +148,7 @@ def _linears(model: IntegerGraph) -> dict[str, Linear]:
 def _errors(
     models: Mapping[str, IntegerGraph], tensors: Mapping[str, Ints]
 ) -> dict[str, dict[str, float]]:
-    """Return the squared error of each matrix's outputs in each format, over their own size."""
+    """Return the squared error of each matrix's outputs in each format, relative to their size."""
     by_form = _by_form(models)
     errors_by_name: dict[str, dict[str, float]] = {}
     for name, exact in by_form[INT8].items():
@@ -174,7 +174,7 @@ def _chosen(
     rates: Mapping[str, float],
     price: float,
 ) -> dict[str, str]:
-    """Return each matrix's format of the least bytes and priced loss."""
+    """Return each matrix's format with the least sum of bytes and priced loss."""
     formats, linears = {}, _by_form(models)
     for name in names:
         costs = {}

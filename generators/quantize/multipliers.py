@@ -1,4 +1,4 @@
-"""A decoder's requantization parameters in the bits that a machine holds."""
+"""A decoder's requantization parameters, reduced to the bits that a machine holds."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,10 +18,10 @@ _WHOLE = 32
 
 
 def held_parameters(decoder: Decoder, config: Config) -> Decoder:
-    """Return a decoder whose multipliers have the upper bits that a machine holds of them.
+    """Return a decoder whose multipliers are reduced to the upper bits that a machine holds.
 
-    They are rounded to nearest, ties away from zero, so that a factor of 16 bits is within 2**-16
-    of what it was. Raises :class:`FitError` where a bias is wider than those that it holds.
+    They are rounded to nearest, ties away from zero, so that a factor of 16 bits changes by at most
+    2**-16 of its value. Raises :class:`FitError` if a bias is wider than the machine's biases.
     """
     width = config.vector.multiplier_width
     biases = [0]

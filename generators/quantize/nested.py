@@ -19,9 +19,9 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     """Return INT8 weights [k, n] and the step of each output [n] for weights [n, k].
 
     ``inputs`` are samples [count, k] in the steps that weights are multiplied by. The upper four
-    bits are chosen for the middles of what they leave open, each error made up for by the weights
-    behind it, then the lower four likewise. Weights that are integers already, the
-    largest of each output 127, keep these.
+    bits are chosen first, as the middles of their intervals; then the lower four. Later weights
+    make up for each error. Weights that are integers already, with a largest of 127 for each
+    output, are kept.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):

@@ -9,11 +9,11 @@ from celosia.arch.functions import SMOOTH_FUNCTIONS
 from celosia.generators.reference.floats import FUNCTION_NAMES
 
 NARROW_BITS = 8
-"""Width below which keys and values are kept in parts of their bytes (bits)."""
+"""Width below which only parts of the bytes of keys and values are kept (bits)."""
 KV_BITS = (NARROW_BITS, 4)
-"""Widths that keys and values may be kept in (bits)."""
+"""Widths in which keys and values may be kept (bits)."""
 INT8 = "int8"
-"""Name of weights that are operands as they are stored."""
+"""Name of the format of weights that are stored as operands."""
 MIXED = "mixed"
 """Activations of 16 bits in attention, of 8 elsewhere."""
 ENCODER_BALANCE, DECODER_BALANCE = 0.7, 0.5
@@ -24,33 +24,34 @@ ENCODER_BALANCE, DECODER_BALANCE = 0.7, 0.5
 class Quantization:
     """Options of quantization.
 
-    Raises :class:`InputError` where a number is out of its bounds.
+    Raises :class:`InputError` if a number is out of its bounds.
     """
 
     balance: float | None = None
-    """Degree to which columns fill their own ranges, from 0 (one step) to 1.
+    """Degree to which each column fills its range, from 0 (one step for all) to 1.
 
     See :func:`celosia.generators.quantize.balance.column_gains`. None is 0 for weights that are
-    trained for their format, else 0.7 for encoders and 0.5 for decoders."""
+    trained for their format, else 0.7 for encoders and 0.5 for decoders.
+    """
 
     percentile: float = 100.0
     """Share of a tensor's values in calibration that its range covers (percent); encoders."""
     per_channel: bool = True
-    """Weights have a scale for each output channel, and not one for each tensor; encoders.
-    """
+    """True if weights have a scale for each output channel, not one for each tensor; encoders."""
 
     kv_bits: int = 8
-    """Width of the keys and values that are kept, 8 or 4 (bits); decoders, as all that follows."""
+    """Width of the kept keys and values, 8 or 4 (bits); for decoders, like all following
+    options."""
     places: int = 0
     """Places in the table of rotary angles (tokens); 0 for the positions of the model."""
     whole: int | None = None
-    """Columns of each key head that keep 8 bits where ``kv_bits`` is 4: of a rotated head the pairs
-    that turn slowest; None for half of a rotated head, and else for none."""
+    """Columns of each key head that keep 8 bits if ``kv_bits`` is 4, in a rotated head the pairs
+    that turn slowest; None for half of a rotated head, or none of another."""
     block: int = 0
-    """Columns of values, of whole heads or parts of one, that share an exponent where ``kv_bits``
-    is 4 (columns); 0: their upper bits are kept."""
+    """Columns of values, of whole heads or parts of one, that share an exponent if ``kv_bits`` is 4
+    (columns); 0: their upper bits are kept."""
     texts: int = 16
-    """Texts that are sampled to calibrate on."""
+    """Number of texts that are sampled for calibration."""
     length: int = 512
     """Their length, at most the positions of the model (tokens). Keys drift as they are rotated, so
     places that the samples lack may saturate."""
@@ -59,32 +60,32 @@ class Quantization:
     group: int = 0
     """Inputs of a weight format that share a scale (weights); 0: outputs have scales alone."""
     low_rank: int = 0
-    """Rank of what is added to weights of fewer bits, as two products of INT8; 0: none."""
+    """Rank of the correction of weights of fewer bits, as two products of INT8; 0: none."""
     chosen: Mapping[str, str] = field(default_factory=dict)
-    """The formats of weights that have another one, by the weights' names."""
+    """The formats of weights that differ from ``weights``, by the weights' names."""
     seed: int = 1
     """Seed of the sampled texts."""
     folded: bool = False
-    """The gains of RMS norms are in the weights behind them, so that all columns of a norm
-    have the same parameters, which take one word of the machine's."""
+    """True if the gains of RMS norms are included in the following weights, so that all columns of
+    a norm have the same parameters, in one word of the machine's."""
     deferred: bool = False
-    """RMS norms, whose gains are ``folded``, and softmaxes leave rows' factors to the products
-    behind them: rows of INT8 are those of the residual stream, and weights of which the largest is
-    1. Values have no offsets; decoders."""
+    """True if RMS norms, whose gains are ``folded``, and softmaxes leave rows' factors to the
+    products after them: rows of INT8 are those of the residual stream, and the largest weight of a
+    softmax is 1. Values have no offsets; decoders."""
     wide_functions: bool = False
-    """Smooth activations take INT16 and are polynomials, instead of tables of INT8."""
+    """True if smooth activations use polynomials of INT16 inputs instead of tables of INT8."""
     activations: str = INT8
-    """Width of activations in products: INT8, or ``mixed``, INT16 of attention."""
+    """Width of activations in products: INT8, or ``mixed``, which is INT16 in attention."""
     alike: bool = True
-    """Scores and context of all heads of a layer have the same parameters, so that one
-    command takes them all."""
+    """True if scores and context of all heads of a layer have the same parameters, so that one
+    command computes them all."""
 
     def wide(self, activation: str) -> bool:
-        """Return whether an activation of a network takes INT16: a smooth one, where asked for."""
+        """Return whether an activation of a network uses INT16: a smooth one, if requested."""
         return self.wide_functions and FUNCTION_NAMES.get(activation) in SMOOTH_FUNCTIONS
 
     def __post_init__(self) -> None:
-        """Check what is not checked elsewhere."""
+        """Check the bounds that are not checked elsewhere."""
         if self.balance is not None and not 0 <= self.balance <= 1:
             raise InputError(f"Balance of columns must be from 0 to 1, not {self.balance}")
         if self.kv_bits not in KV_BITS:

@@ -22,13 +22,14 @@ from celosia.generators.reference.integers import evaluate
 LEAST_COSINE, LEAST_AGREEMENT = 0.98, 0.9
 """Mean cosine similarity and share of equal choices below which a user is warned."""
 FEWEST, ENOUGH_ROWS = 4, 256
-"""Inputs and rows of the output that are compared of a large model at least."""
+"""Fewest inputs and rows of the output that are compared for a large model."""
 ENOUGH_PRODUCTS = 1 << 35
-"""Products in linear layers behind which no further input is compared, given enough rows."""
+"""Products in linear layers after which no further input is compared, given enough rows."""
 MOST_ERROR = 0.2
-"""Error of the output, of its size, above which a user is warned: of a cosine of 0.98."""
+"""Error of the output, relative to its size, above which a user is warned: that of a cosine of
+0.98."""
 SPREAD = 1 << 12
-"""Ratio of columns above which a step for all leaves nothing of the smallest."""
+"""Ratio of columns above which a single step loses all of the smallest column."""
 _PARTS = ("source", "up", "query", "key", "value")
 
 
@@ -44,27 +45,28 @@ class Parting:
     agreement: float | None
     """Share of the output's rows whose largest column is the floats'; None without classes."""
     tensor: str
-    """The tensor whose relative error grows most over that of what it is made of."""
+    """The tensor whose relative error increases most over those of the operation's inputs."""
     error: float
-    """That tensor's error, of the size of its float values."""
+    """That tensor's error, relative to the size of its float values."""
     score_error: float | None = None
-    """Mean size of the errors of scores (2**-8 octaves), see :func:`score_errors`; None unknown."""
+    """Mean size of the errors of scores (2**-8 octaves), see :func:`score_errors`; None if
+    unknown."""
     largest_score_error: float | None = None
-    """The largest of them."""
+    """The largest error of scores."""
     output_error: float = 0.0
-    """Error of the output, of the size of its float values."""
+    """Error of the output, relative to the size of its float values."""
     spread_tensor: str = ""
     """The tensor before ``tensor`` whose columns' largest magnitudes differ most."""
     spread: float = 1.0
-    """The largest of these over the smallest."""
+    """The largest of these magnitudes over the smallest."""
     errors: Mapping[str, float] = field(default_factory=dict)
-    """The error of each tensor, of the size of its float values."""
+    """The error of each tensor, relative to the size of its float values."""
     balanced: bool = False
-    """An option can give columns ranges of their own: of encoders."""
+    """True if an option can give each column its range: for encoders."""
 
     @property
     def warning(self) -> str:
-        """A sentence for the user, empty where integers are near enough."""
+        """A sentence for the user, empty if integers are close enough."""
         chosen = self.agreement
         far = self.output_error > MOST_ERROR
         near = self.cosine >= LEAST_COSINE and (chosen is None or chosen >= LEAST_AGREEMENT)
@@ -85,7 +87,7 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return all by name."""
+        """Return all figures by name."""
         return {
             "inputs": self.inputs,
             "cosine": self.cosine,
@@ -107,13 +109,12 @@ def parting(
     *,
     scored: bool = False,
 ) -> Parting:
-    """Return how far a model in integers is from its floats on inputs, at least one.
+    """Compare a model in integers with its floats on inputs, at least one.
 
-    Scores are those of encoders, and, if ``scored``, of a decoder that keeps keys of 8 bits.
-
-    Inputs are token numbers [n] of a decoder, or what an encoder's description says. Those of an
-    encoder-decoder answer ``sources``, one each. Of a large model the first inputs suffice, if
-    they have rows enough.
+    Scores are compared for encoders, and, if ``scored``, for a decoder that keeps keys of 8 bits.
+    Inputs are token numbers [n] for a decoder, or as an encoder's description says. Those of an
+    encoder-decoder answer ``sources``, one each. For a large model the first inputs suffice, if
+    they have enough rows.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}
@@ -203,18 +204,18 @@ def _made_of(op: Op) -> list[str]:
 
 
 def _spread(columns: Floats) -> float:
-    """Return the ratio of the largest to the smallest column, those of zeros apart."""
+    """Return the ratio of the largest to the smallest column, without columns of zeros."""
     sizes = columns[columns > 0]
     return float(sizes.max() / sizes.min()) if sizes.size else 1.0
 
 
 def _last(model: IntegerGraph) -> str:
-    """Return the name of the tensor that the output is."""
+    """Return the name of the output's tensor."""
     return model.ops[-1].target.name
 
 
 def _real(tensor: Tensor, values: Ints) -> Floats:
-    """Return what integers of a tensor stand for."""
+    """Return the real values of a tensor's integers."""
     reals = tensor.steps * (values - tensor.zero)
     return np.asarray(reals if tensor.offsets is None else reals + tensor.offsets)
 

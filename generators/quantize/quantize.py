@@ -1,8 +1,8 @@
 """From a float model to integers: an operation for each node of its graph.
 
-Steps come from what calibration found: of an encoder the ranges over sample inputs
-(:mod:`celosia.generators.quantize.range_steps`), of a decoder the values over texts that it makes
-up itself (:mod:`celosia.generators.quantize.error_steps`).
+Steps come from calibration. For an encoder it finds the ranges over sample inputs
+(:mod:`celosia.generators.quantize.range_steps`), for a decoder the values over texts that the
+decoder samples (:mod:`celosia.generators.quantize.error_steps`).
 """
 
 from dataclasses import replace
@@ -41,8 +41,8 @@ def quantize_model(
 ) -> QuantizedModel:
     """Return an encoder in the integers of a configuration.
 
-    Raises :class:`InputError` as :func:`calibrate`, and where a number of the
-    model cannot be represented.
+    Raises the errors of :func:`calibrate`, and :class:`InputError` if a number of the model cannot
+    be represented.
     """
     options = options or Quantization()
     wanted = _multiplied(model) if options.low_rank or options.weights == NESTED else set()
@@ -57,9 +57,9 @@ def quantize_calibrated(
     config: Config,
     options: Quantization | None = None,
 ) -> QuantizedModel:
-    """Return an encoder in integers by ranges that are known.
+    """Return an encoder in integers, from known ranges.
 
-    Raises :class:`InputError` where a number of the model cannot be represented.
+    Raises :class:`InputError` if a number of the model cannot be represented.
     """
     options = _settled(model, weights, options or Quantization())
     if options.activations == MIXED:
@@ -85,10 +85,10 @@ def quantize_decoder(
     begin: int | None,
     options: Quantization | None = None,
 ) -> Decoder:
-    """Return a decoder in integers, calibrated on texts that it makes up itself from ``begin``.
+    """Return a decoder in integers, calibrated on texts that it samples from ``begin``.
 
-    An encoder-decoder answers random sources. Raises :class:`InputError` where a number of the
-    model cannot be represented.
+    An encoder-decoder answers random sources. Raises :class:`InputError` if a number of the model
+    cannot be represented.
     """
     options = options or Quantization()
     samples = calibration_texts(model, weights, begin, options)
@@ -100,7 +100,7 @@ def quantize_sampled(
 ) -> Decoder:
     """Return a decoder in integers, calibrated on texts that are sampled already.
 
-    Raises :class:`InputError` where a number of the model cannot be represented.
+    Raises :class:`InputError` if a number of the model cannot be represented.
     """
     if model.source_layers and options.kv_bits < NARROW_BITS:
         raise InputError(
@@ -117,9 +117,9 @@ def quantize_sampled(
 
 
 def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization) -> Decoder:
-    """Return a decoder in integers of steps that are known, which do not depend on formats.
+    """Return a decoder in integers from known steps, which do not depend on formats.
 
-    Raises :class:`InputError` where a number of the model cannot be represented.
+    Raises :class:`InputError` if a number of the model cannot be represented.
     """
     model = steps.model
     graph = network.network(model)
@@ -134,9 +134,9 @@ def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization)
 
 
 def _settled(model: Description, weights: Weights, options: Quantization) -> Quantization:
-    """Return options without gains of columns where weights are codes of their formats already.
+    """Return options without gains of columns if weights are codes of their formats already.
 
-    Gains would be taken into the weights, which were codes no more.
+    Gains would be multiplied into the weights, which then would not be codes.
     """
     forms = {
         node.weight: options.chosen.get(node.weight, options.weights)

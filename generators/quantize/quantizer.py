@@ -67,7 +67,7 @@ class Quantizer:
             )
 
     def input(self) -> Tensor:
-        """Return what the host gives."""
+        """Return the tensor that the host provides."""
         return replace(self.steps.tensor(self.graph.input), name="input")
 
     def output(self) -> Tensor:
@@ -80,7 +80,7 @@ class Quantizer:
         return self.steps.tensor(Value("stream", self.model.dim, home=Home.STREAM))
 
     def start(self) -> Ints | None:
-        """Return what the stream holds before the first operation; None where nothing reads it."""
+        """Return the stream's content before the first operation; None if nothing reads it."""
         for node in self.graph.before:
             if isinstance(node, network.Start):
                 rows = self.steps.tensor(node.target).rows
@@ -97,7 +97,7 @@ class Quantizer:
         return tuple(op for node in nodes for op in self._named(node))
 
     def _named(self, node: Node) -> list[Op]:
-        """Return a node's operations, or refuse it by its name and the largest of its weights."""
+        """Return a node's operations; an error names the node and the largest of its weights."""
         try:
             return self._op(node)
         except FactorError as error:
@@ -158,7 +158,7 @@ class Quantizer:
     def _ends(
         self, node: network.Linear | network.Norm | network.Convert | network.Rotary | network.Gate
     ) -> tuple[Tensor, Tensor]:
-        """Return a node's source, of which only the first rows may be taken, and its target."""
+        """Return a node's source, reduced to the rows that it reads, and its target."""
         source, target = self.steps.tensor(node.source), self.steps.tensor(node.target)
         return replace(source, rows=target.rows) if node.target.rows else source, target
 
@@ -235,7 +235,7 @@ class Quantizer:
     ) -> tuple[Stored, Ints, Floats, LowRank | None]:
         """Return the codes of weights [n, k], operands [k, n], steps [n], and the correction.
 
-        Matrices around the blocks that are no wider than the rank have none.
+        Matrices outside the blocks that are no wider than the rank have no correction.
         """
         inputs, options = self.steps.inputs(node.source), self.options
         outer = "layers." not in node.weight
@@ -316,12 +316,12 @@ class Quantizer:
 
 
 def _biases(values: Floats) -> Ints:
-    """Return the nearest integers, of too large ones such that no sum is taken to fit 32 bits."""
+    """Return the nearest integers, limited so that a sum with a limited one is refused."""
     return np.clip(np.rint(values), -(1 << 32), 1 << 32).astype(np.int64)
 
 
 def _planes(weight: Ints, biases: Ints, zero: int) -> list[Plane]:
-    """Return the planes of weights whose sums have biases but for the input's zero point."""
+    """Return the planes of weights whose sums have biases without the input's zero point."""
     stored_planes, total = list[Plane](), np.zeros_like(weight)
     for stored in planes(weight):
         plane = Plane(stored, biases)

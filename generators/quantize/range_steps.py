@@ -1,9 +1,9 @@
 """Steps of an encoder's tensors, by the ranges that calibration found.
 
-Weights are symmetric INT8 with one scale per output channel, or per tensor; activations are INT8
-with one scale per tensor, symmetric but for the input, hidden layers and the probabilities where
-the configuration has zero points; the residual stream is INT16 with one scale for the whole model,
-or, where no norm keeps its size, for each layer (Jacob et al. 2018; the wide residual after
+Weights are symmetric INT8 with one scale per output channel, or per tensor. Activations are INT8
+with one scale per tensor. They are symmetric, except for the input, hidden layers and probabilities
+if the configuration has zero points. The residual stream is INT16 with one scale for the whole
+model, or for each layer if no norm keeps its size (Jacob et al. 2018; the wide residual after
 Bondarenko et al. 2021).
 """
 
@@ -30,12 +30,12 @@ from celosia.sim.requantize import INT16_MAX
 WIDE_HEADROOM = 2.0
 """Ratio by which an INT16 value may exceed calibration's largest before it saturates."""
 _ATTENTION = ("attention_input", "query", "key", "context")
-"""Tensors of attention that are INT16 where activations are mixed."""
+"""Tensors of attention that are INT16 if activations are mixed."""
 _LARGEST_BIAS = float(1 << 30)
 
 
 class RangeSteps:
-    """Gives an encoder's tensors scales and zero points, and its weights steps."""
+    """Gives scales and zero points to an encoder's tensors, and steps to its weights."""
 
     zeros_in_biases = False
     whole = 0
@@ -92,7 +92,7 @@ class RangeSteps:
         return made
 
     def _stream_step(self, value: Value) -> float:
-        """Return the step of the residual stream: of each layer where no norm keeps its size."""
+        """Return the step of the residual stream: one for each layer if no norm keeps its size."""
         prefix = value.name.rpartition(".")[0]
         names = [f"{prefix}.{name}" for name in ("stream", "attention_sum", "mlp_sum")]
         if not prefix:
@@ -109,7 +109,7 @@ class RangeSteps:
         return Tensor(name, value.buffer, rows, value.columns, scale, zero, width, home=value.home)
 
     def _common_zero(self, ranges: Sequence[Range]) -> int:
-        """Return the zero point with which each range, scaled to fit, loses least at worst."""
+        """Return the zero point for which the worst of several ranges, scaled, loses least."""
         if not self.config.array.zero_points:
             return 0
         low, high = self.config.operand_min, self.config.operand_max
@@ -123,21 +123,21 @@ class RangeSteps:
         return scale or 1.0 / up
 
     def _largest_row(self) -> float:
-        """Return the largest magnitude that a sum of rows of the trained tables may have."""
+        """Return the largest possible magnitude of a sum of rows of the trained tables."""
         names = ("words", "types", "positions", "class_token")
         tables = [np.atleast_2d(self.weights[name]) for name in names if name in self.weights]
         bound: float = np.sum([np.abs(table).max(axis=0) for table in tables], axis=0).max()
         return bound or 1.0
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return samples [count, columns] of a tensor in its steps, where calibration kept any."""
+        """Return samples [count, columns] of a tensor in its steps, if calibration kept any."""
         rows = self.rows.get(value.name)
         return None if rows is None else rows / self.tensor(value).steps
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the step of each output [n] of weights [n, k] times their inputs' steps.
 
-        A channel of zeros takes the output's own step, so that its bias stays exact.
+        A channel of zeros has the output's step, so that its bias stays exact.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:
@@ -146,9 +146,9 @@ class RangeSteps:
         return np.asarray(np.maximum(steps, np.abs(bias) / _LARGEST_BIAS))
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return the step of what an activation's table takes, what is added to it, and the table.
+        """Return the step of the input of an activation's table, its offset, and the table.
 
-        There is none for ReLU, which requantization does.
+        ReLU has no table, as requantization computes it.
         """
         assert node.sums is not None
         if node.activation == "relu":
@@ -167,7 +167,7 @@ class RangeSteps:
         return scale, scale * zero, table
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the steps of products of queries and keys, and what is added to them, [1]."""
+        """Return the steps of products of queries and keys, and the offset added to them, [1]."""
         query, key = self.tensor(node.query), self.tensor(node.key)
         # Products of INT16 are in units of 256, equation (19).
         unit = WIDE_UNIT if key.wide else 1

@@ -1,4 +1,4 @@
-"""Models and options of quantization that do not go together."""
+"""Refusals of models and options of quantization that do not fit each other."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def check_finite(model: Description, weights: Weights) -> None:
 
 
 def check_tensor(model: Description, name: str, values: Floats) -> None:
-    """Refuse values of a tensor on calibration inputs that 32-bit floats do not hold."""
+    """Refuse values of a tensor on calibration inputs that exceed 32-bit floats."""
     largest = float(np.abs(values).max())
     if not largest <= float(np.finfo(np.float32).max):
         raise InputError(
@@ -33,7 +33,7 @@ def check_tensor(model: Description, name: str, values: Floats) -> None:
 
 
 def check_mixed(model: Description) -> None:
-    """Refuse values of INT16, and sums that 32 bits may not hold."""
+    """Refuse values of INT16, and sums that may exceed 32 bits."""
     bits = NARROW_BITS if isinstance(model, TextDescription) else 16
     if not model.values:
         raise InputError(
@@ -49,7 +49,7 @@ def check_mixed(model: Description) -> None:
 
 
 def check_places(model: TextDescription, options: Quantization) -> None:
-    """Refuse more places than a model with bounded ones has."""
+    """Refuse more places than a model with bounded places has."""
     if model.bounded and options.places > model.positions:
         raise InputError(
             f"Model {model.name} has at most {model.positions} places, as from there on its layers "
@@ -58,7 +58,7 @@ def check_places(model: TextDescription, options: Quantization) -> None:
 
 
 def check_deferred(model: TextDescription, options: Quantization) -> None:
-    """Refuse what products that multiply by their rows' factors cannot have."""
+    """Refuse options that products by rows' factors do not support."""
     if model.norm != "rmsnorm" or model.source_layers:
         raise InputError(
             f"Deferred norms need norm rmsnorm and source_layers 0, but model {model.name} has "

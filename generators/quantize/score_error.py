@@ -27,9 +27,9 @@ def score_errors(
 ) -> Iterator[Floats]:
     """Yield the sizes of the errors of each attention's scores, [heads, n, n].
 
-    ``tensors`` are those that :func:`evaluate` returns of ``inputs``. Exact are the operations
-    between the residual stream and the scores without any rounding, with weights and parameters as
-    they are. The unit is that of scores, 2**-8 octaves.
+    ``tensors`` are the results of :func:`evaluate` for ``inputs``. The exact scores result from the
+    operations between the residual stream and the scores without any rounding, with the integer
+    weights and parameters. The unit is that of scores, 2**-8 octaves.
     """
     count = len(inputs) + model.description.sequence - model.input.rows
     exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
@@ -40,10 +40,10 @@ def score_errors(
 
 
 def text_score_errors(decoder: Decoder, tensors: Mapping[str, Ints]) -> Iterator[Floats]:
-    """Yield the same of a decoder's attentions over a text that begins with its tokens.
+    """Yield the errors of scores of a decoder's attentions over a text, from its first token on.
 
-    Of each token the scores of those up to it, [heads, n (n + 1) / 2]. Exact scores saturate as
-    INT16, which the lowest of a row are let to: they count for nothing.
+    For each token there are the scores of those up to it, [heads, n (n + 1) / 2]. Exact scores
+    saturate like INT16, as the lowest of a row may: they count for nothing.
     """
     exact = _Exact(
         {op.target.name: op for op in decoder.ops}, lambda name: tensors[name].astype(np.float64)
@@ -56,16 +56,16 @@ def text_score_errors(decoder: Decoder, tensors: Mapping[str, Ints]) -> Iterator
 
 
 class _Exact:
-    """Tensors in their own steps without rounding, from the residual stream on.
+    """Tensors in their steps without rounding, from the residual stream on.
 
-    ``rows`` gives a stream's rows as they are by their name.
+    ``rows`` returns the integer rows of a stream by its name.
     """
 
     def __init__(self, made: Mapping[str, Op], rows: Callable[[str], Floats]):
         self.made, self.rows = made, rows
 
     def scores(self, op: Attention, count: int) -> Floats:
-        """Return the scores of so many first rows, [heads, count, count]."""
+        """Return the scores of the first ``count`` rows, [heads, count, count]."""
         query, key = (self.of(tensor.name)[:count] for tensor in (op.query, op.key))
         left = query.reshape(count, -1, op.key_dim).transpose(1, 0, 2)  # [heads, n, key_dim]
         right = key.reshape(count, -1, op.key_dim).transpose(1, 2, 0)  # [kv_heads, key_dim, n]
@@ -92,7 +92,7 @@ class _Exact:
 def _rows_of(
     model: QuantizedModel, tensors: Mapping[str, Ints], inputs: Floats
 ) -> Callable[[str], Floats]:
-    """Return what gives rows of the stream as they are, those that are loaded among them."""
+    """Return a function that returns the integer rows of a stream, loaded rows included."""
     made = {op.target.name: op for op in model.ops}
 
     def rows(name: str) -> Floats:
@@ -108,7 +108,7 @@ def _rows_of(
 
 
 def _rotated(x: Floats, op: Rotary) -> Floats:
-    """Return equation (9) of rows from the first place on without rounding and bounds."""
+    """Return equation (9) for rows from the first place on, without rounding and bounds."""
     n, columns = x.shape
     pairs = np.tile(op.pairs[:n], columns // op.pairs.shape[1]) * 2.0**-ROTARY_FRACTION
     cosine, sine = pairs[:, 0::2], pairs[:, 1::2]

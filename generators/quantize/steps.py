@@ -1,4 +1,4 @@
-"""Steps of integers that lose least: of a tensor, of its columns, and of keys that are kept."""
+"""Steps of integers that lose least: for a tensor, for its columns, and for kept keys."""
 
 import math
 
@@ -50,7 +50,7 @@ def best_steps(values: Floats, most: int) -> Floats:
 
 
 def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return middle and step of each column [n] with the least squared error in so many bits.
+    """Return middle and step of each column [n] with the least squared error in ``bits`` bits.
 
     Values [m, n] become ``round((value - middle) / step)``, clamped to signed ``bits`` bits. Each
     ``together`` neighbours have one step.
@@ -65,10 +65,10 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return middle and step of each column [n] of INT8 values of which upper bits are kept.
+    """Return middle and step of each column [n] of INT8 values whose upper bits are kept.
 
-    The upper ``bits`` of ``round((value - middle) / step)`` lose least squared error where each of
-    their steps stands for its middle; in 8 bits as :func:`best_range`.
+    The upper ``bits`` of ``round((value - middle) / step)`` lose least squared error if each of
+    their steps stands for its middle; for 8 bits as :func:`best_range`.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:
@@ -78,7 +78,7 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
-    """Return mean and INT8 step of each column [n], in proportion to what its values deviate.
+    """Return mean and INT8 step of each column [n], in proportion to its values' deviation.
 
     So columns that share an exponent are alike, and INT8 holds the values [m, n] of all of them.
     Each ``together`` neighbours have one step. Columns of one value count as deviating by 1.
@@ -92,7 +92,7 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 
 
 def upper_step(values: Floats, bits: int) -> float:
-    """Return the INT8 step about 0 with which the upper ``bits`` of values lose least."""
+    """Return the symmetric INT8 step with which the upper ``bits`` of values lose least."""
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     best, least = most / half, math.inf
     for clip in _CLIPS:
@@ -107,7 +107,7 @@ def upper_step(values: Floats, bits: int) -> float:
 def _range_of(
     values: Floats, bits: int, together: int, share: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Return middle, step and squared error of columns where a share of their range is covered."""
+    """Return middle, step and squared error of columns if a share of their range is covered."""
     low, high = values.min(axis=0), values.max(axis=0)
     half = 1 << (bits - 1)
     widest = (high - low).reshape(-1, together).max(axis=1)

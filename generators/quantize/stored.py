@@ -1,7 +1,8 @@
 """Codes of weights in a format of fewer bits, with the least error of the products.
 
-Each code is chosen in turn, and its error is made up for by the weights behind it, as far as the
-inputs go together (Frantar et al. 2023, "GPTQ"). Without inputs each weight is rounded alone.
+Codes are chosen one after another. The weights that follow make up for each code's error, as far as
+the inputs are correlated (Frantar et al. 2023, "GPTQ"). Without inputs each weight is rounded
+alone.
 """
 
 from collections.abc import Callable
@@ -19,11 +20,11 @@ Ints = NDArray[np.int64]
 CLIPS = np.geomspace(1.0, 0.4, 16)
 """Shares of the largest magnitude that a column's values may cover."""
 TRAINED = 16
-"""Most values of a format whose steps are looked for in weights."""
+"""Most values of a format whose steps are searched in weights."""
 _WHOLE = 1e-6
 """Distance from a code's value at which a weight is that value (steps)."""
 DAMPING = 0.01
-"""Share of the mean square of inputs that is added to each one's."""
+"""Share of the mean square of inputs that is added to the square of each."""
 
 
 def choose(
@@ -31,9 +32,9 @@ def choose(
 ) -> tuple[Stored, Ints, Floats]:
     """Return codes, operands [k, n] and the step of each output [n] for weights [n, k].
 
-    ``inputs`` are samples [count, k] in the steps that weights are multiplied by; with ``group``
-    so many of them share a scale. Weights that are codes already, as training for the format
-    leaves them, keep these.
+    ``inputs`` are samples [count, k] in the steps that weights are multiplied by. With ``group``
+    that number of inputs shares a scale. Weights that are codes already, as training for the format
+    leaves them, are kept.
     """
     weights = np.array(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
@@ -71,7 +72,7 @@ def choose(
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
     """Return the largest step of each output [n] in which weights [n, k] are values of a format.
 
-    None where an output has none, and for formats of more than ``TRAINED`` values.
+    Return None if an output has no such step, and for formats of more than ``TRAINED`` values.
     """
     if form.fraction or len(form.values) > TRAINED:
         return None
@@ -88,7 +89,7 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 
 
 def factors_of(form: WeightFormat) -> Ints:
-    """Return the scales with which no value leaves the operands, in ascending order."""
+    """Return the scales with which no value exceeds the operands, in ascending order."""
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)
     most = min(-half / low, (half - 1) / high) * (1 << form.fraction)
@@ -96,7 +97,7 @@ def factors_of(form: WeightFormat) -> Ints:
 
 
 def error_spread(inputs: Floats, k: int) -> Floats:
-    """Return how the error of each input is made up for: an upper triangle, [k, k]."""
+    """Return how later inputs make up for each input's error: an upper triangle, [k, k]."""
     square = inputs.T @ inputs / len(inputs)
     mean = float(np.trace(square)) / k or 1.0
     inverse = np.linalg.inv(square + DAMPING * mean * np.eye(k))
@@ -106,7 +107,7 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats]) -> Floats:
     """Return values [k, n] that ``pick`` chooses for weights [n, k], row by row.
 
-    The error of each is made up for by the weights behind it, as :func:`error_spread` tells.
+    The following weights make up for each error, according to :func:`error_spread`.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

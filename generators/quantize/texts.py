@@ -1,4 +1,4 @@
-"""Values of a decoder's tensors over texts that the decoder itself samples."""
+"""Values of a decoder's tensors over texts that the decoder samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,41 +16,42 @@ from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import encode, forward
 
 KEPT_BYTES = 1 << 30
-"""Memory for the tensors of texts (bytes); of larger models some texts, or places, are kept."""
+"""Memory for the tensors of texts (bytes); for larger models only some texts, or places, are
+kept."""
 _NOT_KEPT = ("scores", "probabilities", "output")
 
 
 @dataclass(frozen=True)
 class SampledTexts:
-    """Texts that a model has made up, or that are given, as many as :data:`KEPT_BYTES` hold."""
+    """Texts that a model has sampled, or that are given, up to the limit of :data:`KEPT_BYTES`."""
 
     tokens: NDArray[np.int64]
     """[count, length]."""
     tensors: dict[str, Floats]
-    """Each tensor of the model, [count * length, columns], one text behind the other, by name as in
+    """Each tensor of the model, [count * length, columns], one text after another, by name as in
     :func:`celosia.generators.reference.floats.forward`; scores and probabilities are left out."""
     largest: dict[str, float]
-    """The largest magnitude of each tensor over all texts, those that are not kept among them."""
+    """The largest magnitude of each tensor over all texts, including those that are not kept."""
     sources: tuple[int, ...] = ()
     """Tokens of the source of each text, whose tensors are [all of them, columns]."""
 
 
 class _Rows:
-    """Collects the tensors of some texts as they come, and the largest magnitudes of all texts.
+    """Collects the tensors of some texts, and the largest magnitudes of all texts.
 
-    Those that are kept are spread evenly over the texts; of a single one that has no room the first
-    places are.
+    The kept texts are spread evenly over all. If there is no room for one text, its first places
+    are kept.
     """
 
     def __init__(self, model: TextDescription, tokens: NDArray[np.int64]):
-        """Take the texts' tokens, [count, length], which may still change."""
+        """Store the texts' tokens, [count, length], which may still change."""
         self._model, self._tokens = model, tokens
         self._texts: NDArray[np.int64] = np.arange(0)
         self._kept: dict[str, Floats] = {}
         self.largest: dict[str, float] = {}
 
     def add(self, tensors: Mapping[str, Floats], first: int, place: int) -> None:
-        """Take tensors [texts, places, columns] of texts from one on, at places from one on."""
+        """Add tensors [texts, places, columns] that begin at text ``first`` and place ``place``."""
         tensors = {name: rows for name, rows in tensors.items() if not name.endswith(_NOT_KEPT)}
         if not self._kept:
             self._allocate(tensors)
@@ -92,9 +93,9 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> SampledTexts:
-    """Return ``texts`` that are given, or those that the model makes up as options ask for.
+    """Return the given ``texts``, or texts that the model samples according to the options.
 
-    Of an encoder-decoder they are answers to sources, ``texts`` or random ones. Raises
+    For an encoder-decoder they are answers to sources, which are ``texts`` or random. Raises
     :class:`InputError` as :func:`sample_answers`, :func:`given_texts` and :func:`sample_texts`.
     """
     check_finite(model, weights)
@@ -120,11 +121,11 @@ def sample_texts(
     seed: int,
     progress: Progress | None = None,
 ) -> SampledTexts:
-    """Return texts that the model makes up, each from the token ``begin``.
+    """Return texts that the model samples, each from the token ``begin``.
 
-    Without one, None, each begins with another random token. Each next token is drawn from the
+    If ``begin`` is None, each begins with another random token. Each next token is drawn from the
     model's distribution, at temperature 1. ``progress`` receives the places done. Raises
-    :class:`InputError` where count or length is not positive.
+    :class:`InputError` if count or length is not positive.
     """
     for name, value in (("count", count), ("length", length)):
         if value < 1:
@@ -144,7 +145,7 @@ def _drawn(
     rng: np.random.Generator,
     progress: Progress | None = None,
 ) -> SampledTexts:
-    """Draw texts [count, length] behind their first tokens."""
+    """Draw texts [count, length] from their first tokens."""
     length, rows = tokens.shape[1], _Rows(model, tokens)
     for place in range(length):
         with np.errstate(all="ignore"):
@@ -176,10 +177,10 @@ def sample_answers(
     seed: int,
     progress: Progress | None = None,
 ) -> SampledTexts:
-    """Return texts of some length that the model makes up behind each of some sources.
+    """Return texts of ``length`` tokens that the model samples for each of some sources.
 
-    ``progress`` receives the sources done. Raises :class:`InputError` where there is no source, or
-    one cannot be.
+    ``progress`` receives the sources done. Raises :class:`InputError` if there is no source, or one
+    is not valid.
     """
     if not sources:
         raise InputError("Calibration needs at least one source")
@@ -218,13 +219,13 @@ def given_texts(
     length: int,
     progress: Progress | None = None,
 ) -> SampledTexts:
-    """Return texts that are given, each some token numbers.
+    """Return given texts, each some token numbers.
 
-    All become as long as the longest, or ``length`` where that is less: what is longer is cut, and
-    behind what is shorter come the texts behind it. ``progress`` receives the texts done.
+    All become as long as the longest, but at most ``length``: longer ones are cut, and shorter ones
+    are continued by the texts that follow. ``progress`` receives the texts done.
 
-    Raises :class:`InputError` where there is no text, one is empty, or a token is none of the
-    model's.
+    Raises :class:`InputError` if there is no text, one is empty, or a token is not in the model's
+    vocabulary.
     """
     if not texts or not all(map(len, texts)):
         raise InputError("Calibration needs at least one text, and none of them empty")

@@ -1,7 +1,7 @@
-"""Gains and shifts of columns: constants that a layer before or behind them takes in.
+"""Gains and shifts of columns: constants that are included in an earlier or a later layer.
 
-Where neither is a linear layer or a norm, the tensor is an :class:`Affine`: a linear layer behind
-takes it in, and a sum hands it on, so that it passes a residual.
+If neither is a linear layer or a norm, the tensor is an :class:`Affine`: a later linear layer
+includes it, and a sum passes it on, so that it can pass a residual.
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 
 
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
-    """Return the sum of two tensors; of an :class:`Affine` one the gains stand behind the sum."""
+    """Return the sum of two tensors; the gains of an :class:`Affine` move after the sum."""
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):
             inner = affine(node, other, 1 / tensor.gains, np.zeros(1))
@@ -103,7 +103,7 @@ def batch_norm(node: Node) -> View:
 
 
 def per_column(view: View, number: Floats) -> Floats | None:
-    """Return a constant by the columns of the tensor; None where tokens differ in it."""
+    """Return a constant by the columns of the tensor, or None if tokens differ in it."""
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)
     places = view.index.ravel() % columns

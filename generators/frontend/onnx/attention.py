@@ -1,4 +1,4 @@
-"""The ONNX nodes of which attention is made: products of heads, their softmax and their masks."""
+"""The ONNX nodes that form attention: products of heads, their softmax and their masks."""
 
 import math
 from dataclasses import replace
@@ -70,7 +70,7 @@ def softmax(node: Node) -> View:
 
 
 def _turned(node: Node, view: View, factor: float) -> View:
-    """Return a softmax of products of keys and queries, whose columns are those of one query."""
+    """Return a softmax of products of keys and queries, whose columns belong to one query."""
     old = view.tensor
     assert isinstance(old, Scores)
     if old.variable or old.causal:
@@ -110,7 +110,7 @@ def context(node: Node, left: View, right: View) -> View:
 
 
 def masked(view: View, mask: Mask) -> View:
-    """Return scores after checking that a mask takes out the keys of missing tokens."""
+    """Return scores after a check that a mask removes the keys of missing tokens."""
     scores = view.tensor
     if not isinstance(scores, Scores) or scores.softmax:
         raise UnsupportedError("a mask is not applied to scores")

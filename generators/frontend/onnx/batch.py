@@ -11,9 +11,9 @@ _MOVES = ("Reshape", "Expand", "ConstantOfShape", "Tile")
 def single(model: Any, batch: int) -> Any:
     """Return a copy of a graph for a batch of 1.
 
-    Inputs, and what tells reshaped or expanded values their first axis, lose the batch; so do
-    constants that repeat one value for each of the batch. Whether the copy computes the same is
-    for the caller to prove.
+    The batch is removed from the inputs, from the shapes of reshaped or expanded values, and from
+    constants that repeat one value for each of the batch. The caller must prove that the copy
+    computes the same.
     """
     helper: Any = importlib.import_module("onnx.numpy_helper")
     copy = type(model)()

@@ -1,4 +1,4 @@
-"""Graphs whose mask is causal: which of them a description of language models can say."""
+"""Graphs with a causal mask: which of them can be described as language models."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ LIKE = (
 
 
 def unlike_gpt2(encoder: Encoder) -> str:
-    """Return all that keeps a causal graph from a language model's description, or nothing."""
+    """Return all reasons why a causal graph is no language model's description, or nothing."""
     tensors = encoder.weights
     words = len(tensors.get("words", np.zeros(0)))
     wrong = {

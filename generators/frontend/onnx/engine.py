@@ -1,4 +1,4 @@
-"""Runs of ONNX graphs, whole or in parts: by ONNX Runtime, by ONNX's evaluator what that lacks."""
+"""Runs of ONNX graphs, whole or in parts: by ONNX Runtime, or else by ONNX's evaluator."""
 
 import math
 import re
@@ -14,13 +14,13 @@ from celosia.generators.frontend.onnx.file import onnx_library
 
 Array = NDArray[np.generic]
 MOST_NUMBERS = 1 << 31
-"""Numbers of a value of a graph that is run."""
+"""Most numbers of a value of a graph that is run."""
 IR_VERSION = 10
-"""Version of the form of graphs that are made here, which ONNX Runtime has read since 2024."""
+"""Version of the format of graphs that are made here, which ONNX Runtime has read since 2024."""
 _MOST_KNOWN = 1 << 28
-"""Numbers of a value that does not depend on inputs."""
+"""Most numbers of a value that does not depend on inputs."""
 _SHAPE = 64
-"""Most numbers of an input that may say which shape a node gives."""
+"""Most numbers of an input that may determine the shape of a node's output."""
 
 
 class RunError(Exception):
@@ -31,7 +31,7 @@ class Runner:
     """A graph that is ready to run."""
 
     def __init__(self, model: Any):
-        """Prepare a model; raise :class:`RunError` where neither implementation can run it."""
+        """Prepare a model; raise :class:`RunError` if neither implementation can run it."""
         runtime = library("onnxruntime", "ONNX files need", "onnxruntime")
         options = runtime.SessionOptions()
         options.log_severity_level = 4
@@ -51,7 +51,7 @@ class Runner:
                 raise RunError(_line(error)) from error
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return all outputs; raise :class:`RunError` where the inputs do not fit the graph.
+        """Return all outputs; raise :class:`RunError` if the inputs do not fit the graph.
 
         Inputs that the graph does not have are left out.
         """
@@ -73,10 +73,10 @@ def _line(error: Exception) -> str:
 
 
 def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
-    """Return what a node makes of the numbers of its inputs.
+    """Return a node's outputs for the numbers of its inputs.
 
-    Raises :class:`InputError` where that is more than fits a memory, :class:`RunError` where the
-    node cannot be run.
+    Raises :class:`InputError` if they are too large for a memory, :class:`RunError` if the node
+    cannot be run.
     """
     helper, numpy = onnx_library("onnx.helper"), onnx_library("onnx.numpy_helper")
     arrays = {
@@ -104,7 +104,7 @@ def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
 
 
 def inferred(model: Any) -> dict[str, tuple[int, tuple[int, ...] | None]]:
-    """Return the kind of elements of every value, and its shape, or None where it is not known."""
+    """Return the kind of elements of every value, and its shape, or None if it is not known."""
     try:
         graph = onnx_library("onnx.shape_inference").infer_shapes(model).graph
     except Exception:

@@ -1,4 +1,4 @@
-"""Why a graph is not run: what it holds that has no place on the machine, and what to do."""
+"""Reasons why a graph is not run: its unsupported parts, and remedies."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ _REASONS = {
 }
 """Name and remedy by a part of the reason why a node is not understood."""
 _END = _REASONS[_THINGS["end_reason"]["sign"]]
-"""The least that is known."""
+"""The least specific explanation."""
 
 
 def explain(
@@ -31,10 +31,10 @@ def explain(
     error: UnsupportedError | None,
     others: Iterable[UnsupportedError] = (),
 ) -> str:
-    """Return all that is not run in a graph, with a remedy each, and the nodes at fault.
+    """Return all parts of a graph that cannot be run, with a remedy each, and the nodes at fault.
 
-    ``error`` is why its output is no block's; ``others`` are such of values before it, which count
-    where nothing else is known.
+    ``error`` is the reason why the graph's output is not a block's. ``others`` are the reasons of
+    earlier values, which count if nothing else is known.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
@@ -52,12 +52,12 @@ def explain(
 
 
 def _known(text: list[str]) -> list[str]:
-    """Return what some reasons tell, with a remedy each."""
+    """Return the explanations of some reasons, with a remedy each."""
     return [thing for sign, thing in _REASONS.items() if any(sign in line for line in text)]
 
 
 def _grouped(reasons: Iterable[str]) -> Iterator[str]:
-    """Yield each reason once, with how many other nodes have it."""
+    """Yield each reason once, with the number of other nodes that have it."""
     nodes_by_reason: dict[str, list[str]] = {}
     for reason in reasons:
         node, _, why = reason.partition(": ")
@@ -69,7 +69,7 @@ def _grouped(reasons: Iterable[str]) -> Iterator[str]:
 
 
 def held(model: Any) -> list[str]:
-    """Return all that a graph holds and is not run, by the kinds of its nodes."""
+    """Return all unsupported parts of a graph, by the kinds of its nodes."""
     kinds = {node.op_type for node in model.graph.node}
     things = list(dict.fromkeys(thing for kind, thing in _KINDS.items() if kind in kinds))
     if _turns_halves(model) and _KINDS["RotaryEmbedding"] not in things:
@@ -78,7 +78,7 @@ def held(model: Any) -> list[str]:
 
 
 def _turns_halves(model: Any) -> bool:
-    """Return whether a half that is negated is joined with another, as a rotation's columns are."""
+    """Return whether a negated half is joined with another, as the columns of a rotation are."""
     nodes = model.graph.node
     negated = {name for node in nodes if node.op_type == "Neg" for name in node.output}
     return any(node.op_type == "Concat" and negated & set(node.input) for node in nodes)

@@ -1,4 +1,4 @@
-"""ONNX files as they stand on a disk: read with the files of their tensors, or refused."""
+"""ONNX files on a disk: read with the files of their tensors, or refused."""
 
 import math
 from collections.abc import Iterator
@@ -15,21 +15,21 @@ _LOOPS = ("Loop", "Scan", "SequenceMap")
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform")
 _RANDOM_KINDS = (*_RANDOM, "RandomUniformLike")
 _WRITTEN_OUT = ("Attention",)
-"""Nodes that stand for the graph with which ONNX itself defines them."""
+"""Nodes that are replaced by the graph with which ONNX itself defines them."""
 _MOST_NODES = 1 << 18
-"""Nodes of a graph with all of its functions written out."""
+"""Most nodes of a graph with all of its functions expanded."""
 
 
 def onnx_library(name: str) -> Any:
-    """Return a module of the package ``onnx``; raise :class:`InputError` where it is missing."""
+    """Return a module of the package ``onnx``; raise :class:`InputError` if it is missing."""
     return library(name, "ONNX files need", "onnx")
 
 
 def read_model(path: Path) -> Any:
-    """Return the model in a file, its functions written out.
+    """Return the model in a file, its functions expanded.
 
-    Raises :class:`InputError` where it cannot be read, is no ONNX model, where a tensor's size or
-    file is not that of its header, or where the graph could run without an end or by chance.
+    Raises :class:`InputError` if the file cannot be read or is no ONNX model, if a tensor's size or
+    file does not match its header, or if the graph might run without an end or at random.
     """
     onnx = onnx_library("onnx")
     try:
@@ -137,7 +137,7 @@ def _check_tensor(path: Path, tensor: Any) -> None:
 
 
 def _check_outside(path: Path, name: str, info: Any) -> None:
-    """Look for the file of a tensor: in the model's folder, of a file's kind, and long enough."""
+    """Check the file of a tensor: in the model's folder, a regular file, and long enough."""
     file = inside(path.parent, info.location, path)
     subject = f"Tensor {name} of {path} is in the file {info.location}"
     if not file.exists():
@@ -149,7 +149,7 @@ def _check_outside(path: Path, name: str, info: Any) -> None:
 
 
 def _check_functions(path: Path, model: Any) -> None:
-    """Count the nodes of a graph whose functions are written out."""
+    """Count the nodes of a graph whose functions are expanded."""
     bodies = {(function.domain, function.name): function for function in model.functions}
     counts: dict[tuple[str, str], int] = {}
 
@@ -175,7 +175,7 @@ def _check_functions(path: Path, model: Any) -> None:
 
 
 def _check_node(path: Path, node: Any, model: Any) -> None:
-    """Refuse nodes whose run has no end that is known, or that give other numbers each time."""
+    """Refuse nodes whose run may not end, or that return other numbers each time."""
     subject = f"Node {node.name or node.output[0]} ({node.op_type}) in {path}"
     if node.op_type in _LOOPS:
         raise InputError(
@@ -195,7 +195,7 @@ def _check_node(path: Path, node: Any, model: Any) -> None:
 
 
 def _trains(node: Any, model: Any) -> str:
-    """Return in words that a node drops numbers, or normalizes by its batch; else nothing."""
+    """Describe that a node drops numbers, or normalizes by its batch; else return nothing."""
     if node.op_type == "BatchNormalization":
         mode = any(
             attribute.name == "training_mode" and attribute.i for attribute in node.attribute

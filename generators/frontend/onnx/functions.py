@@ -54,7 +54,7 @@ def _clip(node: Node) -> Function:
 
 
 def _below_zero(name: str, default: float, negative: Function) -> Callable[[Node], Function]:
-    """Return a function's own maker: ``negative`` of what is below 0, times an attribute."""
+    """Return the maker of a function: ``negative`` of values below 0, times an attribute."""
 
     def make(node: Node) -> Function:
         slope = float(node.attribute(name, default))
@@ -80,6 +80,6 @@ PARAMETRIC: Mapping[str, Callable[[Node], Function]] = {
     "LeakyRelu": _below_zero("alpha", 0.01, lambda x: x),
     "PRelu": _below_zero("alpha", 0.0, lambda x: x),
 }
-"""Functions of every element that attributes or constants say more of."""
+"""Functions of every element that depend on attributes or constants."""
 VARIADIC = {"Max": "Max", "Min": "Min", "Sum": "Add"}
-"""Nodes of any number of operands, and the same of two."""
+"""Nodes of any number of operands, and their equivalents for two."""

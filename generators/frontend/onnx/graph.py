@@ -1,4 +1,4 @@
-"""An ONNX file: its inputs, its nodes, and what ONNX's own implementation makes of parts of it."""
+"""An ONNX file: its inputs, its nodes, and the results of ONNX's implementation for parts of it."""
 
 import contextlib
 import math
@@ -36,11 +36,11 @@ from celosia.generators.frontend.onnx.values import (
 
 _SEED = 1
 _FEW = 100
-"""Token numbers that are surely there, as far as a table can be seen."""
+"""Token numbers that surely exist, as far as a table is visible."""
 
 
 def _reads(node: Any) -> set[str]:
-    """Return the names of all values that a node takes, those of the graphs in it, too."""
+    """Return the names of all values that a node reads, including those of the graphs in it."""
     names = set(node.input)
     for inner in subgraphs(node):
         made = {value.name for value in (*inner.input, *inner.initializer)}
@@ -52,12 +52,12 @@ def _reads(node: Any) -> set[str]:
 
 
 class Graph:
-    """An ONNX graph with a batch of 1, and what its nodes compute."""
+    """An ONNX graph with a batch of 1, and the meaning of its nodes."""
 
     def __init__(self, path: Path, model: Any, tokens: int, *, batched: bool = True):
-        """Take a file's model; raise :class:`InputError` where its inputs do not fit.
+        """Store a file's model; raise :class:`InputError` if its inputs do not fit.
 
-        ``batched`` says that the first axis of every input is the batch.
+        ``batched`` means that the first axis of every input is the batch.
         """
         self.path, self.batched = path, batched
         self.model = model
@@ -155,7 +155,7 @@ class Graph:
 
     @property
     def others(self) -> list[Place]:
-        """Inputs that the output depends on, which are neither the first nor made for it."""
+        """Inputs that the output depends on, without the first and those computed for it."""
         return [place for place in self.places if place.kind == "other" and place.name in self.read]
 
     @property
@@ -165,7 +165,7 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Take inputs of some kinds for inputs like others; return whether there were any."""
+        """Treat inputs of some kinds like other inputs; return whether there were any."""
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
         self.blocks = None
@@ -174,10 +174,10 @@ class Graph:
     def feeds(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
-        """Return all inputs for one of the first, [*shape], of which ``length`` tokens are there.
+        """Return all inputs for a first one, [*shape], whose first ``length`` tokens are valid.
 
-        Tokens may be fewer: they are filled up with the number that stands for none, or with zeros.
-        ``others`` are the arrays of other inputs by name, zeros without them.
+        Fewer tokens are extended with the padding's number, or with zeros. ``others`` are the
+        arrays of other inputs by name, zeros without them.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -192,9 +192,9 @@ class Graph:
         return arrays
 
     def follow(self) -> tuple[dict[str, Value], list[str]]:
-        """Return what every value of the graph is, and why some nodes are not understood.
+        """Return the meaning of every value of the graph, and why some nodes are not understood.
 
-        What these compute is :class:`Opaque`.
+        The results of such nodes are :class:`Opaque`.
         """
         first = self.places[0]
         values: dict[str, Value] = dict(self.known)
@@ -261,7 +261,7 @@ class Graph:
                 self.made.kept.append(value.tensor)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a value; raise :class:`InputError` where the graph cannot be run."""
+        """Return the shape of a value; raise :class:`InputError` if the graph cannot be run."""
         known = self._inferred.get(name, (0, None))[1]
         if known is not None:
             return known
@@ -280,7 +280,7 @@ class Graph:
         return {name: value.shape for name, value in zip(wanted, arrays, strict=True)}
 
     def run_part(self, runner: Runner, feeds: dict[str, Array]) -> list[Array]:
-        """Return the outputs of a part; raise :class:`InputError` where it cannot be run."""
+        """Return the outputs of a part; raise :class:`InputError` if it cannot be run."""
         try:
             return runner.run(feeds)
         except RunError as error:
@@ -296,7 +296,7 @@ class Graph:
         return rng.integers(0, max(most, 1), first.shape).astype(first.dtype)
 
     def needed(self, wanted: set[str], provided: set[str]) -> list[Any]:
-        """Return the nodes that values depend on beside what is given, in their order."""
+        """Return the nodes, in order, that values depend on besides given ones."""
         wanted, nodes = set(wanted) - provided, []
         for node in reversed(self.model.graph.node):
             if wanted & set(node.output):
@@ -305,9 +305,9 @@ class Graph:
         return nodes[::-1]
 
     def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
-        """Return what computes values from others; of those it takes the inputs that it needs.
+        """Return a runner that computes values from others, of which it takes those it needs.
 
-        Raises :class:`InputError` where that part of the graph cannot be run.
+        Raises :class:`InputError` if that part of the graph cannot be run.
         """
         nodes = self.needed(set(outputs), set(sources))
         used = {name for node in nodes for name in _reads(node)}
@@ -340,14 +340,14 @@ class Graph:
         return self._helper.tensor_dtype_to_np_dtype(self._inferred[name][0])
 
     def _fold(self, node: Any) -> Callable[[Sequence[Any]], list[Array]]:
-        """Return what computes one node from numbers."""
+        """Return a function that computes one node from numbers."""
         opsets = self.model.opset_import
         return lambda inputs: run_node(node, inputs, opsets)
 
     def run(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> NDArray[np.float64]:
-        """Return the file's own first output, of the first of its batch, as :meth:`feeds`."""
+        """Return the file's first output, for the first of its batch, as :meth:`feeds`."""
         feeds = self.feeds(values, length, others)
         if self.batch > 1:
             feeds = {name: np.repeat(array, self.batch, axis=0) for name, array in feeds.items()}
