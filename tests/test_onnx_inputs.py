@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import celosia as library
+from celosia.generators.frontend import sample_files
 from celosia.generators.frontend.onnx.importer import load_onnx
 from celosia.generators.frontend.sample_files import read_labels, read_samples
 from celosia.generators.studies import comparison
@@ -165,7 +167,7 @@ def test_files_that_do_not_fit_several_inputs(message, tmp_path) -> None:
         read_samples(path, source)
 
 
-def test_integers_that_are_floats_and_damaged_files(tmp_path) -> None:
+def test_integers_that_are_floats_and_damaged_files(tmp_path, monkeypatch) -> None:
     source, path = load_onnx(write(tmp_path / "model.onnx", "candidates")), tmp_path / "x.npz"
     arrays = {"x": np.zeros((1, 4), int), "length": np.zeros((1, 1), int)}
     np.savez(path, **arrays, table=np.zeros((1, 5)))
@@ -174,6 +176,10 @@ def test_integers_that_are_floats_and_damaged_files(tmp_path) -> None:
     np.savez_compressed(path, **arrays, table=np.zeros((1, 5), int))
     content = path.read_bytes()
     assert len(read_samples(path, source)) == 1
+    monkeypatch.setattr(sample_files, "_MOST_BYTES", 400)
+    with pytest.raises(ValueError, match=r"of different names, of at most 400 bytes together$"):
+        read_samples(path, source)
+    monkeypatch.undo()
     for damaged in (b"nothing", content[:-30], content[:80] + bytes(40) + content[120:]):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"^Inputs .* are not a NumPy array: "):
@@ -192,3 +198,13 @@ def test_a_command_runs_several_inputs(celosia, tmp_path) -> None:
         one = {name: array[number : number + 1] for name, array in feeds.items()}
         (expected,) = onnx_session(path).run(None, one)
         np.testing.assert_allclose(row, expected[0], atol=0.1)
+
+
+def test_the_library_takes_several_inputs(tmp_path) -> None:
+    model = library.load(write(tmp_path / "model.onnx", "candidates"))
+    inputs = model.examples(4)
+    assert {*inputs[0]} == {"x", "table", "length"}
+    run = library.compile(model, library.config("small"), calibration=inputs).run(inputs)
+    assert run.mismatches == 0
+    for output, exact in zip(run.outputs, model.floats(inputs), strict=True):
+        np.testing.assert_allclose(output, exact, atol=0.1 * np.abs(exact).max())

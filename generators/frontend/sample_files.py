@@ -110,6 +110,8 @@ def read_answers(path: Path) -> list[tuple[str, str]]:
 
 
 _NPY_MAGIC = b"\x93NUMPY"
+_MOST_BYTES = 1 << 33
+"""Bytes of the arrays in a ``.npz`` file, which may be packed into much less."""
 
 
 def read_array(path: Path, content: str) -> NDArray[np.generic]:
@@ -129,8 +131,15 @@ def read_arrays(path: Path, content: str) -> dict[str, NDArray[np.generic]]:
     arrays = {}
     try:
         with reading(path, content), zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as file:
+            members = {member.filename: member for member in archive.infolist()}
+            size = sum(member.file_size for member in members.values())
+            if len(members) != len(archive.infolist()) or size > _MOST_BYTES:
+                raise InputError(
+                    f"{content.capitalize()} {path} must be arrays of different names, of at most "
+                    f"{_MOST_BYTES} bytes together"
+                )
+            for name, member in members.items():
+                with archive.open(member) as file:
                     array = _read_array(file, path, content)
                 if array.dtype.kind not in "iufb":
                     raise InputError(f"{content.capitalize()} {path} must be arrays of numbers")
