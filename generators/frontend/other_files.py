@@ -1,4 +1,4 @@
-"""Files of models that are not read: what they are, and what to do with them."""
+"""Files of models that are not read: their kinds, and remedies."""
 
 import zipfile
 from pathlib import Path
@@ -18,7 +18,7 @@ KNOWN = "a folder, an ONNX file (.onnx), a llama2.c checkpoint (.bin), or a name
 
 
 def _archive(path: Path) -> str:
-    """Return the suffix of the kind of files that an archive is, by the names in it."""
+    """Return the suffix of an archive's kind of files, by the names in it."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = {Path(name).name for name in archive.namelist()}
@@ -30,9 +30,10 @@ def _archive(path: Path) -> str:
 
 
 def refuse_other(path: Path) -> None:
-    """Raise :class:`InputError` where a file is of a form that is known and not read.
+    """Raise :class:`InputError` if a file has a form that is known and not read.
 
-    It is known by its suffix, or by its first bytes. Folders and paths that are no file pass.
+    The form is known by the file's suffix, or by its first bytes. Folders, and paths that are no
+    file, pass.
     """
     kind = path.suffix.lower()
     if path.is_dir():

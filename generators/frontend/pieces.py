@@ -1,4 +1,4 @@
-"""Tokens as the pieces of a text that they add."""
+"""Tokens as the pieces of text that they add."""
 
 import functools
 import re
@@ -11,7 +11,7 @@ _CLEANED = {
     " ' ": "'",
     **{f" {ending}": ending for ending in ("n't", "'m", "'s", "'ve", "'re")},
 }
-"""Places of a text that get shorter where it is cleaned, in this order."""
+"""Places of a text that become shorter if it is cleaned, in this order."""
 
 
 def whole(text: str) -> str:
@@ -27,7 +27,7 @@ def clean(text: str) -> str:
 
 
 def unclean(text: str) -> int:
-    """Return the characters at a text's end that cleaning may change when the text goes on."""
+    """Return the number of characters at a text's end that cleaning may change with more text."""
     most = max(map(len, _CLEANED)) - 1
     return next(
         (
@@ -53,18 +53,18 @@ class Pieces:
 
     @functools.cached_property
     def stripped(self) -> bool:
-        """A text's first piece leaves out its space."""
+        """True if a text's first piece leaves out its space."""
         if self._alphabet:
             return False
         space = next((n for n in self._ordinary() if self.piece(n).startswith(b" ")), -1)
         return space >= 0 and not self._decode(space).startswith(" ")
 
     def is_byte(self, token: int) -> bool:
-        """Return whether a token is one byte, which the others beside it make a character of."""
+        """Return whether a token is one byte of a character that needs the tokens beside it."""
         return self._fallback and bool(_BYTE.fullmatch(self._tokenizer.id_to_token(token) or ""))
 
     def piece(self, token: int) -> bytes:
-        """Return what a token adds behind another one; a special one adds nothing."""
+        """Return the text that a token adds after another one; a special one adds nothing."""
         text = self._tokenizer.id_to_token(token)
         if text is None or token in self._special:
             return b""
@@ -81,7 +81,7 @@ class Pieces:
         return range(self._tokenizer.get_vocab_size())
 
     def _is_anchor(self, token: int) -> bool:
-        """Return whether a token is a word that another one behind it leaves as it is."""
+        """Return whether a token is a word that a following token does not change."""
         if token in self._special or self.is_byte(token):
             return False
         text = self._decode(token)

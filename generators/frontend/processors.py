@@ -25,20 +25,21 @@ TOKENIZER_FILES = (
     "sentencepiece.bpe.model",
     "source.spm",
 )
-"""Files that transformers reads a tokenizer from, beside tokenizer.json, which alone is whole."""
+"""Files from which transformers reads a tokenizer, besides tokenizer.json, which is complete
+alone."""
 PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
-"""Files that say how images and sounds become inputs, of which a folder has one."""
+"""Files that describe how images and sounds become inputs; a folder has one of them."""
 
 
 def holds_tokenizer(folder: Path) -> bool:
-    """Return whether a folder has a tokenizer of more than a tokenizer.json."""
+    """Return whether a folder's tokenizer has other files than a tokenizer.json."""
     return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def read_tokenizer(folder: Path) -> Any:
     """Return the tokenizer of a folder.
 
-    Raises :class:`InputError` where a package is missing or the tokenizer cannot be read.
+    Raises :class:`InputError` if a package is missing or the tokenizer cannot be read.
     """
     package = _transformers("Texts", "text")
     return _read("tokenizer", folder, package.AutoTokenizer.from_pretrained)
@@ -71,7 +72,7 @@ def read_extractor(folder: Path) -> Any:
 
 
 def _transformers(noun: str, extra: str) -> Any:
-    """Return the package transformers, which says nothing but errors."""
+    """Return the package transformers, which prints only errors."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     package = library("transformers", f"{noun} of Hugging Face folders need", "transformers", extra)

@@ -14,20 +14,20 @@ Turning = tuple[float, Floats, float]
 """A base, the radians per place of each pair, [head_dim / 2], and a factor of their cosines."""
 _KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 _OLDER = {"su": "longrope", "yarn": "longrope"}
-"""Names that Phi-3's class takes for another kind."""
+"""Kinds by the names that Phi-3's class uses for them."""
 _STRETCHED = ("llama3", "yarn", "longrope")
-"""Kinds that begin with the places that a model was first made for."""
+"""Kinds that depend on the number of places of a model's original training."""
 
 
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     """Return the settings of rotary positions, as the class of the model reads them.
 
-    ``rope_scaling`` stands in for ``rope_parameters`` where it holds anything. Base and share of
-    the rotated columns are those inside, or else those beside. The places that a model was first
-    made for are those beside, or else those inside, or else ``max_position_embeddings``.
+    ``rope_scaling`` replaces ``rope_parameters`` if it is not empty. The base and the share of
+    rotated columns are read inside these settings, or else beside them. The number of places of the
+    original training is read beside them, or else inside, or else is ``max_position_embeddings``.
     ``partial`` classes rotate a share of a head's columns.
 
-    Raises :class:`InputError` where a setting is not known or not there.
+    Raises :class:`InputError` if a setting is not known or is missing.
     """
     config, path = folder.config, folder.config_path
     rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
@@ -67,11 +67,11 @@ def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Tur
     """Return the base, the radians per place of each pair, [head_dim / 2], and a factor.
 
     Cosines and sines are multiplied by the factor. Pairs that are not rotated have the speed 0.
-    ``rope`` is that of :func:`rope_settings`. The kind ``dynamic`` is the default up to the places
-    that the model was made for, ``longrope`` has its short factors up to those that it was first
-    made for.
+    ``rope`` is the result of :func:`rope_settings`. The kind ``dynamic`` is the default up to the
+    model's number of places. ``longrope`` uses its short factors up to the number of places of the
+    original training.
 
-    Raises :class:`InputError` where a setting is not there, or does not fit the others.
+    Raises :class:`InputError` if a setting is missing, or does not fit the others.
     """
     base, kind = float(rope["rope_theta"]), rope["rope_type"]
     rotated = int(head_dim * rope["partial_rotary_factor"])
@@ -107,7 +107,7 @@ def _number(folder: Folder, rope: Mapping[str, Any], name: str) -> float:
 
 
 def _stretch(folder: Folder, rope: Mapping[str, Any]) -> float:
-    """Return by how much a model's texts are longer than those that it was first made for."""
+    """Return the ratio of a model's longest text to that of its original training."""
     if rope.get("factor") is not None:
         return float(rope["factor"])
     places: int = folder.config["max_position_embeddings"]
@@ -115,7 +115,7 @@ def _stretch(folder: Folder, rope: Mapping[str, Any]) -> float:
 
 
 def _llama3(folder: Folder, rope: Mapping[str, Any], speeds: Floats) -> Floats:
-    """Slow pairs turn slower by a factor, fast ones as they did, and those between in between."""
+    """Slow pairs are slowed by a factor, fast ones are not, and those between partly."""
     factor, low, high = (
         _number(folder, rope, name) for name in ("factor", "low_freq_factor", "high_freq_factor")
     )
@@ -130,7 +130,7 @@ def _llama3(folder: Folder, rope: Mapping[str, Any], speeds: Floats) -> Floats:
 
 
 def _longrope(folder: Folder, rope: Mapping[str, Any], speeds: Floats) -> tuple[Floats, float]:
-    """Return the speeds and the factor of LongRoPE up to the places that it was first made for."""
+    """Return the speeds and the factor of LongRoPE for the places of the original training."""
     for name in ("short_factor", "long_factor"):
         if len(rope.get(name, ())) != len(speeds):
             raise InputError(

@@ -29,16 +29,16 @@ from celosia.generators.frontend.tokenizer import read_sentences
 def read_samples(
     path: Path, source: Source, *, calibration: bool = False
 ) -> list[NDArray[np.generic]]:
-    """Return inputs of a model from a file or a folder, as the machine's part takes them.
+    """Return inputs of a model from a file or a folder, as the machine's part accepts them.
 
-    A ``.npy`` file holds inputs of the model's own shape behind their count, a ``.npz`` file such
-    an array for each of the model's inputs by name. A folder holds images or sounds, taken in the
-    order of their names, for models with a preprocessor_config.json that says how. Any other file
-    is a text with one input in each line, for models that take texts; blank lines are left out for
-    ``calibration`` and refused otherwise.
+    A ``.npy`` file holds an array of the inputs' count and the model's shape, a ``.npz`` file such
+    an array for each of the model's inputs by name. A folder holds images or sounds, read in the
+    order of their names, for models with a preprocessor_config.json that describes the preparation.
+    Any other file is a text with one input in each line, for models of texts; blank lines are left
+    out for ``calibration`` and refused otherwise.
 
-    Raises :class:`InputError` where the file cannot be read, does not fit the model, or has a
-    number that is not finite.
+    Raises :class:`InputError` if the file cannot be read, does not fit the model, or has a number
+    that is not finite.
     """
     if path.is_dir():
         return [_prepared(source, sample, file) for file, sample in _folder(path, source)]
@@ -88,7 +88,7 @@ def _prepared(source: Source, values: Values, path: Path) -> NDArray[np.generic]
 
 
 def count_cut(path: Path, source: Source, count: int | None) -> int:
-    """Return how many of the first sounds of a folder are longer than a model's waveforms."""
+    """Return the number of a folder's first sounds that are longer than a model's waveforms."""
     files, most = input_files(path)[:count], int(np.prod(source.shape or ()))
     if files[0].suffix.lower() not in SOUNDS or most != max(source.shape or (), default=0):
         return 0
@@ -96,9 +96,9 @@ def count_cut(path: Path, source: Source, count: int | None) -> int:
 
 
 def read_answers(path: Path) -> list[tuple[str, str]]:
-    """Return the sources of a file and the answer to each: a tab stands between, on a line each.
+    """Return the sources of a file and the answer to each: one pair a line, with a tab between.
 
-    Raises :class:`InputError` where the file cannot be read, or a line has not one tab.
+    Raises :class:`InputError` if the file cannot be read, or a line does not have one tab.
     """
     pairs = []
     for line in read_sentences(path, blank=True):
@@ -115,9 +115,9 @@ _MOST_BYTES = 1 << 33
 
 
 def read_array(path: Path, content: str) -> NDArray[np.generic]:
-    """Return the numbers in a ``.npy`` file; raise :class:`InputError` where there are none.
+    """Return the numbers in a ``.npy`` file; raise :class:`InputError` if it holds none.
 
-    The size that its header states is compared with the file's before memory is taken.
+    The size in its header is compared with the file's before memory is allocated.
     """
     with reading(path, content), path.open("rb") as file:
         values = _read_array(file, path, content)
@@ -198,12 +198,12 @@ def _no_array(path: Path, content: str, why: str) -> InputError:
 def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDArray[np.int64]:
     """Return the right class of each input, [count].
 
-    A ``.npy`` file holds their numbers, any other a number or a name of the model's in each line.
-    Where the inputs are the files ``inputs``, a line may be a file's name, a tab and its class;
-    then all lines are, in any order, a line a file.
+    A ``.npy`` file holds their numbers, any other file a number or a name of the model's in each
+    line. If the inputs are the files ``inputs``, a line may be a file's name, a tab and its class.
+    Then all lines are, in any order, one line for each file.
 
-    Raises :class:`InputError` where the file cannot be read, a label is no class of the model, or
-    a file has no label or a label no file.
+    Raises :class:`InputError` if the file cannot be read, a label is no class of the model, or a
+    file has no label or a label no file.
     """
     classes = _classes(source)
     if path.suffix == ".npy":
@@ -231,7 +231,7 @@ def read_classified(path: Path, source: Source) -> tuple[list[str], NDArray[np.i
     """Return the texts of a file and the right class of each, [count].
 
     A line has a text, or the two of a pair, and the class, a number or a name of the model's, with
-    tabs between. Raises :class:`InputError` where the file cannot be read or a line is another.
+    tabs between. Raises :class:`InputError` if the file cannot be read or a line has another form.
     """
     number, texts, classes = _numbering(path, source, _classes(source)), [], []
     for line in read_sentences(path, blank=True):
@@ -244,7 +244,7 @@ def read_classified(path: Path, source: Source) -> tuple[list[str], NDArray[np.i
 
 
 def _numbering(path: Path, source: Source, classes: int) -> Callable[[str], int]:
-    """Return what makes the name or the number of a class in a file its number."""
+    """Return a function from the name or the number of a class in a file to its number."""
     names = {name: number for number, name in enumerate(source.labels)}
 
     def number(label: str) -> int:
@@ -280,7 +280,7 @@ def _is_short_number(text: str) -> bool:
 
 
 def _by_file(path: Path, lines: Sequence[str]) -> dict[str, str]:
-    """Return the label of each file's name, of lines with a tab between both."""
+    """Return the label of each file's name, from lines with a tab between both."""
     labels: dict[str, str] = {}
     for line in lines:
         name, *rest = line.split("\t")
@@ -298,7 +298,7 @@ def _by_file(path: Path, lines: Sequence[str]) -> dict[str, str]:
 def _classes(source: Source) -> int:
     """Return the columns of the whole model's output, a row of scores for classes.
 
-    Raises :class:`InputError` where the output is something else.
+    Raises :class:`InputError` if the output is something else.
     """
     rng, others = np.random.default_rng(0), source.named.others
     sample = source.prepare(source.random(rng)) if others else np.zeros(0)
@@ -312,8 +312,8 @@ def _classes(source: Source) -> int:
 def input_files(path: Path) -> list[Path]:
     """Return the files of a folder that are inputs, in the order of their names.
 
-    Hidden files are none. Raises :class:`InputError` where the folder holds anything else, images
-    beside sounds, or nothing.
+    Hidden files are left out. Raises :class:`InputError` if the folder holds other files, both
+    images and sounds, or nothing.
     """
     with reading(path, "folder"):
         files = sorted(

@@ -1,4 +1,4 @@
-"""Folders of Sentence Transformers: what their files say of texts and of the output."""
+"""Folders of Sentence Transformers: their settings of texts and of the output."""
 
 import json
 from collections.abc import Mapping
@@ -25,15 +25,15 @@ _FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-robert
 
 @dataclass(frozen=True)
 class SentenceFolder:
-    """Settings of a folder; without its files those of a model that they do not change."""
+    """Settings of a folder; the defaults change nothing of the model."""
 
     pooling: str = "none"
     unit: bool = False
-    """Outputs are of length 1."""
+    """True if outputs are scaled to length 1."""
     longest: int = 0
     """Longest text (tokens); 0 leaves it to the tokenizer."""
     lower: bool = False
-    """Texts are made lower-case."""
+    """True if texts are changed to lower case."""
     prompt: str = ""
     """Text before every text."""
 
@@ -41,7 +41,7 @@ class SentenceFolder:
 def read_sentence_folder(folder: Path) -> SentenceFolder:
     """Return the settings of a folder.
 
-    Raises :class:`InputError` where a file cannot be read, or asks for what is not supported.
+    Raises :class:`InputError` if a file cannot be read, or demands something unsupported.
     """
     path = folder / MODULES_FILE
     if not path.is_file():
@@ -102,7 +102,7 @@ def _modules(path: Path) -> dict[str, str]:
 
 
 def _pooling(path: Path) -> tuple[str, bool]:
-    """Return how rows become one, and whether those of a prompt count."""
+    """Return the kind of pooling, and whether the rows of a prompt count."""
     how = read_json(path)
     modes = [name for name, on in how.items() if name.startswith("pooling_mode_") and on is True]
     if "pooling_mode" in how:
@@ -115,7 +115,7 @@ def _pooling(path: Path) -> tuple[str, bool]:
 
 
 def _prompt(path: Path) -> str:
-    """Return the text that a folder puts before every text, where it names none the empty one."""
+    """Return the text that a folder puts before every text; empty if it names none."""
     how = read_json(path) if path.is_file() else {}
     name, prompts = how.get("default_prompt_name"), how.get("prompts") or {}
     if name is None:

@@ -1,4 +1,4 @@
-"""A float model as it was imported: what the machine runs of it, and what the host does."""
+"""A float model after its import: the parts of the machine and of the host."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,52 +18,52 @@ from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.reference.floats import forward
 
 _UNCUT = 1 << 20
-"""Tokens that no text has."""
+"""More tokens than any text has."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A float model, what surrounds it, and what turns texts into its inputs."""
+    """A float model with its host steps and the tokenizer of its inputs."""
 
     description: ModelDescription
     weights: Weights
     tokenizer: Tokenizer | FolderTokenizer | None = None
-    """None where the model does not take texts."""
+    """None if the model does not take texts."""
     before: tuple[HostStep, ...] = ()
-    """Steps of the host before the machine's part, table lookups apart."""
+    """Steps of the host before the machine's part, without table lookups."""
     after: tuple[HostStep, ...] = ()
-    """Steps of the host behind the machine's output, [rows, columns]."""
+    """Steps of the host after the machine's output, [rows, columns]."""
     unused: tuple[str, ...] = ()
     """Tensors of the file that the output does not depend on."""
     labels: tuple[str, ...] = ()
-    """The names of the output's columns, where the model knows them."""
+    """The names of the output's columns, if known."""
     shape: tuple[int, ...] | None = None
-    """Shape of an input where ``before`` takes another one than the description tells."""
+    """Shape of an input if ``before`` takes another one than the description states."""
     types: int | None = None
-    """Kinds that a token of a pair of texts may be of, 0 where the model knows none; None where it
-    knows some, but takes all tokens to be of the first."""
+    """Number of token types in a pair of texts, 0 if the model has none; None if it has some, but
+    treats all tokens as of the first type."""
     longest: int = 0
-    """Tokens at which a text is cut; 0 for as many as the description has."""
+    """Tokens at which a text is cut; 0 for the description's number."""
     pairs: bool = True
-    """A text may be two, with a tab between them."""
+    """True if a text may be a pair, with a tab between them."""
     vocabulary: int = 0
-    """Tokens that there are, where ``before`` takes their numbers."""
+    """Number of token numbers, if ``before`` takes them."""
     padding: int | None = None
-    """Token that no input may hold, as the others' outputs depend on it otherwise: it is masked,
-    or tokens behind it have other positions. None without one."""
+    """Token that no input may contain, since it would change the outputs of others: it is masked,
+    or later tokens have other positions. None without one."""
     compared: bool = True
-    """The import was compared with the file's own run, where there is one."""
+    """False if the file can be run and was not compared with the import."""
     path: Path | None = None
-    """The folder that the model lies in, with files that say how to prepare inputs."""
+    """The model's folder, with files that describe how to prepare inputs."""
     named: NamedInputs = field(default_factory=NamedInputs)
     """The names of the inputs."""
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or a pair's with their types, [n, 2].
 
-        A text is a pair where it has a tab. It is cut to ``longest`` tokens.
+        A text with a tab is a pair. It is cut to ``longest`` tokens.
 
-        Raises :class:`InputError` where the model has no tokenizer, does not take pairs, or takes
+        Raises :class:`InputError` if the model has no tokenizer, does not accept pairs, or has
         fewer tokens, or as :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode`.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)
@@ -76,7 +76,7 @@ class Source:
         return tokens
 
     def cut(self, texts: Sequence[str]) -> int:
-        """Return how many of some texts are cut."""
+        """Return the number of texts that are cut."""
         most = self.longest or self.description.tokens
         return sum(len(self._encode(text, _UNCUT)) > most for text in texts)
 
@@ -97,10 +97,10 @@ class Source:
         return tokens if self.types or tokens.ndim == 1 else tokens[:, 0]
 
     def prepare(self, values: Values) -> Array:
-        """Return what ``before`` makes of one input: what the description says.
+        """Return the result of ``before`` for one input, in the description's form.
 
-        It is :class:`Prepared` if the model takes other inputs beside its first. Raises
-        :class:`InputError` where an input has another shape than the model takes.
+        It is :class:`Prepared` if the model has other inputs besides its first. Raises
+        :class:`InputError` if an input's shape is not the model's.
         """
         first, others = self.named.parts(self.description.name, values)
         self.check(first[None])
@@ -112,9 +112,9 @@ class Source:
         return kept
 
     def check(self, inputs: Array) -> None:
-        """Raise :class:`InputError` where inputs [count, ...] do not fit.
+        """Raise :class:`InputError` if inputs [count, ...] do not fit.
 
-        Their shape is another one than the model takes, or a token is the padding.
+        This is so if their shape is not the model's, or if a token is the padding.
         """
         numbers = inputs[..., 0] if self.types and inputs.ndim == 3 else inputs
         if self.padding is not None and (numbers == self.padding).any():
@@ -139,26 +139,26 @@ class Source:
             )
 
     def rows(self, prepared: Array) -> Floats:
-        """Return what the machine is given for a prepared input."""
+        """Return the machine's input for a prepared input."""
         if self.description.embedding == "linear":
             return np.asarray(prepared, np.float64)
         embedded: Floats = lookup(self.description, self.weights, prepared[None])[0]
         return embedded
 
     def finish(self, output: Floats, prepared: Array) -> Array:
-        """Return what the whole model gives where the machine's part gives [rows, columns].
+        """Return the whole model's output for the output of the machine's part, [rows, columns].
 
-        ``prepared`` is the input that the machine's part was given.
+        ``prepared`` is the input of the machine's part.
         """
         return apply(self.after, output, getattr(prepared, "others", {}))
 
     def floats(self, prepared: Array) -> Array:
-        """Return what the whole model gives for a prepared input, in float64."""
+        """Return the whole model's output for a prepared input, in float64."""
         output = forward(self.description, self.weights, np.asarray(prepared)[None])["output"][0]
         return self.finish(output, prepared)
 
     def random(self, rng: np.random.Generator) -> Values:
-        """Return a random input of full length, in the model's own form, not prepared."""
+        """Return a random input of full length, in the model's form, not prepared."""
         return self.named.random(self._random(rng), rng)
 
     def _random(self, rng: np.random.Generator) -> Array:

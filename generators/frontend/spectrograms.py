@@ -1,4 +1,4 @@
-"""Mel spectrograms as ASTFeatureExtractor makes them, which transformers has for PyTorch alone."""
+"""Mel spectrograms like those of ASTFeatureExtractor, which transformers has for PyTorch only."""
 
 import importlib
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class SpectrogramExtractor:
     num_mel_bins: int = 128
     """Columns of the spectrogram."""
     max_length: int = 1024
-    """Frames: longer sounds are cut, shorter ones filled up with zeros."""
+    """Number of frames: longer sounds are cut, shorter ones extended with zeros."""
     do_normalize: bool = True
     mean: float = -4.2677393
     std: float = 4.5689974
@@ -71,9 +71,9 @@ class SpectrogramExtractor:
 
 
 def spectrogram_extractor(settings: Mapping[str, Any], path: object) -> SpectrogramExtractor:
-    """Return the extractor of some settings.
+    """Return the extractor with some settings.
 
-    Raises :class:`InputError` that names ``path`` if a setting is not known, or of another kind.
+    Raises :class:`InputError` that names ``path`` if a setting is not known, or has a wrong type.
     """
     kinds = {field.name: type(field.default) for field in fields(SpectrogramExtractor)}
     own = {name: value for name, value in settings.items() if name not in _WITHOUT_EFFECT}

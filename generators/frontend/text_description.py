@@ -16,64 +16,65 @@ ATTENTION = ("query", "key", "value", "output")
 class TextDescription(Description):
     """A Transformer decoder: token numbers in, a score for each possible next token out.
 
-    ``x = words[token]``, plus ``positions[place]`` where positions are learned; then in each layer
-    ``x + attention(norm(x))`` and ``x + mlp(norm(x))``, or, with ``placement = "post"``,
-    ``norm(x + attention(x))`` and ``norm(x + mlp(x))``; then ``head(norm(x))``, or ``head(x)``
-    without ``final_norm``. Attention is
-    causal; each group of ``heads / kv_heads`` query heads has one key head. With rotary positions
-    each pair of neighbouring columns (2j, 2j + 1) of a query's or key's head is rotated by the
-    angle ``place * rotary_base ** (-2j / head_dim)`` (Su et al. 2021). The MLP is
-    ``down(activation(up(x)))``, or, ``gated``, ``down(activation(gate(x)) * up(x))``
-    (Shazeer 2020).
+    ``x = words[token]``, plus ``positions[place]`` if positions are learned. Then each layer
+    computes ``x + attention(norm(x))`` and ``x + mlp(norm(x))``, or, with ``placement = "post"``,
+    ``norm(x + attention(x))`` and ``norm(x + mlp(x))``. Last comes ``head(norm(x))``, or
+    ``head(x)`` without ``final_norm``.
 
-    With ``source_layers`` the model is an encoder-decoder (Vaswani et al. 2017): an encoder of so
-    many such layers, without causal masks, runs once over a source, with the same vocabulary and
-    positions of its own. Each layer of the decoder has ``x + cross(norm(x))`` between attention
-    and MLP, whose keys and values are projections of the encoder's normalized output. Its text
-    begins with the token ``start``.
+    Attention is causal; each group of ``heads / kv_heads`` query heads has one key head. With
+    rotary positions each pair of neighbouring columns (2j, 2j + 1) of a query's or key's head is
+    rotated by the angle ``place * rotary_base ** (-2j / head_dim)`` (Su et al. 2021). The MLP is
+    ``down(activation(up(x)))``, or, ``gated``, ``down(activation(gate(x)) * up(x))`` (Shazeer
+    2020).
+
+    With ``source_layers`` the model is an encoder-decoder (Vaswani et al. 2017). An encoder of
+    ``source_layers`` such layers, without causal masks, runs once over a source, with the same
+    vocabulary and separate positions. Each layer of the decoder has ``x + cross(norm(x))`` between
+    attention and MLP, whose keys and values are projections of the encoder's normalized output. Its
+    text begins with the token ``start``.
 
     With these fields Llama is rmsnorm, rotary, gated and silu without biases, and GPT-2 is
     layernorm, learned, gelu_tanh with biases.
 
-    Raises :class:`TypeError` and :class:`InputError` where fields cannot work, in one sentence.
+    Raises :class:`TypeError` and :class:`InputError` if fields cannot work, in one sentence.
     """
 
     vocabulary: int
-    """Tokens that there are."""
+    """Number of tokens in the vocabulary."""
     positions: int
-    """Places of the longest text that the model was made for (tokens)."""
+    """Number of places (tokens) of the longest text that the model was made for."""
     norm: str = "rmsnorm"
-    """The normalization in front of attention, MLP and head."""
+    """The normalization before attention, MLP and head."""
     position: str = "rotary"
     """Kind of positions: rotated queries and keys, or trained vectors that are added."""
     bounded: bool = False
-    """No text has more places than ``positions``, as from there on layers attend to a window, or
-    positions are others."""
+    """True if no text may have more places than ``positions``, since from there on layers attend to
+    a window, or positions differ."""
     rotary_base: float = 10000.0
     """Base of the rotary angles."""
     rotary_speeds: bool = False
-    """The pairs of a head turn by angles per place of their own, which are trained or
-    chosen: a tensor of that name has them, [head_dim / 2] (radians)."""
+    """True if the angles per place of a head's pairs are trained or chosen: a tensor of that name
+    has them, [head_dim / 2] (radians)."""
     gated: bool = True
-    """The MLP has a gate."""
+    """True if the MLP has a gate."""
     activation: str = "silu"
     """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
     bias: bool = False
-    """The linear layers of the blocks have biases."""
+    """True if the linear layers of the blocks have biases."""
     tied: bool = True
-    """The head's weights are the vocabulary's vectors."""
+    """True if the head's weights are the vocabulary's vectors."""
     head_bias: bool = False
-    """The head adds a bias to each score."""
+    """True if the head adds a bias to each score."""
     placement: str = "pre"
-    """Position of the norms: the input of attention and MLP, or the sum behind them."""
+    """Position of the norms: the input of attention and MLP, or the sum after them."""
     final_norm: bool = True
-    """The last layer's output is normalized."""
+    """True if the last layer's output is normalized."""
     source_layers: int = 0
-    """Blocks of the encoder; 0 for a decoder alone."""
+    """Number of the encoder's blocks; 0 for a decoder alone."""
     source_positions: int = 0
-    """Places of the longest source (tokens)."""
+    """Number of places (tokens) of the longest source."""
     start: int = 0
-    """The token that an answer to a source begins with."""
+    """The first token of an answer to a source."""
 
     skip: ClassVar[bool] = True
     parallel: ClassVar[bool] = False
@@ -130,7 +131,7 @@ class TextDescription(Description):
             raise InputError(f"Model field start must be {most}, not {self.start}")
 
     def refuse_source(self, work: str) -> None:
-        """Raise :class:`InputError` where the model takes a source, which something cannot do."""
+        """Raise :class:`InputError` if the model takes a source, which ``work`` cannot do."""
         if self.source_layers:
             raise InputError(f"{work} is for decoders alone, and model {self.name} takes a source")
 

@@ -1,4 +1,4 @@
-"""The kinds of decoders that Hugging Face's libraries write, and how each names its parts."""
+"""The kinds of decoders that Hugging Face's libraries write, and their names of parts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,42 +17,42 @@ class TextFamily:
     activation: str
     """The configuration's name of the activation function."""
     epsilon: str
-    """The configuration's name of what norms add to the variance."""
+    """The configuration's name of the epsilon that norms add to the variance."""
     constants: Mapping[str, Any]
     """Fields of a description that all models of the kind share."""
     prefix: str
     """Prefix of the decoder's tensors."""
     layer: str
-    """Prefix of layer 0 but for its number."""
+    """Prefix of layer 0, without its number."""
     tensors: Mapping[str, str]
     """Our name of each tensor outside of the layers, and of each part of a layer."""
     activations: Mapping[str, str] = field(default_factory=dict)
     """Another function than the one that a configuration names, by its name."""
     only: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of which one value is supported, and it."""
+    """Settings with only one supported value, and this value."""
     unset: Sequence[str] = ()
-    """Settings that are not supported where they have a value."""
+    """Settings that are not supported if they have a value."""
     ignored: str = r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
     """Regular expression of the tensors that hold no weights."""
     partial: bool = False
-    """A share of a head's columns may be rotated."""
+    """True if only a share of a head's columns may be rotated."""
     window: str = ""
-    """The configuration's name of how many tokens a layer attends to."""
+    """The configuration's name of the number of tokens that a layer attends to."""
     window_layers: str = ""
-    """Its name of which layers do so; empty where all do."""
+    """The configuration's name of the layers that do so; empty if all do."""
     inputs_first: bool = False
-    """Matrices are [inputs, outputs]."""
+    """True if matrices are [inputs, outputs]."""
     first_position: int = 0
-    """The row of the table of positions that the first token takes."""
+    """The row of the table of positions for the first token."""
     gain_above: float = 0.0
     """Offset that is added to the weights of norms."""
     plain_norms: bool = False
-    """Norms have no weights."""
+    """True if norms have no weights."""
     biased: Mapping[str, str] = field(default_factory=dict)
-    """Parts of a layer that have biases, by the setting that asks for them; empty where none
+    """Parts of a layer that have biases, by the setting that switches them on; empty if none
     does."""
     unscaled: bool = False
-    """Scores are not divided by the root of a head's width."""
+    """True if scores are not divided by the root of a head's width."""
 
 
 TEXT_FAMILIES = {
@@ -61,6 +61,6 @@ TEXT_FAMILIES = {
 """The kinds of decoders that are read, by the configuration's ``model_type``."""
 _REFUSED = read_table(TABLES / "refused.toml").values()
 REFUSED: dict[str, str] = {name: family["why"] for family in _REFUSED for name in family["names"]}
-"""Kinds that are known and not read, and why."""
+"""Kinds that are known and not read, with the reason."""
 WHY = {name: f": {family['why']}" for family in _REFUSED for name in family.get("settings", ())}
-"""Meaning of the other values of settings of which one value is supported."""
+"""Meaning of the unsupported values of settings that have one supported value."""

@@ -1,4 +1,4 @@
-"""Language models of some shape without trained weights, for what does not depend on these."""
+"""Language models of given shapes without trained weights, for uses independent of weights."""
 
 from pathlib import Path
 
@@ -23,10 +23,10 @@ STORIES260K = SHAPES["stories260K"]
 def untrained(
     model: TextDescription, options: Quantization, seed: int = 1, sparsity: float = 0.0
 ) -> Decoder:
-    """Return a decoder whose weights are random, in integers.
+    """Return a decoder with random weights, in integers.
 
     ``sparsity`` is the share of the layers' weights that are 0. Programs and their cycles are those
-    of a trained one of the same shape. Raises :class:`InputError` where the share is no share.
+    of a trained one of the same shape. Raises :class:`InputError` if the share is not from 0 to 1.
     """
     return quantize_decoder(model, random_weights(model, seed, sparsity), 0, options)
 
@@ -34,8 +34,8 @@ def untrained(
 def random_weights(model: TextDescription, seed: int = 1, sparsity: float = 0.0) -> Weights:
     """Return weights with which activations keep their size from layer to layer.
 
-    ``sparsity`` is the share of the layers' weights that are 0. Raises :class:`InputError` where it
-    is no share.
+    ``sparsity`` is the share of the layers' weights that are 0. Raises :class:`InputError` if it is
+    not from 0 to 1.
     """
     if not 0 <= sparsity <= 1:
         raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")

@@ -1,4 +1,4 @@
-"""Every language model that can be named, with what turns texts into its tokens."""
+"""Every language model that can be named, with the tokenizer of its texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
 GENERATION_FILE = "generation_config.json"
 DECODER_FILE = "decoder.toml"
-"""Description of a decoder, with its weights beside it as an encoder's are."""
+"""Description of a decoder; its weights are beside it, like an encoder's."""
 SOURCES_FILE = "sources.txt"
 """Sources to calibrate an encoder-decoder on, one a line, beside its description."""
 _MODELS = Path(__file__).parents[1] / "models"
@@ -59,17 +59,17 @@ class TokenizerLike(Protocol):
 
     @property
     def begin(self) -> int | None:
-        """Token that an empty text begins with; None where there is none."""
+        """First token of an empty text, or None if there is none."""
 
     @property
     def ends(self) -> frozenset[int]:
-        """Tokens behind which a text has ended."""
+        """Tokens after which a text has ended."""
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, at least one."""
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text behind the token ``before``."""
+        """Return the bytes that a token adds to a text after the token ``before``."""
 
     def decode(self, tokens: list[int]) -> str:
         """Return the text of tokens."""
@@ -86,21 +86,21 @@ class TextSource:
     weights: Weights
     tokenizer: TokenizerLike
     tokenizer_file: Path | None = None
-    """The file that it was read from; none where tokens are numbers."""
+    """The file that the tokenizer was read from; None if tokens are numbers."""
     sources: tuple[str, ...] = ()
-    """Sources to calibrate an encoder-decoder on, where the model has some of its own."""
+    """Sources to calibrate an encoder-decoder on, if the model comes with some."""
 
     def quantize(
         self, options: Quantization | None = None, progress: Progress | None = None
     ) -> Decoder:
-        """Return the decoder in integers, calibrated on texts that it makes up itself.
+        """Return the decoder in integers, calibrated on texts that it samples.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.quantize.quantize_decoder`.
         """
         return self.calibrate(None, options, progress)[0]
 
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
-        """Return the decoder of a description with fewer layers, calibrated on next to nothing."""
+        """Return the decoder of a description with fewer layers, calibrated on a single token."""
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)
 
@@ -110,10 +110,11 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> tuple[Decoder, Parting]:
-        """Return the decoder in integers, and how far it is from floats on some of the texts.
+        """Return the decoder in integers, and its distance from floats on some of the texts.
 
-        It is calibrated on ``texts``, token numbers each, or on texts that it makes up itself. Of
-        an encoder-decoder they are sources, without which it takes its own or random ones.
+        It is calibrated on ``texts``, token numbers each, or on texts that it samples. For an
+        encoder-decoder they are sources; without them it uses those of the model, or random ones.
+
         Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         options = options or Quantization()
@@ -132,7 +133,7 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> SampledTexts:
-        """Return the tensors of ``texts``, or of texts that the model makes up itself.
+        """Return the tensors of ``texts``, or of texts that the model samples.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
@@ -143,9 +144,8 @@ class TextSource:
     def read_calibration(self, path: Path) -> list[list[int]]:
         """Return the texts to calibrate on in a file: token numbers each.
 
-        A ``.npy`` file holds token rows [count, n]; any other a text in each line.
-
-        Raises :class:`InputError` where the file cannot be read, or a token is none of the model's.
+        A ``.npy`` file holds token rows [count, n]; any other a text in each line. Raises
+        :class:`InputError` if the file cannot be read, or a token is not in the model's vocabulary.
         """
         if path.suffix != ".npy":
             return [self.tokenizer.encode(line) for line in read_sentences(path, blank=True)]
@@ -183,15 +183,19 @@ def is_text(model: str) -> bool:
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     """Return the language model of a name or a path.
 
-    ``checkpoint`` is a file of llama2.c (``.bin``), with its tokenizer in another, without which
-    texts are token numbers; or a folder
-    with config.json and model.safetensors, as Hugging Face's libraries write them, of Llama,
-    GPT-2 or their kin, or with decoder.toml and weights.safetensors, where ``tokenizer`` is its own
-    tokenizer.json if not given, or its own vocab.json where each token is a character; or the name
-    of such a folder that comes with the package.
+    ``checkpoint`` is one of three:
 
-    Raises :class:`InputError` where there is no such model, where it or its tokenizer cannot be
-    read, or where they do not fit.
+    - a file of llama2.c (``.bin``), with its tokenizer in another file; without it texts are token
+      numbers;
+    - a folder with config.json and model.safetensors, as Hugging Face's libraries write them, of
+      Llama, GPT-2 or similar models, or with decoder.toml and weights.safetensors;
+    - the name of such a folder that comes with the package.
+
+    If ``tokenizer`` is not given, a folder's tokenizer.json is used, or its vocab.json if each
+    token is a character.
+
+    Raises :class:`InputError` if the model is unknown, if it or its tokenizer cannot be read, or if
+    they do not fit.
     """
     folder = _MODELS / checkpoint
     path = folder if _is_folder(folder) else Path(checkpoint)
@@ -236,13 +240,13 @@ def open_tokenizer(
     split: bool = False,
     cleaned: bool = False,
 ) -> TokenizerLike:
-    """Return the tokenizer of a file, whose kind its name tells; without one, that of numbers.
+    """Return the tokenizer of a file, whose kind follows from its name, or that of numbers.
 
     ``begin``, ``ends`` and ``cleaned`` are those of
     :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the names of
-    special tokens in a text are no tokens.
+    special tokens in a text are not treated as tokens.
 
-    Raises :class:`InputError` where the file cannot be read, or holds other tokens.
+    Raises :class:`InputError` if the file cannot be read, or holds other tokens.
     """
     if path is None:
         return NumberTokenizer(vocabulary)
@@ -278,7 +282,7 @@ def _source(
 def _marks(folder: Path, model: TextDescription) -> tuple[int | None, frozenset[int]]:
     """Return the token that begins an empty text, if any, and those that end texts.
 
-    generation_config.json has them, and config.json where it is silent.
+    They are read from generation_config.json, or else from config.json.
     """
     if not is_hugging_face(folder):
         return None, frozenset()

@@ -20,12 +20,12 @@ class Tokenizer:
     """A tokenizer of the format that Hugging Face's ``tokenizers`` reads, without padding."""
 
     longest = 0
-    """Longest text by the tokenizer's own settings (tokens), which leave it open: 0."""
+    """Longest text by the tokenizer's settings (tokens); 0, as these leave it open."""
 
     def __init__(self, path: Path):
         """Read a tokenizer.json file.
 
-        Raises :class:`InputError` where the package ``tokenizers`` is not installed, or the file
+        Raises :class:`InputError` if the package ``tokenizers`` is not installed, or the file
         cannot be read or is no tokenizer.
         """
         self._tokenizer: Any = read_tokenizer_file(path)
@@ -34,9 +34,9 @@ class Tokenizer:
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or of a pair with their types, [n, 2].
 
-        The marks at the ends are included. The text, or the longer one of a pair, is cut where
-        there are more than ``most`` tokens. Raises :class:`InputError` where the text has no token,
-        or its marks alone are too many.
+        The marks at the ends are included. If there are more than ``most`` tokens, the text is cut,
+        or the longer one of a pair. Raises :class:`InputError` if the text has no token, or its
+        marks alone are too many.
         """
         pair = second is not None
         marks = self._tokenizer.num_special_tokens_to_add(pair)
@@ -51,16 +51,16 @@ class Tokenizer:
 
 
 class TextTokenizer:
-    """A tokenizer of that format for texts that go on, token by token."""
+    """A tokenizer of that format for texts that are continued token by token."""
 
     def __init__(
         self, tokenizer: Any, begin: int | None, ends: frozenset[int], *, cleaned: bool = False
     ):
-        """Take a tokenizer of the package ``tokenizers``.
+        """Store a tokenizer of the package ``tokenizers``.
 
-        A text begins as the tokenizer says. ``begin`` is the token that begins an empty text where
-        the tokenizer itself has none; ``ends`` are those behind a text. ``cleaned`` texts have no
-        space before punctuation.
+        A text begins as the tokenizer defines. ``begin`` is the first token of an empty text if the
+        tokenizer itself has none; ``ends`` are the tokens that end a text. ``cleaned`` texts have
+        no space before punctuation.
         """
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -77,18 +77,18 @@ class TextTokenizer:
         return str(self._tokenizer.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, ``begin`` for one that has none.
+        """Return the tokens of a text, or ``begin`` for a text without tokens.
 
-        Raises :class:`InputError` where that leaves none.
+        Raises :class:`InputError` if there is no ``begin`` then.
         """
         tokens = list(self._tokenizer.encode(text).ids)
         return some(tokens or ([] if self.begin is None else [self.begin]))
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text behind the token ``before``.
+        """Return the bytes that a token adds to a text after the token ``before``.
 
-        Nothing is before the first, -1. A token may have a part of a character's bytes. Pieces are
-        not ``cleaned``, as what is behind them decides.
+        ``before`` is -1 for the first token. A token may have a part of a character's bytes. Pieces
+        are not ``cleaned``, as that depends on the text after them.
         """
         if token == self.begin or token in self.ends:
             return b""
@@ -97,7 +97,7 @@ class TextTokenizer:
         return piece.removeprefix(b" ") if first and self._pieces.stripped else piece
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens, of which ``begin`` and ``ends`` add nothing."""
+        """Return the text of tokens; ``begin`` and ``ends`` add nothing."""
         marks = {self.begin, *self.ends}
         text = str(self._tokenizer.decode([token for token in tokens if token not in marks]))
         return clean(text) if self.cleaned else text
@@ -121,7 +121,7 @@ class NumberTokenizer:
         self._vocabulary = vocabulary
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers in a text; raise :class:`InputError` where it holds anything else."""
+        """Return the numbers in a text; raise :class:`InputError` if it holds anything else."""
         words = text.replace(",", " ").split()
         for word in words:
             if not word.isdecimal() or int(word) >= self._vocabulary:
@@ -132,7 +132,7 @@ class NumberTokenizer:
         return some([int(word) for word in words])
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return a token's number, behind a space where another one is ``before``."""
+        """Return a token's number, with a space before it unless it is the first."""
         return f"{' ' if before >= 0 else ''}{token}".encode()
 
     def decode(self, tokens: list[int]) -> str:
@@ -143,12 +143,12 @@ class NumberTokenizer:
 
 
 def with_types(numbers: NDArray[np.int64], types: Sequence[int]) -> NDArray[np.int64]:
-    """Return token numbers, [n], with their types, [n, 2], where these are not all 0."""
+    """Return token numbers, [n], with their types, [n, 2], unless these are all 0."""
     return np.stack([numbers, np.array(types, np.int64)], axis=1) if any(types) else numbers
 
 
 def some(tokens: list[int]) -> list[int]:
-    """Return tokens; raise :class:`InputError` where there are none to begin with."""
+    """Return tokens; raise :class:`InputError` if there is none to begin with."""
     if not tokens:
         raise InputError("The model has no token that begins a text; give it one with --prompt")
     return tokens
@@ -157,7 +157,8 @@ def some(tokens: list[int]) -> list[int]:
 def read_tokenizer_file(path: Path) -> Any:
     """Return a tokenizer of the package ``tokenizers``, without padding.
 
-    Raises :class:`InputError` where that is not installed, or the file cannot be read or is none.
+    Raises :class:`InputError` if the package is not installed, or the file cannot be read or is no
+    tokenizer.
     """
     tokenizers, content = (
         library("tokenizers", "Texts need", "tokenizers", "text"),
@@ -174,9 +175,9 @@ def read_tokenizer_file(path: Path) -> Any:
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     """Return the lines of a text file.
 
-    Blank lines are left out at the file's end, and with ``blank`` everywhere: else each line is an
-    input, to which a label may belong. Raises :class:`InputError` where the file cannot be read,
-    has a blank line or no other.
+    Blank lines at the file's end are left out, and with ``blank`` everywhere. Otherwise each line
+    is an input, to which a label may belong. Raises :class:`InputError` if the file cannot be read,
+    has a blank line, or has no line.
     """
     lines = read_lines(path, "sentences")
     while lines and not lines[-1].strip():
@@ -195,16 +196,16 @@ def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
 class CharacterTokenizer:
     """One token for each character.
 
-    A text begins behind a line's end, as if another one stood before it.
+    A text begins after a line's end, as if another text came before it.
     """
 
     ends: frozenset[int]
-    """Tokens behind which a text has ended: the line's end."""
+    """Tokens after which a text has ended: the line's end."""
 
     def __init__(self, path: Path, vocabulary: int):
         """Read a JSON object that gives each of ``vocabulary`` characters its number.
 
-        Raises :class:`InputError` where the file cannot be read or is something else.
+        Raises :class:`InputError` if the file cannot be read or is something else.
         """
         characters = read_json(path)
         numbers = list(characters.values())
@@ -220,7 +221,7 @@ class CharacterTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, the first of them the line's end before it.
 
-        Raises :class:`InputError` where a character has no number.
+        Raises :class:`InputError` if a character has no number.
         """
         for character in text:
             if character not in self._numbers:
@@ -228,7 +229,7 @@ class CharacterTokenizer:
         return [self.begin, *(self._numbers[character] for character in text)]
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text, whatever is ``before``."""
+        """Return the bytes that a token adds to a text, after any token."""
         return self._characters[token].encode()
 
     def decode(self, tokens: list[int]) -> str:

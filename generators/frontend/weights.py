@@ -1,4 +1,4 @@
-"""Float weights of a model: read from a safetensors file and checked against the description."""
+"""Float weights of a model, read from a safetensors file and compared with the description."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,9 +39,9 @@ def model_names() -> list[str]:
 def load_model(source: str) -> tuple[ModelDescription, Weights]:
     """Return a model's description and weights.
 
-    ``source`` is the name of a model that comes with the package, or a folder with
-    ``model.toml`` and ``weights.safetensors``. Raises :class:`InputError` where it is neither, or
-    where a file is missing, corrupt, or does not fit the other.
+    ``source`` is the name of a model that comes with the package, or a folder with ``model.toml``
+    and ``weights.safetensors``. Raises :class:`InputError` if it is neither, or if a file is
+    missing, corrupt, or does not fit the other.
     """
     names = model_names()
     folder = _MODELS / source if source in names else Path(source)
@@ -67,10 +67,10 @@ def read_weights(path: Path, description: Shaped) -> Weights:
 
 
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
-    """Return the tensors of a safetensors file as they are, codes [n, ...] times their scales.
+    """Return the tensors of a safetensors file; integers are multiplied by their scales.
 
-    The scales of integers ``name`` are ``name_scale``, [n, 1], as compressed-tensors has them.
-    Raises :class:`InputError` where the file cannot be read or is corrupt.
+    The scales of integers ``name`` [n, ...] are ``name_scale``, [n, 1], as in compressed-tensors.
+    Raises :class:`InputError` if the file cannot be read or is corrupt.
     """
     with reading(path, "weights"):
         content = path.read_bytes()
@@ -91,7 +91,7 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
 
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-30, 1e30
-"""The largest number of a tensor is in this range, or 0: float64 then holds every product."""
+"""The largest number of a tensor must be in this range, or 0: float64 then holds every product."""
 
 _deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
 _TYPES = {
@@ -105,11 +105,11 @@ _TYPES = {
     "U8": "u1",
     "BOOL": "?",
 }
-"""NumPy's name of each type of elements, but for ``BF16``: the upper half of a float32."""
+"""NumPy's name of each type of elements, except ``BF16``, the upper half of a float32."""
 
 
 def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
-    """Return one tensor; raise :class:`InputError` where its elements are of no known type."""
+    """Return one tensor; raise :class:`InputError` if the type of its elements is not known."""
     kind, data = part["dtype"], part["data"]
     if kind == "BF16":
         halves = np.frombuffer(data, "<u2").astype(np.uint32) << 16
@@ -120,10 +120,9 @@ def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
 
 
 def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shaped) -> Weights:
-    """Return tensors in float64 after checking that they are exactly those of the description.
+    """Return tensors in float64 after a check that they are exactly those of the description.
 
-    Raises :class:`InputError` where a tensor is missing, not known, of another shape, or not
-    finite.
+    Raises :class:`InputError` if a tensor is missing, not known, of another shape, or not finite.
     """
     shapes = description.shapes()
     for name in tensors:

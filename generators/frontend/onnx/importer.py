@@ -1,9 +1,9 @@
-"""ONNX graphs of Transformer encoders, as PyTorch exports them: what runs where, and its weights.
+"""ONNX graphs of Transformer encoders, as PyTorch exports them: their parts, places and weights.
 
 The graph is followed node by node (``graph``, ``nodes``); the tensors that its nodes compute are
-matched with the blocks of a description (``match``). What stands in front of the first block or
-behind the last and has no place in a description is computed on the host, by ONNX's reference
-implementation. The result is run beside the graph before it is given out.
+matched with the blocks of a description (``match``). Nodes before the first block or after the last
+that no description covers are computed on the host, by ONNX's reference implementation. The result
+is compared with a run of the graph before it is returned.
 """
 
 import math
@@ -43,7 +43,7 @@ from celosia.generators.reference.floats import FUNCTION_NAMES
 
 ONNX_SUFFIX = ".onnx"
 _MANY_SCORES = 1 << 25
-"""Scores of all attention of an input, of which a comparison with the graph takes seconds."""
+"""Scores of all attention of an input for which a comparison with the graph takes seconds."""
 TOLERANCE = 1e-3
 """Tolerance of the imported model against the graph, relative to the largest output."""
 NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
@@ -53,14 +53,13 @@ NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
 def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the encoder in an ONNX file.
 
-    Its first input is [batch, tokens, features], [batch, channels, height, width], or token
-    numbers [batch, tokens]; others may be the mask of tokens that are there, token types and
-    positions. ``tokens`` is the number of tokens where the graph does not fix it. The first output
-    is what counts. With ``quick`` a graph of many scores is not compared with its own run, and the
-    source says so.
+    Its first input is [batch, tokens, features], [batch, channels, height, width], or token numbers
+    [batch, tokens]. Others may be the mask of valid tokens, token types and positions. ``tokens``
+    is the number of tokens if the graph does not fix it. Only the first output is used. With
+    ``quick`` a graph of many scores is not compared with its run, and the source says so.
 
-    Raises :class:`InputError` where the package ``onnx`` is not installed, the file cannot be read
-    or holds what a description cannot say: then the error names that, and a remedy.
+    Raises :class:`InputError` if the package ``onnx`` is not installed, or the file cannot be read
+    or contains parts that no description covers; then the error names them, and a remedy.
     """
     fixed = made_for(path) if tokens else 0
     if fixed not in (0, tokens):
@@ -99,7 +98,7 @@ def _load(graph: Graph, *, quick: bool) -> Source:
 
 
 def _refuse_causal(path: Path, encoder: Encoder) -> None:
-    """Raise :class:`InputError` where a graph is that of a language model."""
+    """Raise :class:`InputError` if a graph is that of a language model."""
     if not encoder.blocks[0].causal:
         return
     wrong = unlike_gpt2(encoder)
@@ -114,7 +113,7 @@ def _refuse_causal(path: Path, encoder: Encoder) -> None:
 
 
 def is_causal(path: Path) -> bool:
-    """Return whether an ONNX file is that of a language model; False where it is not read."""
+    """Return whether an ONNX file is that of a language model; False if it is not read."""
     try:
         tokens = made_for(path) or few(path)
         return read_graph(path, tokens, lambda graph: read_encoder(graph)[0].blocks[0].causal)
@@ -123,9 +122,9 @@ def is_causal(path: Path) -> bool:
 
 
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
-    """Return the blocks of a graph with what surrounds them, and what its values are.
+    """Return the blocks of a graph with their surroundings, and the meaning of its values.
 
-    Raises :class:`InputError` that names what has no place in them.
+    Raises :class:`InputError` that names the unsupported parts.
     """
     if graph.blocks is None:
         try:
@@ -189,7 +188,7 @@ def _lacks_mlp(graph: Graph, values: dict[str, Value], encoder: Encoder, name: s
 
 
 def _host_can(graph: Graph, values: dict[str, Value], name: str) -> bool:
-    """Return whether all behind a value is for the host: no attention, and no other data."""
+    """Return whether the host can compute all after a value: no attention, and no other data."""
     value = values.get(name)
     if not isinstance(value, View):
         return False
@@ -205,7 +204,8 @@ def _host_can(graph: Graph, values: dict[str, Value], name: str) -> bool:
 def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bool:
     """Return whether some of the nodes multiply data by data, as attention of tokens does.
 
-    Neither pooling by constant queries does, nor one row by rows that other inputs give.
+    Pooling by constant queries does not count, nor does a product of one row with rows of other
+    inputs.
     """
     for node in nodes:
         for output in node.output:
@@ -269,7 +269,7 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
 
 
 def _others(graph: Graph) -> tuple[OtherInput, ...]:
-    """Return the inputs that the user gives beside the first.
+    """Return the inputs that the user gives besides the first.
 
     Integers are rows of the table that they select from, else places of tokens.
     """
@@ -289,7 +289,7 @@ def _others(graph: Graph) -> tuple[OtherInput, ...]:
 
 
 def _vocabulary(graph: Graph, description: ModelDescription) -> int:
-    """Return how many tokens there are: the rows of the table that the input selects from."""
+    """Return the number of tokens: the rows of the table that the input selects from."""
     if description.vocabulary:
         return description.vocabulary
     first = graph.places[0].name
@@ -300,7 +300,7 @@ def _vocabulary(graph: Graph, description: ModelDescription) -> int:
 
 
 def _prologue(encoder: Encoder, graph: Graph) -> HostStep:
-    """Return the step from the input to what the blocks take."""
+    """Return the step from the input to the blocks' input."""
     name, tensor = encoder.prologue, encoder.start
     assert tensor is not None
     nodes = graph.needed({name}, set())
@@ -406,7 +406,7 @@ def _describe(
 
 
 def _verify(path: Path, graph: Graph, source: Source) -> None:
-    """Compare with the graph on one random input, and one that is short where that is possible."""
+    """Compare with the graph on one random input, and on a short one if that is possible."""
     random, description = np.random.default_rng(0), source.description
     lengths = [description.tokens]
     tokens = graph.places[0].kind == "tokens"

@@ -17,7 +17,7 @@ class OpenLengthError(InputError):
 
 
 MASKS = ("mask", "padding", "length")
-"""Kinds of inputs that say how many tokens are there."""
+"""Kinds of inputs that give the number of valid tokens."""
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,26 @@ class Place:
 
     name: str
     shape: tuple[int, ...]
-    """With a batch of 1."""
+    """Shape with a batch of 1."""
     kind: str
     """``data``, ``tokens``, ``mask``, ``padding`` (its contrary), ``length`` (number of tokens),
-    ``types`` (all 0), ``places`` (0, 1, 2, ...), ``past`` (keys and values of earlier tokens, of
-    which there are none) or ``other``."""
+    ``types`` (all 0), ``places`` (0, 1, 2, ...), ``past`` (keys and values of earlier tokens,
+    always none) or ``other``."""
     dtype: Any
     """NumPy's name of the elements."""
 
     @property
     def masks(self) -> bool:
-        """True where the input says which tokens are there."""
+        """True if the input marks the valid tokens."""
         return self.kind in MASKS
 
     @property
     def count(self) -> int:
-        """Tokens of an input of token numbers or masks."""
+        """Number of tokens of an input of token numbers or masks."""
         return max(self.shape)
 
     def given(self, length: int) -> Array:
-        """Return what this input is where the first ``length`` tokens are there."""
+        """Return this input for a first input whose first ``length`` tokens are valid."""
         if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
         if self.kind == "length":
@@ -61,7 +61,7 @@ class Place:
 
 
 def sizes_of(value: Any, path: Path) -> list[int]:
-    """Return the sizes of an input's axes, 0 where they are not fixed.
+    """Return the sizes of an input's axes, 0 for those that are not fixed.
 
     Raises :class:`InputError` if the input is no tensor, or a size is negative.
     """
@@ -77,17 +77,17 @@ def sizes_of(value: Any, path: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class InputReader:
-    """Reads the inputs of a graph, in which ``batched`` says that every first axis is the batch."""
+    """Reads the inputs of a graph; ``batched`` means that every first axis is the batch."""
 
     path: Path
     model: Any
     batched: bool
 
     def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
-        """Return the place of an input whose axes have some sizes, 0 where they are not fixed.
+        """Return the place of an input from its axes' sizes, 0 for those that are not fixed.
 
         ``tokens`` are those of the model if the graph leaves the number open; 0 for none. Raises
-        :class:`InputError` if the input has another form than those that are read.
+        :class:`InputError` if the form of the input is not supported.
         """
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = kind in (6, 7, 9)

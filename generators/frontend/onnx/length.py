@@ -1,4 +1,4 @@
-"""Numbers of tokens that a graph takes where its input does not fix them."""
+"""Numbers of tokens that a graph supports if its input does not fix them."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -16,7 +16,7 @@ FEW = 3
 _MOST = 1 << 16
 """Tokens of the longest text that is tried."""
 _TRIED = 64
-"""Lengths that are tried at most."""
+"""Most lengths that are tried."""
 
 
 def few(path: Path) -> int:
@@ -33,7 +33,7 @@ def few(path: Path) -> int:
 def made_for(path: Path) -> int:
     """Return the only number of tokens that a graph's nodes run with, while its input is open.
 
-    It is 0 where the input fixes it, nodes run with any, or some of them are refused.
+    It is 0 if the input fixes it, nodes run with any number, or some of them are refused.
     """
     return _made_for(path, stamp(path))
 
@@ -52,9 +52,9 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the most tokens with which a graph computes its value ``start``, 0 where none are.
+    """Return the most tokens with which a graph computes its value ``start``, or 0.
 
-    They are as many as one of its constants has rows. ``graph`` is that of a few tokens.
+    This is the number of rows of one of its constants. ``graph`` is that of a few tokens.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):
@@ -80,7 +80,7 @@ def _runs(path: Path, tokens: int, value: str = "") -> bool:
 
 
 def _sizes(graph: Graph) -> list[int]:
-    """Return the numbers that a graph's constants name, or have of rows, from the least on."""
+    """Return the numbers in a graph's constants, and their numbers of rows, in ascending order."""
     sizes = {*_numbers(graph.known.values()), *_numbers(graph.constants())}
     return sorted(size for size in sizes if FEW < size <= _MOST)[:_TRIED]
 

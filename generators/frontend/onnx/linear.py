@@ -49,7 +49,7 @@ def _across(view: View) -> bool:
 
 
 def _patched(node: Node, view: View) -> View:
-    """Return a view of the input whose last axis holds the columns of rows, cut if need be."""
+    """Return a view of the input whose last axis holds the columns of rows, cut if necessary."""
     tensor, width = view.tensor, view.shape[-1]
     places = view.index.reshape(-1, width)
     if places.shape == (tensor.rows, tensor.columns) and np.array_equal(

@@ -1,4 +1,4 @@
-"""The blocks of a Transformer encoder in what the nodes of a graph compute."""
+"""The blocks of a Transformer encoder, found in the computations of a graph's nodes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from celosia.generators.frontend.weights import Floats
 
 @dataclass(frozen=True)
 class Block:
-    """A block: its weights by their names in a description, and what they must fit."""
+    """A block: its weights by their names in a description, and its settings."""
 
     source: Tensor
     weights: dict[str, Floats]
@@ -64,14 +64,14 @@ class Encoder:
     norm: str
     epsilon: float
     rows: int
-    """Rows that the blocks work on."""
+    """Number of rows that the blocks process."""
     start: Tensor | None
     """Input of the embedding, or, with ``prologue``, its output."""
     head_activation: str = ""
     prologue: str = ""
-    """The value that the host computes in the embedding's place, empty where there is none."""
+    """The value that the host computes instead of the embedding; empty if there is none."""
     name: str = ""
-    """The value that this is, where it is not the graph's output."""
+    """The value that this encoder computes, if it is not the graph's output."""
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
@@ -216,7 +216,7 @@ def _affine(name: str, norm: Norm) -> dict[str, Floats]:
 
 
 def _orders(x: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
-    """Yield the two operands of a sum in both orders, none of anything else."""
+    """Yield the two operands of a sum in both orders, and nothing for other tensors."""
     if isinstance(x, Sum):
         yield x.left, x.right
         yield x.right, x.left
@@ -324,7 +324,7 @@ def _context(x: Tensor) -> Context | None:
 
 
 def _query(context: Context) -> tuple[dict[str, Floats], Tensor]:
-    """Return the projections of an attention, and what they all take."""
+    """Return the projections of an attention, and their common input."""
     scores = context.scores
     heads, head_dim = scores.query_columns.shape
     if context.value_columns.shape != (heads, head_dim):
@@ -355,7 +355,7 @@ def _query(context: Context) -> tuple[dict[str, Floats], Tensor]:
 
 
 def _shared(keys: Index, values: Index) -> int:
-    """Return how many query heads share each key head and value head."""
+    """Return the number of query heads that share each key head and value head."""
     heads = len(keys)
     for shared in range(heads, 0, -1):
         groups = np.arange(heads) // shared * shared
@@ -365,7 +365,7 @@ def _shared(keys: Index, values: Index) -> int:
 
 
 def _embedding(x: Tensor, weights: dict[str, Floats]) -> tuple[str, Tensor]:
-    """Take the embedding's weights and return its kind, and what it takes."""
+    """Store the embedding's weights, and return its kind and its input."""
     positions = np.zeros((x.rows, x.columns))
     while isinstance(x, Shift | Prepend):
         if isinstance(x, Shift):

@@ -64,7 +64,7 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 
 def spread_sum(node: Node, left: View, right: View) -> View:
-    """Return the sum or difference of two parts of a norm: the norm, where it is whole."""
+    """Return the sum or difference of two parts of a norm: the norm, if it is complete."""
     first, other = left.tensor, right.tensor
     assert isinstance(first, Spread)
     assert isinstance(other, Spread)

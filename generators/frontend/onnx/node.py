@@ -48,7 +48,7 @@ class Node:
         return self.made.settled(value)
 
     def constant(self, place: int, absent: Floats | None = None) -> Floats:
-        """Return an input that must be known, in float64, or what stands for one that is absent."""
+        """Return an input that must be known, in float64, or a substitute if it is absent."""
         value = self.inputs[place] if place < len(self.inputs) else None
         if value is None and absent is not None:
             return absent
@@ -63,7 +63,7 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return the view's rows after checking that it holds all columns in their order."""
+    """Return the view's rows after a check that it holds all columns in their order."""
     rows, columns = view.layout()
     if not np.array_equal(columns, np.arange(view.tensor.columns)):
         raise UnsupportedError("it does not take all columns of its input, in their order")

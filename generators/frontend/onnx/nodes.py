@@ -60,7 +60,7 @@ VIEWS = {
 }
 """Nodes that move elements and do not change them."""
 _SHAPED = {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
-"""Those that leave elements in their order."""
+"""Nodes that do not change the order of elements."""
 _FLOATS = (1, 10, 11, 16)
 """ONNX's numbers of the kinds of floating point elements."""
 
@@ -68,7 +68,7 @@ _FLOATS = (1, 10, 11, 16)
 def evaluate(node: Node) -> list[Value]:
     """Return a node's outputs.
 
-    Raises :class:`UnsupportedError` where the node does what no description says.
+    Raises :class:`UnsupportedError` if no description covers the node's function.
     """
     operands = [value for value in node.inputs if value is not None]
     if all(isinstance(value, np.ndarray) for value in operands):
@@ -126,7 +126,7 @@ def _largest(node: Node) -> View:
 
 
 def _equal(node: Node) -> Value:
-    """Return which rows of scores have no key, or which tokens stand for none."""
+    """Return a mask of the rows of scores without a key, or of the tokens that stand for none."""
     left, right = node.inputs[:2]
     view, known = (left, right) if isinstance(left, View) else (right, left)
     if isinstance(view, View) and isinstance(view.tensor, Largest):
@@ -138,7 +138,7 @@ def _equal(node: Node) -> Value:
 
 
 def _same(node: Node) -> Value:
-    """Return the first input, which other kinds of floating point numbers leave as it is."""
+    """Return the first input unchanged: other kinds of floating-point numbers do not alter it."""
     value = node.inputs[0]
     if not isinstance(value, View):
         if node.kind == "CastLike" and isinstance(value, np.ndarray):
@@ -151,7 +151,7 @@ def _same(node: Node) -> Value:
 
 
 def _of_all(node: Node) -> Value:
-    """Return a function of any number of operands, two by two."""
+    """Return a function of any number of operands, applied to two at a time."""
     kind = VARIADIC[node.kind]
     total, *others = node.inputs
     for operand in others:
@@ -164,7 +164,7 @@ def _of_all(node: Node) -> Value:
 
 
 def _padding(node: Node) -> Mask:
-    """Return which tokens are those of a number, which stands for a missing token."""
+    """Return a mask of the tokens with the number that stands for a missing token."""
     left, right = node.inputs[:2]
     numbers, known = (left, right) if isinstance(left, View) else (right, left)
     if not isinstance(numbers, View) or not isinstance(known, np.ndarray) or known.size != 1:
@@ -337,7 +337,7 @@ def _by_means(node: Node, view: View, by: View) -> View:
 
 
 def _shifted_where_known(node: Node, view: View, mask: Mask) -> View:
-    """Return rows plus numbers that depend on the mask for missing tokens only, as positions."""
+    """Return rows plus numbers, like positions, that depend on the mask for missing tokens only."""
     view = node.made.settled(view)
     full, cut = (np.broadcast_to(v, view.shape) for v in (mask.full, mask.cut))
     there = view.index // view.tensor.columns != view.tensor.rows - 1

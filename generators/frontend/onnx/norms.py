@@ -21,7 +21,7 @@ _SQUARE = np.linspace(-3.0, 3.0, 25)
 
 
 def layer_norm(node: Node) -> View:
-    """Return what a node of its own normalizes."""
+    """Return the normalized rows of a node that is a whole norm."""
     view = node.view(0)
     if node.attribute("axis", -1) not in (-1, len(view.shape) - 1):
         raise UnsupportedError("it normalizes more than the columns of a token")
@@ -52,7 +52,7 @@ def mean(node: Node) -> View:
 
 
 def pooled_mean(node: Node) -> View:
-    """Return the mean over all axes from the third on, which are the columns where it is one."""
+    """Return the mean over all axes from the third on, which are the columns if it is one axis."""
     value = node.inputs[0]
     assert isinstance(value, View)
     if len(value.shape) != 3:
@@ -61,7 +61,7 @@ def pooled_mean(node: Node) -> View:
 
 
 def total(node: Node) -> View:
-    """Return the sum over all tokens that are there."""
+    """Return the sum over all valid tokens."""
     view, axes = node.view(0), axes_of(node, node.inputs[0])
     if not isinstance(view.tensor, Kept):
         raise UnsupportedError("it is not a sum over the tokens that are there")
@@ -71,7 +71,7 @@ def total(node: Node) -> View:
 
 
 def kept_rows(node: Node, view: View, mask: Mask) -> View:
-    """Return rows of which a mask makes those of missing tokens zero."""
+    """Return rows in which a mask sets those of missing tokens to zero."""
     full, cut = (np.broadcast_to(v, view.shape) for v in (mask.full, mask.cut))
     rows = view.index // view.tensor.columns
     there = rows != view.tensor.rows - 1
@@ -81,7 +81,7 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return the sum over tokens that are there divided by their number."""
+    """Return the sum over valid tokens divided by their number."""
     tensor = view.tensor
     assert isinstance(tensor, Kept)
     rows = tensor.source.rows
@@ -122,9 +122,9 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
 
 
 def epsilon_of(by: View, *, multiply: bool) -> float:
-    """Return what is added to variances by what divides, or multiplies, their rows.
+    """Return the epsilon of a function of variances that divides, or multiplies, their rows.
 
-    Raises :class:`UnsupportedError` where it is no function of a root.
+    Raises :class:`UnsupportedError` if it is no function of a root.
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")
@@ -168,7 +168,7 @@ def axes_of(node: Node, value: object) -> list[int]:
 
 
 def _over_tokens(view: View, axes: list[int], message: str) -> Index:
-    """Return the index of the first token's columns after checking that all tokens are reduced."""
+    """Return the index of the first token's columns after a check that all tokens are reduced."""
     if len(axes) != 1:
         raise UnsupportedError(message)
     rows = view.index // view.tensor.columns

@@ -1,4 +1,4 @@
-"""Graphs in files: their inputs may or may not begin with a batch."""
+"""Graphs in files, whose inputs may or may not begin with a batch."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,10 +14,11 @@ Used = TypeVar("Used")
 
 
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
-    """Return the use of the graph in a file, whose inputs may or may not begin with a batch.
+    """Return the result of ``use`` for the graph in a file.
 
-    Raises :class:`InputError` where the file cannot be read, or ``use`` raises it; it is an
-    ``OpenLengthError`` where ``tokens`` is 0 and the graph does not fix their number.
+    The graph's inputs may or may not begin with a batch. Raises :class:`InputError` if the file
+    cannot be read, or ``use`` raises it. It is an ``OpenLengthError`` if ``tokens`` is 0 and the
+    graph does not fix their number.
     """
     known = stamp(path)
     try:
@@ -34,7 +35,7 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return numbers that change where a file is written again."""
+    """Return numbers that change if a file is written again."""
     with reading(path, "ONNX file"):
         stat = path.stat()
     return stat.st_mtime_ns, stat.st_size
@@ -42,5 +43,5 @@ def stamp(path: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=2)
 def _graph(path: Path, tokens: int, batched: bool, _stamp: tuple[int, int]) -> Graph:
-    """Return the graph in a file; ``_stamp`` is another one where the file was written again."""
+    """Return the graph in a file; ``_stamp`` differs if the file was written again."""
     return Graph(path, read_model(path), tokens, batched=batched)

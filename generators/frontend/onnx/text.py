@@ -1,4 +1,4 @@
-"""ONNX graphs of decoders of texts: a causal mask, and a score for each word behind each token."""
+"""ONNX graphs of decoders of texts: a causal mask, and scores of words after each token."""
 
 from pathlib import Path
 
@@ -18,19 +18,19 @@ from celosia.generators.reference.floats import forward
 def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a decoder in an ONNX file.
 
-    It takes token numbers [batch, tokens] and gives scores [batch, tokens, vocabulary]; its
-    positions are learned, and as many as the graph fixes, or as it has a table of.
+    It takes token numbers [batch, tokens] and returns scores [batch, tokens, vocabulary]. Its
+    positions are learned; their number is fixed by the graph, or by its table of positions.
 
     Raises :class:`InputError` as :func:`celosia.generators.frontend.onnx.importer.load_onnx`, and
-    where the graph is that of an encoder.
+    if the graph is that of an encoder.
     """
     return read_graph(path, text_length(path), _load)
 
 
 def text_length(path: Path) -> int:
-    """Return the most tokens of a text that an ONNX file takes; 0 where its input fixes them.
+    """Return the most tokens of a text for an ONNX file; 0 if its input fixes them.
 
-    Raises :class:`InputError` where there is no longest text.
+    Raises :class:`InputError` if there is no longest text.
     """
     if not few(path) or made_for(path):
         return made_for(path)

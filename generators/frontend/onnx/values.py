@@ -1,8 +1,8 @@
 """Values of the nodes of an ONNX graph for one input: named tensors and views of them.
 
-A tensor is [rows, columns], one row for each token. Whatever an exporter makes of reshaping,
-transposing, splitting and selecting, a :class:`View` knows for each of its elements which element
-of which tensor it is; so a product is recognized by what it multiplies, not by nodes around it.
+A tensor is [rows, columns], one row for each token. Exporters reshape, transpose, split and select
+in many ways; a :class:`View` stores for each of its elements the tensor and the element that it is.
+So a product is recognized by its factors, not by the nodes around it.
 """
 
 import math
@@ -39,7 +39,7 @@ class Tensor:
     columns: int
 
     def into(self, kind: "type[_Of]", node: str, **fields: Any) -> "_Of":
-        """Return what a node makes of the tensor, of as many rows and columns unless told."""
+        """Return a node's result from the tensor, by default with as many rows and columns."""
         return kind(
             **{"rows": self.rows, "columns": self.columns, **fields}, node=node, source=self
         )
@@ -59,7 +59,7 @@ class Opaque(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Of(Tensor):
-    """A tensor that is made of one other."""
+    """A tensor that is computed from one other."""
 
     source: Tensor
 
@@ -72,7 +72,7 @@ class Patches(Of):
     """Elements of the input, arranged as [rows, columns]."""
 
     places: Index
-    """Place in the input of each element, -1 where it was padded; [rows, columns]."""
+    """Place in the input of each element, -1 for padding; [rows, columns]."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -102,7 +102,7 @@ class Spread(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Kept(Of):
-    """A tensor whose rows of missing tokens are zero; the sum of its rows, where ``summed``."""
+    """A tensor whose rows of missing tokens are zero; the sum of its rows, if ``summed``."""
 
     summed: bool = False
 
@@ -138,7 +138,7 @@ class Linear(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Affine(Of):
-    """``gains * source + shifts`` column by column, of what no layer before takes in."""
+    """``gains * source + shifts`` by columns, of a tensor whose layer cannot include them."""
 
     gains: Floats
     shifts: Floats
@@ -186,9 +186,9 @@ class Scores(Tensor):
     """[heads, head_dim]"""
     factor: float
     variable: bool = False
-    """A mask takes keys out."""
+    """True if a mask removes keys."""
     causal: bool = False
-    """A query attends to no key behind it."""
+    """True if a query attends to no later key."""
     softmax: bool = False
 
 
@@ -199,7 +199,7 @@ class Largest(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Context(Tensor):
-    """Values weighted by the softmax of scores, the heads one beside the other."""
+    """Values weighted by the softmax of scores, the heads side by side."""
 
     scores: Scores
     value: Tensor
@@ -218,7 +218,7 @@ class View:
 
     tensor: Tensor
     places: Index | tuple[int, ...]
-    """Place in the tensor of each element, or the shape where all are there in their order."""
+    """Place in the tensor of each element, or the shape if all elements are in their order."""
     function: Function | None = None
 
     @property
@@ -235,7 +235,7 @@ class View:
 
     @property
     def ordered(self) -> bool:
-        """True where the view holds all elements of its tensor in their order."""
+        """True if the view holds all elements of its tensor in their order."""
         size = self.tensor.rows * self.tensor.columns
         if isinstance(self.places, tuple):
             return True
@@ -254,7 +254,7 @@ class View:
         return replace(self, function=composed)
 
     def factor(self) -> float | None:
-        """Return by what elements are multiplied; None where that is not all."""
+        """Return the factor of elements; None if the function is not a multiplication."""
         if self.function is None:
             return 1.0
         outputs = self.function(_SAMPLES)
@@ -264,9 +264,9 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return which rows and which columns the view holds, if its last axis holds columns.
+        """Return the rows and the columns that the view holds, if its last axis holds columns.
 
-        Raises :class:`UnsupportedError` where its last axis mixes rows, or rows differ in columns.
+        Raises :class:`UnsupportedError` if its last axis mixes rows, or rows differ in columns.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
@@ -277,9 +277,9 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Numbers made of the mask of keys: with all of them there, and without the last one.
+    """Numbers computed from the mask of keys: with all of them valid, and without the last one.
 
-    Numbers made of token numbers count, too, where they tell which tokens are padding.
+    Numbers computed from token numbers are masks, too, if they mark the padding.
     """
 
     full: NDArray[np.generic]
@@ -291,19 +291,19 @@ Value = View | Mask | NDArray[np.generic]
 
 @dataclass
 class Made:
-    """Tensors made of functions of others, so that each is made once."""
+    """Tensors that are functions of others, kept so that each is made once."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
     padding: int | None = None
-    """The token number that stands for a missing token, where the graph looks for it."""
+    """The token number that stands for a missing token, if the graph compares with it."""
     kept: list[Tensor] = field(default_factory=list)
-    """Sources of these tensors, which keep their identities taken."""
+    """Sources of these tensors, kept so that their identities are not reused."""
 
     def settled(self, view: View) -> View:
-        """Return a view without function: its function becomes a tensor of its own.
+        """Return a view without function: its function becomes a new tensor.
 
-        Raises :class:`UnsupportedError` where the function is none that there is a name for.
+        Raises :class:`UnsupportedError` if the function is not a known one.
         """
         if view.function is None:
             return view
@@ -331,7 +331,7 @@ class Made:
 
 
 def _times(tensor: Tensor, factor: float) -> Tensor:
-    """Return a tensor times a factor; raise :class:`UnsupportedError` where none can take it."""
+    """Return a tensor times a factor; raise :class:`UnsupportedError` if none can include it."""
     if isinstance(tensor, Linear):
         return replace(tensor, weight=factor * tensor.weight, bias=factor * tensor.bias)
     if isinstance(tensor, Norm):
