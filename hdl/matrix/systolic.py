@@ -12,6 +12,7 @@ from celosia.hdl.matrix.column import ElementColumn
 from celosia.hdl.matrix.edges import ActivationEdge, SleepEdge, SumEdge, WeightEdge
 from celosia.hdl.matrix.parts import at_place
 from celosia.hdl.matrix.wide import in_place
+from celosia.hdl.stream.fields import carry, chain
 from celosia.hdl.stream.pipeline import delay
 
 
@@ -65,16 +66,7 @@ class SystolicArray(Component):
             m.submodules[f"column_{col}"] = column
             columns.append(column)
         for left, right in itertools.pairwise(columns):
-            m.d.comb += [
-                right.a_i.eq(left.a_o),
-                right.slot_i.eq(left.slot_o),
-                right.row_strobe_i.eq(left.row_strobe_o),
-                right.row_slot_i.eq(left.row_slot_o),
-            ]
-            if config.array.operand_gating:
-                m.d.comb += right.live_i.eq(left.live_o)
-            if config.passes > 1:
-                m.d.comb += right.part_i.eq(left.part_o)
+            m.d.comb += chain(right, left, "a", "slot", "row_strobe", "row_slot", "live", "part")
             if right.side == "right":
                 m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
         self._activations(m, columns[0])
@@ -133,8 +125,7 @@ class SystolicArray(Component):
         ]
         for slot in columns[0].row_slot_i:
             m.d.comb += slot.eq(edge.o_slot)
-        if config.array.b_transpose:
-            m.d.comb += edge.column.eq(self.i_weights.payload.column)
+        m.d.comb += carry(edge, self.i_weights.payload, "column")
         for col, column in enumerate(columns):
             m.d.comb += column.column_data.eq(edge.o_data[col])
             if config.array.operand_gating:

@@ -46,6 +46,12 @@ def carry(sink: Any, source: Any, *names: str) -> list[Any]:
     return assign(sink, **{name: _field(source, name) for name in names_of_both})
 
 
+def chain(sink: Any, source: Any, *names: str) -> list[Any]:
+    """Return assignments of a source's ports NAME_o to the ports NAME_i that a sink has."""
+    values = {f"{name}_i": f"{name}_o" for name in names if f"{name}_o" in members_of(source)}
+    return assign(sink, **{port: _field(source, name) for port, name in values.items()})
+
+
 def late_field(m: Module, record: Any, name: str, cycles: int) -> Value:
     """Return a field of ``cycles`` cycles ago, or 0 if the record has none of this name."""
     if name not in members_of(record):

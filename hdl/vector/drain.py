@@ -9,6 +9,7 @@ from celosia.arch.isa import COUNT_WIDTH
 from celosia.hdl.component import Component
 from celosia.hdl.ports import DrainPort
 from celosia.hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.fields import inputs
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.vector.beats import value_layout
 from celosia.hdl.vector.walker import Walker
@@ -39,11 +40,8 @@ class DrainReader(Component):
             "port": Out(DrainPort(config)),
             "o": Out(stream.Signature(value_layout(config.beat_lanes))),
         }
-        if config.fused:
-            members["by_row"] = In(1)
-        if self.wider:
-            members["softmax"] = In(1)
-        super().__init__(members)
+        optional = inputs(by_row=config.fused is not None, softmax=self.wider)
+        super().__init__(members | optional)
 
     def elaborate(self, _platform):
         m = Module()

@@ -1,6 +1,6 @@
 """The vector engine's back end: requantize, look up, add or rotate, write."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,6 +21,7 @@ from celosia.hdl.functions.table import LookupTable, table_write_signature
 from celosia.hdl.memory.protected import error_port
 from celosia.hdl.ports import WritePort
 from celosia.hdl.stream.credits import CreditQueue
+from celosia.hdl.stream.fields import inputs
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.slice import slices
 from celosia.hdl.vector.beats import beat_layout, elements, value_layout
@@ -81,16 +82,17 @@ class Epilogue(Component):
         if config.activation:
             members["table_write"] = In(table_write_signature(config.table_slots))
             members |= error_port(config.protected("parameters"))
-        if config.wide_functions:
-            members["polynomial"] = In(1)
-        if config.vector.rotary:
-            members |= {"rotate": In(1), "times": In(1), "r_zero": In(signed(8))}
-        if config.vector.argmax:
-            members |= {
-                "argmax": In(1),
-                "column": In(COLUMN_WIDTH),
-                "largest": Out(largest_layout()),
-            }
+        rotary, argmax = config.vector.rotary, config.vector.argmax
+        members |= inputs(
+            polynomial=config.wide_functions,
+            rotate=rotary,
+            times=rotary,
+            r_zero=Shape(8 * rotary, signed=rotary),
+            argmax=argmax,
+            column=COLUMN_WIDTH * argmax,
+        )
+        if argmax:
+            members["largest"] = Out(largest_layout())
         super().__init__(members)
         assert self.latency == epilogue_latency(config)
 

@@ -19,6 +19,7 @@ from celosia.hdl.ports import (
     WritePort,
     command_layout,
 )
+from celosia.hdl.stream.fields import assign, carry
 from celosia.hdl.stream.pipeline import KEPT, delay
 from celosia.hdl.stream.slice import RegisterSlice, slices_before
 from celosia.hdl.vector.beats import collect, distribute
@@ -333,20 +334,16 @@ class VectorEngine(Component):
             epilogue.look_up.eq(flag.table),
             epilogue.slot.eq(overlap.o.table),
         ]
-        if self.config.wide_functions:
-            m.d.comb += epilogue.polynomial.eq(flag.polynomial)
-        if self.config.vector.rotary:
-            m.d.comb += [
-                epilogue.rotate.eq(flag.rotate),
-                epilogue.times.eq(flag.times),
-                epilogue.r_zero.eq(overlap.o.table),
-            ]
-        if self.config.vector.argmax:
-            m.d.comb += [
-                epilogue.argmax.eq(flag.argmax),
-                epilogue.column.eq(overlap.o.table),
-                self.largest.eq(epilogue.largest),
-            ]
+        m.d.comb += assign(
+            epilogue,
+            polynomial=flag.polynomial,
+            rotate=flag.rotate,
+            times=flag.times,
+            r_zero=overlap.o.table,
+            argmax=flag.argmax,
+            column=overlap.o.table,
+        )
+        m.d.comb += carry(self, epilogue, "largest")
 
     def _sums(self, m, fronts, walk, start, done, written):
         """Write a normalization's sums back; they may be late if their bank is busy."""
