@@ -195,7 +195,7 @@ class Fields:
     @property
     def mem_bytes(self) -> int:
         """Bytes of one external memory word."""
-        return self.memory.width // 8
+        return self.memory.word_bytes
 
     @property
     def line_bytes(self) -> int:

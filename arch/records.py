@@ -174,6 +174,11 @@ class Memory:
     addr_width: int = 28
     """Width of an external memory byte address (bits)."""
 
+    @property
+    def word_bytes(self) -> int:
+        """Size of an external memory word (bytes)."""
+        return self.width // 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class Control:

@@ -103,17 +103,17 @@ class BoardTop(Component):
         self._chip = "sdram"
         if psram is not None:
             self._chip = "psram"
-            self._memory = PsramController(self.config, psram, clock)
+            self._memory = PsramController(self.config.memory, psram, clock)
             pins = dict(PsramPins(psram).members)
         elif ddr3 is not None:
             self._chip = "ddr3"
-            self._memory = Ddr3Memory(self.config, ddr3)
+            self._memory = Ddr3Memory(self.config.memory, ddr3)
             pins = dict(CorePorts(ddr3.chip).members)
         elif sdram is not None:
-            self._memory = SdramController(self.config, sdram, clock)
+            self._memory = SdramController(self.config.memory, sdram, clock)
             pins = dict(SdramPins(sdram).members)
         else:
-            self._memory = OnchipMemory(self.config, memory_bytes)
+            self._memory = OnchipMemory(self.config.memory, memory_bytes)
         self._pins = pins
         self.flash = flash
         leading = {} if flash is None else dict(FlashPins().members)
@@ -133,7 +133,7 @@ class BoardTop(Component):
         m = Module()
         m.submodules.link = link = Link(self.config, self.identity, self.timeout)
         m.submodules.accelerator = accelerator = machine_component(self.config)
-        m.submodules.switch = switch = MemorySwitch(self.config)
+        m.submodules.switch = switch = MemorySwitch(self.config.memory)
         m.submodules.memory = memory = self._memory
         refused = Const(0)
         if self.link == "uart":

@@ -38,7 +38,7 @@ class BusAccelerator(Component):
         self.config = config
         self.bus = bus
         self._accelerator = machine_component(config)
-        self._bridge = BRIDGES[bus](config, addresses)
+        self._bridge = BRIDGES[bus](config.memory, addresses)
         self.addresses = addresses
         self.port_meanings = self._bridge.port_meanings
         # All ports of the accelerator except its memory ports, and the bridge's bus signals.

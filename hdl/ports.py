@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.config import Config
 from celosia.arch.formats import SCALE_BITS
 from celosia.arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
+from celosia.arch.records import Memory
 from celosia.arch.registers import ARRAY_CAUSES
 from celosia.hdl.stream.fields import outputs
 
@@ -59,11 +60,11 @@ class MemoryReadPort(wiring.Signature):
     bytes. ``data`` carries them in order, bursts in the order of their requests.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, memory: Memory):
         super().__init__(
             {
-                "request": Out(stream.Signature(burst_layout(config))),
-                "data": In(stream.Signature(unsigned(config.memory.width))),
+                "request": Out(stream.Signature(burst_layout(memory))),
+                "data": In(stream.Signature(unsigned(memory.width))),
             }
         )
 
@@ -75,20 +76,20 @@ class MemoryWritePort(wiring.Signature):
     is 1 for one cycle when a burst has been written, in the order of the requests.
     """
 
-    def __init__(self, config: Config):
-        word = {"data": unsigned(config.memory.width), "mask": unsigned(config.mem_bytes)}
+    def __init__(self, memory: Memory):
+        word = {"data": unsigned(memory.width), "mask": unsigned(memory.word_bytes)}
         super().__init__(
             {
-                "request": Out(stream.Signature(burst_layout(config))),
+                "request": Out(stream.Signature(burst_layout(memory))),
                 "data": Out(stream.Signature(data.StructLayout(word))),
                 "written": In(1),
             }
         )
 
 
-def burst_layout(config: Config) -> data.StructLayout:
+def burst_layout(memory: Memory) -> data.StructLayout:
     """Return the payload of a request to external memory; a burst has at most 256 words."""
-    return data.StructLayout({"addr": unsigned(config.memory.addr_width), "last": unsigned(8)})
+    return data.StructLayout({"addr": unsigned(memory.addr_width), "last": unsigned(8)})
 
 
 def scale_members(config: Config) -> dict[str, Any]:
@@ -242,8 +243,8 @@ class MachinePorts(wiring.Signature):
     def __init__(self, config: Config):
         members = {
             "host": In(HostPort()),
-            "mem_read": Out(MemoryReadPort(config)),
-            "mem_write": Out(MemoryWritePort(config)),
+            "mem_read": Out(MemoryReadPort(config.memory)),
+            "mem_write": Out(MemoryWritePort(config.memory)),
             "mem_error": In(1),
             "mem_reset": In(1),
             "mem_forget": Out(1),

@@ -54,7 +54,7 @@ class SpiLink(wiring.Component):
         m = Module()
         m.submodules.spi = spi = SpiPeripheral()
         m.submodules.link = link = Link(self.config, self.identity, TIMEOUT)
-        m.submodules.memory = memory = OnchipMemory(self.config, MEMORY)
+        m.submodules.memory = memory = OnchipMemory(self.config.memory, MEMORY)
         wiring.connect(m, spi.o, link.i)
         wiring.connect(m, link.o, spi.i)
         wiring.connect(m, link.mem_read, memory.read)

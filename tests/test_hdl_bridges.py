@@ -26,7 +26,7 @@ def run_case(model, simulator, seed, width, *, addresses=(32, 0), **parameters):
     config = TINY.replace(mem_width=width, scratchpad_bytes=1 << 16, mem_addr_width=24)
     kind = Axi4Bridge if model == "axi4" else WishboneBridge
     simulate(
-        kind(config, BusAddress.for_config(config, *addresses)),
+        kind(config.memory, BusAddress.for_config(config, *addresses)),
         bench="celosia.tb.benches.bench_bridge",
         simulator=simulator,
         seed=seed,
@@ -201,7 +201,7 @@ def test_every_signal_has_its_usual_name_and_a_meaning(bus, meanings, own):
             "Unknown bus 'pci'; known are axi4, wishbone",
         ),
         (
-            lambda: WishboneBridge(TINY, BusAddress(28), longest=0),
+            lambda: WishboneBridge(TINY.memory, BusAddress(28), longest=0),
             "Longest Wishbone burst must be from 1 to 256 words, not 0",
         ),
     ],

@@ -160,7 +160,7 @@ def test_answers_that_come_late_are_waited_for() -> None:
 def bench(width: int, start: Ddr3Start | None = None, bursts: int = 3000) -> PortFigures:
     core = make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, 80.0, model=True, watched=True)
     config = TINY.replace(mem_width=width, mem_addr_width=27)
-    machine = to_verilog(Ddr3Memory(config, start or core.start), "machine")
+    machine = to_verilog(Ddr3Memory(config.memory, start or core.start), "machine")
     verilog = modelled(machine, "machine", CHIP, "pins__", core.verilog, "top")
     return bench_port(verilog, config, seed=width, bursts=bursts, memory_bytes=1 << 18)
 
@@ -244,4 +244,4 @@ def test_a_chip_that_litedram_does_not_know_is_told() -> None:
 def test_refusals(config, message) -> None:
     start = start_of(CHIP, REGISTERS, SEQUENCE, (0, 1))
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        Ddr3Memory(config, start)
+        Ddr3Memory(config.memory, start)

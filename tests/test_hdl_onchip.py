@@ -29,7 +29,7 @@ def run(component, *benches):
 @pytest.mark.parametrize(("width", "words"), [(8, 300), (32, 256), (128, 77)])
 def test_random_bursts(width, words):
     config = TINY.replace(mem_width=width, mem_addr_width=16)
-    unit = OnchipMemory(config, words * config.mem_bytes)
+    unit = OnchipMemory(config.memory, words * config.mem_bytes)
     rng = np.random.default_rng(width)
     memory = [0] * words
 
@@ -61,7 +61,7 @@ def test_random_bursts(width, words):
 
 
 def test_a_word_moves_in_every_cycle():
-    unit = OnchipMemory(TINY, 2048)
+    unit = OnchipMemory(TINY.memory, 2048)
 
     async def bench(ctx):
         ctx.set(unit.read.request.payload, {"addr": 0, "last": 99})
@@ -81,7 +81,7 @@ def test_a_word_moves_in_every_cycle():
 
 @pytest.mark.parametrize("stall", [0, 0.4])
 def test_bursts_follow_without_a_gap(stall):
-    unit = OnchipMemory(TINY, 2048)
+    unit = OnchipMemory(TINY.memory, 2048)
     rng = np.random.default_rng(4)
     bursts = [(int(rng.integers(400)), int(rng.integers(1, 9))) for _ in range(60)]
     wanted = [word for first, count in bursts for word in range(first, first + count)]
@@ -114,7 +114,7 @@ def test_bursts_follow_without_a_gap(stall):
 
 
 def test_words_past_the_end_are_told_and_not_written():
-    unit = OnchipMemory(TINY, 1024)
+    unit = OnchipMemory(TINY.memory, 1024)
 
     async def bench(ctx):
         rng = np.random.default_rng(1)
@@ -145,20 +145,20 @@ def test_sizes_are_checked(size):
         f"{1 << 28} bytes, not {size}"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        OnchipMemory(TINY, size)
+        OnchipMemory(TINY.memory, size)
 
 
 class Switched(wiring.Component):
     """A memory with two users."""
 
     def __init__(self):
-        self.switch = MemorySwitch(TINY)
+        self.switch = MemorySwitch(TINY.memory)
         super().__init__({})
 
     def elaborate(self, _platform):
         m = Module()
         m.submodules.switch = switch = self.switch
-        m.submodules.memory = memory = OnchipMemory(TINY, 1024)
+        m.submodules.memory = memory = OnchipMemory(TINY.memory, 1024)
         wiring.connect(m, switch.read, memory.read)
         wiring.connect(m, switch.write, memory.write)
         return m

@@ -28,7 +28,7 @@ def simulate(config, chip, clock, *benches, broken=(), sheet=None, wrong=0, **ti
     The model has the chip's rows and the data sheet's figures else, but for those of ``sheet``;
     ``broken`` are pins that read as 0, ``wrong`` are bits that the chip turns.
     """
-    unit = PsramController(config, chip, clock)
+    unit = PsramController(config.memory, chip, clock)
     unit.timing = dataclasses.replace(unit.timing, **timing)
     shape = {"rows": 1 << chip.row_bits, "columns": 1 << chip.col_bits}
     figures = dataclasses.replace(SHEET, **shape | (sheet or {}))
@@ -195,7 +195,7 @@ def test_reading_in_order_is_bytes_of_all_dies_a_cycle_but_for_commands(dies, wi
 def test_refusals(chip, config, clock, message):
     config = TINY.replace(**{"mem_addr_width": 20} | config)
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        PsramController(config, chip, clock)
+        PsramController(config.memory, chip, clock)
 
 
 def test_columns_of_three_dies_are_refused():

@@ -60,7 +60,7 @@ def simulate(config, device, clock, *benches, model=None, **timing):
     ``device`` is the chip and its data sheet.
     """
     chip, sheet = device
-    unit = SdramController(config, chip, clock)
+    unit = SdramController(config.memory, chip, clock)
     unit.timing = dataclasses.replace(unit.timing, **timing)
     model = model or SdramModel(sheet, clock)
     rng = np.random.default_rng(1)
@@ -273,4 +273,4 @@ def test_reading_in_order_is_a_column_a_cycle_but_for_refreshes_and_rows():
 )
 def test_refusals(config, clock, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        SdramController(config, IS42S16160G_7, clock)
+        SdramController(config.memory, IS42S16160G_7, clock)

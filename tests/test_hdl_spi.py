@@ -58,7 +58,7 @@ class SpiLink(wiring.Component):
         m = Module()
         m.submodules.spi = spi = SpiPeripheral()
         m.submodules.link = link = Link(self.config, self.identity, timeout=TIMEOUT)
-        m.submodules.memory = memory = OnchipMemory(self.config, 512)
+        m.submodules.memory = memory = OnchipMemory(self.config.memory, 512)
         wiring.connect(m, spi.o, link.i)
         wiring.connect(m, link.o, spi.i)
         wiring.connect(m, link.mem_read, memory.read)

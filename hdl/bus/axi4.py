@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
+from celosia.arch.records import Memory
 from celosia.arch.tables import read_table
 from celosia.hdl.bus.bus import BusAddress
 from celosia.hdl.component import Component
@@ -27,7 +27,7 @@ PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4"]
 """The meaning of each AXI signal."""
 
 
-def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
+def axi4_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
     """Return the signals of an AXI4 manager by their usual names, without clock and reset."""
     address = {"id": 1, "addr": addr_width, "len": 8, "size": 3, "burst": 2, "lock": 1}
     address |= {"cache": 4, "prot": 3, "qos": 4}
@@ -36,8 +36,8 @@ def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
         members |= {f"m_axi_{channel}{name}": Out(width) for name, width in address.items()}
         members |= {f"m_axi_{channel}valid": Out(1), f"m_axi_{channel}ready": In(1)}
     return members | {
-        "m_axi_wdata": Out(config.memory.width),
-        "m_axi_wstrb": Out(config.mem_bytes),
+        "m_axi_wdata": Out(memory.width),
+        "m_axi_wstrb": Out(memory.word_bytes),
         "m_axi_wlast": Out(1),
         "m_axi_wvalid": Out(1),
         "m_axi_wready": In(1),
@@ -46,7 +46,7 @@ def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
         "m_axi_bvalid": In(1),
         "m_axi_bready": Out(1),
         "m_axi_rid": In(1),
-        "m_axi_rdata": In(config.memory.width),
+        "m_axi_rdata": In(memory.width),
         "m_axi_rresp": In(2),
         "m_axi_rlast": In(1),
         "m_axi_rvalid": In(1),
@@ -70,16 +70,16 @@ class Axi4Bridge(Component):
     port_meanings = PORT_MEANINGS
     addresses: BusAddress
 
-    def __init__(self, config: Config, addresses: BusAddress):
-        self.config = config
+    def __init__(self, memory: Memory, addresses: BusAddress):
+        self.memory = memory
         self.addresses = addresses
         super().__init__(
             {
-                "read": In(MemoryReadPort(config)),
-                "write": In(MemoryWritePort(config)),
+                "read": In(MemoryReadPort(memory)),
+                "write": In(MemoryWritePort(memory)),
                 "failed": Out(1),
                 "error": Out(1),
-                **axi4_members(config, addresses.width),
+                **axi4_members(memory, addresses.width),
             }
         )
 
@@ -108,7 +108,7 @@ class Axi4Bridge(Component):
 
     def _addresses(self, m, channel, request, may):
         """Pass requests to an address channel in cycles with ``may``."""
-        passed = RegisterSlice(burst_layout(self.config))
+        passed = RegisterSlice(burst_layout(self.memory))
         m.submodules[channel] = passed
         m.d.comb += [
             passed.i.p.eq(request.p),
@@ -123,7 +123,7 @@ class Axi4Bridge(Component):
         m.d.comb += [
             port("addr").eq(self.addresses.of(burst.addr)),
             port("len").eq(burst.last),
-            port("size").eq((self.config.mem_bytes - 1).bit_length()),
+            port("size").eq((self.memory.word_bytes - 1).bit_length()),
             port("burst").eq(INCR),
             port("cache").eq(CACHE),
             port("valid").eq(passed.o.valid),
@@ -132,7 +132,7 @@ class Axi4Bridge(Component):
 
     def _read(self, m):
         """Pass read data on; return whether a beat has an error response."""
-        beat = data.StructLayout({"data": unsigned(self.config.memory.width), "wrong": 1})
+        beat = data.StructLayout({"data": unsigned(self.memory.width), "wrong": 1})
         m.submodules.r = passed = RegisterSlice(beat)
         words = self.read.data
         m.d.comb += [
@@ -148,10 +148,10 @@ class Axi4Bridge(Component):
 
     def _write(self, m, lengths):
         """Pass write data on, and mark the last beat of each burst."""
-        config, words = self.config, self.write.data
+        memory, words = self.memory, self.write.data
         beat = {
-            "data": unsigned(config.memory.width),
-            "mask": unsigned(config.mem_bytes),
+            "data": unsigned(memory.width),
+            "mask": unsigned(memory.word_bytes),
             "last": 1,
         }
         m.submodules.w = passed = RegisterSlice(data.StructLayout(beat))

@@ -7,8 +7,8 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.records import Memory
 from celosia.arch.tables import read_table
 from celosia.hdl.bus.bus import BusAddress
 from celosia.hdl.component import Component
@@ -26,18 +26,18 @@ class CycleType(enum.Enum, shape=unsigned(3)):
     END = 0b111
 
 
-def wishbone_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
+def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
     """Return the signals of a Wishbone master by their usual names, without clock and reset."""
     return {
         "wbm_cyc_o": Out(1),
         "wbm_stb_o": Out(1),
         "wbm_we_o": Out(1),
         "wbm_adr_o": Out(addr_width),
-        "wbm_dat_o": Out(config.memory.width),
-        "wbm_sel_o": Out(config.mem_bytes),
+        "wbm_dat_o": Out(memory.width),
+        "wbm_sel_o": Out(memory.word_bytes),
         "wbm_cti_o": Out(CycleType),
         "wbm_bte_o": Out(2),
-        "wbm_dat_i": In(config.memory.width),
+        "wbm_dat_i": In(memory.width),
         "wbm_ack_i": In(1),
         "wbm_err_i": In(1),
     }
@@ -50,14 +50,14 @@ class BurstCutter(Component):
     words from ``addr`` on; ``final`` marks the request's last burst; ``take`` advances to the next.
     """
 
-    def __init__(self, config: Config, longest: int):
-        self.config = config
+    def __init__(self, memory: Memory, longest: int):
+        self.memory = memory
         self.longest = longest
         super().__init__(
             {
-                "request": In(MemoryReadPort(config).members["request"].signature),
+                "request": In(MemoryReadPort(memory).members["request"].signature),
                 "valid": Out(1),
-                "addr": Out(config.memory.addr_width),
+                "addr": Out(memory.addr_width),
                 "words": Out(range(longest + 1)),
                 "final": Out(1),
                 "take": In(1),
@@ -67,7 +67,7 @@ class BurstCutter(Component):
     def elaborate(self, _platform):
         m = Module()
         left = Signal(9)
-        size = self.longest * self.config.mem_bytes
+        size = self.longest * self.memory.word_bytes
         m.d.comb += [
             self.valid.eq(left != 0),
             self.final.eq(left <= self.longest),
@@ -98,28 +98,28 @@ class WishboneBridge(Component):
     port_meanings = PORT_MEANINGS
     addresses: BusAddress
 
-    def __init__(self, config: Config, addresses: BusAddress, longest: int = 32):
+    def __init__(self, memory: Memory, addresses: BusAddress, longest: int = 32):
         if not 1 <= longest <= 256:
             raise InputError(f"Longest Wishbone burst must be from 1 to 256 words, not {longest}")
-        self.config = config
+        self.memory = memory
         self.addresses = addresses
         self.longest = longest
         super().__init__(
             {
-                "read": In(MemoryReadPort(config)),
-                "write": In(MemoryWritePort(config)),
+                "read": In(MemoryReadPort(memory)),
+                "write": In(MemoryWritePort(memory)),
                 "failed": Out(1),
                 "error": Out(1),
-                **wishbone_members(config, addresses.width),
+                **wishbone_members(memory, addresses.width),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        config, depth = self.config, 2 * self.longest
-        m.submodules.reads = reads = BurstCutter(config, self.longest)
-        m.submodules.writes = writes = BurstCutter(config, self.longest)
-        m.submodules.coming = coming = SyncFIFO(width=config.memory.width, depth=depth)
+        memory, depth = self.memory, 2 * self.longest
+        m.submodules.reads = reads = BurstCutter(memory, self.longest)
+        m.submodules.writes = writes = BurstCutter(memory, self.longest)
+        m.submodules.coming = coming = SyncFIFO(width=memory.width, depth=depth)
         word = self.write.data.p.shape()
         m.submodules.going = going = SyncFIFO(width=word.size, depth=depth)
         for cutter, port in ((reads, self.read), (writes, self.write)):
@@ -157,7 +157,7 @@ class WishboneBridge(Component):
         moved = Signal()
         writes_next = Signal()
         word = data.View(self.write.data.p.shape(), going.r_data)
-        every = (1 << self.config.mem_bytes) - 1
+        every = (1 << self.memory.word_bytes) - 1
         m.d.comb += [
             moved.eq(self.wbm_stb_o & (self.wbm_ack_i | self.wbm_err_i)),
             coming.w_data.eq(self.wbm_dat_i),
@@ -193,7 +193,7 @@ class WishboneBridge(Component):
                     self._begin(m, reads, left, final)
             with m.State("BURST"), m.If(moved):
                 m.d.sync += [
-                    self.wbm_adr_o.eq(self.wbm_adr_o + self.config.mem_bytes),
+                    self.wbm_adr_o.eq(self.wbm_adr_o + self.memory.word_bytes),
                     self.wbm_cti_o.eq(self._type(left - 1)),
                     left.eq(left - 1),
                 ]

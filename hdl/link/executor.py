@@ -47,8 +47,8 @@ class LinkExecutor(Component):
                 "o": Out(stream.Signature(ANSWER)),
                 "o_bytes": Out(stream.Signature(unsigned(8))),
                 "host": Out(HostPort()),
-                "mem_read": Out(MemoryReadPort(config)),
-                "mem_write": Out(MemoryWritePort(config)),
+                "mem_read": Out(MemoryReadPort(config.memory)),
+                "mem_write": Out(MemoryWritePort(config.memory)),
                 "owns": Out(1),
                 "status": Out(STATUS_WIDTH),
             }

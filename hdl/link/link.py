@@ -34,8 +34,8 @@ class Link(Component):
                 "i": In(Flow(RECEIVED)),
                 "o": Out(stream.Signature(unsigned(8))),
                 "host": Out(HostPort()),
-                "mem_read": Out(MemoryReadPort(config)),
-                "mem_write": Out(MemoryWritePort(config)),
+                "mem_read": Out(MemoryReadPort(config.memory)),
+                "mem_write": Out(MemoryWritePort(config.memory)),
                 "owns": Out(1),
                 "status": Out(STATUS_WIDTH),
             }

@@ -37,10 +37,10 @@ class MemoryGuard(Component):
         self._read_width = (rows * (config.bank_bytes // config.mem_bytes + 1)).bit_length() + 1
         super().__init__(
             {
-                "core_read": In(MemoryReadPort(config)),
-                "core_write": In(MemoryWritePort(config)),
-                "read": Out(MemoryReadPort(config)),
-                "write": Out(MemoryWritePort(config)),
+                "core_read": In(MemoryReadPort(config.memory)),
+                "core_write": In(MemoryWritePort(config.memory)),
+                "read": Out(MemoryReadPort(config.memory)),
+                "write": Out(MemoryWritePort(config.memory)),
                 "close": In(1),
                 "forget": In(1),
                 "closed": Out(1),

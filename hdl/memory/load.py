@@ -39,7 +39,7 @@ class LoadEngine(Component):
         ports = {
             "i": In(stream.Signature(command_layout(Engine.LOAD))),
             "status": Out(EngineStatus()),
-            "memory": Out(MemoryReadPort(config)),
+            "memory": Out(MemoryReadPort(config.memory)),
             "write": Out(WritePort(config)),
         }
         ports |= error_port(config.protected("queues"))

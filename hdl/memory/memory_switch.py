@@ -3,7 +3,7 @@
 from amaranth.hdl import Module
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
@@ -17,8 +17,8 @@ class MemorySwitch(Component):
     requests wait.
     """
 
-    def __init__(self, config: Config):
-        ports = {"read": MemoryReadPort(config), "write": MemoryWritePort(config)}
+    def __init__(self, memory: Memory):
+        ports = {"read": MemoryReadPort(memory), "write": MemoryWritePort(memory)}
         super().__init__(
             {
                 "to_b": In(1),

@@ -5,8 +5,8 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.memory.byte_ram import ByteRam
 from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
@@ -28,31 +28,28 @@ class OnchipMemory(Component):
     if the size is not a number of whole words within the address width.
     """
 
-    def __init__(self, config: Config, size: int):
-        if (
-            size % config.mem_bytes
-            or not 2 * config.mem_bytes <= size <= 1 << config.memory.addr_width
-        ):
+    def __init__(self, memory: Memory, size: int):
+        if size % memory.word_bytes or not 2 * memory.word_bytes <= size <= 1 << memory.addr_width:
             raise InputError(
-                f"On-chip memory must have at least two words of {config.mem_bytes} bytes and at "
-                f"most 2**mem_addr_width = {1 << config.memory.addr_width} bytes, not {size}"
+                f"On-chip memory must have at least two words of {memory.word_bytes} bytes and at "
+                f"most 2**mem_addr_width = {1 << memory.addr_width} bytes, not {size}"
             )
-        self.config = config
+        self.memory = memory
         self.size = size
         super().__init__(
             {
-                "read": In(MemoryReadPort(config)),
-                "write": In(MemoryWritePort(config)),
+                "read": In(MemoryReadPort(memory)),
+                "write": In(MemoryWritePort(memory)),
                 "failed": Out(1),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        config, depth = self.config, self.size // self.config.mem_bytes
-        m.submodules.ram = ram = ByteRam(config.memory.width, depth)
-        m.submodules.words = words = SyncFIFO(width=config.memory.width, depth=READ_AHEAD)
-        m.submodules.waiting = waiting = Skid(burst_layout(config))
+        memory, depth = self.memory, self.size // self.memory.word_bytes
+        m.submodules.ram = ram = ByteRam(memory.width, depth)
+        m.submodules.words = words = SyncFIFO(width=memory.width, depth=READ_AHEAD)
+        m.submodules.waiting = waiting = Skid(burst_layout(memory))
         connect(m, flipped(self.read.request), waiting.i)
         writes, reads = Signal(), Signal()
         writing, write_word, write_last = self._burst(m, self.write.request, writes)
@@ -83,7 +80,7 @@ class OnchipMemory(Component):
             reading.eq(reads),
             last.eq(writes & write_last),
             ram.write_data.eq(word.data),
-            ram.mask.eq(word.mask & writes.replicate(config.mem_bytes)),
+            ram.mask.eq(word.mask & writes.replicate(memory.word_bytes)),
             coming.eq(reading),
             self.write.written.eq(last),
             self.failed.eq(accessed & ~inside),
@@ -103,7 +100,7 @@ class OnchipMemory(Component):
 
         All three are registers. ``moves`` says that the word is accessed in this cycle.
         """
-        word = Signal(self.config.memory.addr_width - exact_log2(self.config.mem_bytes))
+        word = Signal(self.memory.addr_width - exact_log2(self.memory.word_bytes))
         left = Signal(8)  # after this one
         active = Signal()
         last = Signal()
@@ -111,7 +108,7 @@ class OnchipMemory(Component):
             # The input is loaded whenever no burst is left, even without a request.
             with m.If(~active | last):
                 m.d.sync += [
-                    word.eq(request.p.addr >> exact_log2(self.config.mem_bytes)),
+                    word.eq(request.p.addr >> exact_log2(self.memory.word_bytes)),
                     left.eq(request.p.last),
                     last.eq(request.p.last == 0),
                 ]

@@ -36,7 +36,7 @@ class StoreEngine(Component):
         ports = {
             "i": In(stream.Signature(command_layout(Engine.STORE))),
             "status": Out(EngineStatus()),
-            "memory": Out(MemoryWritePort(config)),
+            "memory": Out(MemoryWritePort(config.memory)),
             "read": Out(ReadPort(config)),
         }
         super().__init__(ports)

@@ -5,7 +5,7 @@ from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.ports import MemoryWritePort
 from celosia.hdl.stream.slice import RegisterSlice
@@ -18,10 +18,10 @@ class WordSplitter(Component):
     ``take`` advances to the next. Throughput is one column per cycle.
     """
 
-    def __init__(self, config: Config, width: int):
+    def __init__(self, memory: Memory, width: int):
         self.width = width
-        self.ratio = config.memory.width // width
-        words = MemoryWritePort(config).members["data"].signature
+        self.ratio = memory.width // width
+        words = MemoryWritePort(memory).members["data"].signature
         super().__init__(
             {
                 "i": In(words),
@@ -60,9 +60,9 @@ class WordCollector(Component):
     while ``more`` further words may be requested. ``i`` is a column if ``i_valid`` is 1.
     """
 
-    def __init__(self, config: Config, width: int, depth: int, more: int = 1):
+    def __init__(self, memory: Memory, width: int, depth: int, more: int = 1):
         self.width = width
-        self.ratio = config.memory.width // width
+        self.ratio = memory.width // width
         self.depth = depth
         self.more = more
         super().__init__(
@@ -71,7 +71,7 @@ class WordCollector(Component):
                 "room": Out(1, init=1),
                 "i": In(width),
                 "i_valid": In(1),
-                "o": Out(stream.Signature(config.memory.width)),
+                "o": Out(stream.Signature(memory.width)),
             }
         )
 

@@ -39,8 +39,8 @@ class MicroCore(Component):
         self._microcode = microcode
         super().__init__(
             {
-                "mem_read": Out(MemoryReadPort(config)),
-                "mem_write": Out(MemoryWritePort(config)),
+                "mem_read": Out(MemoryReadPort(config.memory)),
+                "mem_write": Out(MemoryWritePort(config.memory)),
                 "sp": Out(BytePort(16, config.scratchpad.bytes // 2)),
                 "data": Out(BytePort(32, data_depth)),
                 "hold": In(1),

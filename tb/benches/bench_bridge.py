@@ -76,7 +76,7 @@ class Surroundings:
 
     async def read(self, bursts: list[Burst], wanted: list[int] | None = None) -> list[int]:
         """Return the words of bursts in order; compare each with ``wanted`` if present."""
-        layout = burst_layout(self.config)
+        layout = burst_layout(self.config.memory)
         requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]
         cocotb.start_soon(self._driver("read__request").send(requests))
         monitor = StreamMonitor(self.dut, "read__data", self.random, self.reader_stall)
@@ -88,10 +88,12 @@ class Surroundings:
 
     async def write(self, bursts: list[Burst], words: list[tuple[int, int]]) -> None:
         """Write the words of bursts, data and mask each, and wait until all are written."""
-        layout = burst_layout(self.config)
+        layout = burst_layout(self.config.memory)
         before = self.written
         requests = [pack(layout, {"addr": addr, "last": count - 1}) for addr, count in bursts]
-        shape = MemoryWritePort(self.config).members["data"].signature.members["payload"].shape
+        shape = (
+            MemoryWritePort(self.config.memory).members["data"].signature.members["payload"].shape
+        )
         cocotb.start_soon(self._driver("write__request").send(requests))
         payloads = [pack(shape, {"data": data, "mask": mask}) for data, mask in words]
         await self._driver("write__data").send(payloads)

@@ -128,7 +128,7 @@ class Machine:
         """Return the word addresses of the burst requested in this cycle."""
         if not self.fires("memory__request"):
             return []
-        burst = unpack(burst_layout(self.config), self.get("memory__request__payload"))
+        burst = unpack(burst_layout(self.config.memory), self.get("memory__request__payload"))
         size = (burst["last"] + 1) * self.config.mem_bytes
         assert burst["addr"] % self.config.mem_bytes == 0
         assert burst["addr"] // BURST_BOUNDARY == (burst["addr"] + size - 1) // BURST_BOUNDARY

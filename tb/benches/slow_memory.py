@@ -58,7 +58,9 @@ class ExternalMemory:
         self._word: int | None = None
         self._pending: list[tuple[int, int]] = []  # bytes of the burst that is being written
         self._offered: dict[str, int] = {}
-        self._word_layout = MemoryWritePort(config).members["data"].signature.members["payload"]
+        self._word_layout = (
+            MemoryWritePort(config.memory).members["data"].signature.members["payload"]
+        )
 
     def forget(self) -> None:
         """Drop all requests, as a memory does that is reset."""
@@ -144,7 +146,7 @@ class ExternalMemory:
         return payload if ready else None
 
     def _burst(self, bits: int) -> _Burst:
-        request = unpack(burst_layout(self._config), bits)
+        request = unpack(burst_layout(self._config.memory), bits)
         addr, width = request["addr"], self._config.mem_bytes
         end = addr + (request["last"] + 1) * width
         assert addr % width == 0, f"burst at {addr:#x} is not aligned"

@@ -38,8 +38,8 @@ _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 
 def interface(config: Config) -> dict[str, int]:
     """Return the widths and bit positions of the accelerator's packed ports, by macro name."""
-    burst, trace = burst_layout(config), write_layout(config)
-    word = MemoryWritePort(config).members["data"].signature.members["payload"].shape
+    burst, trace = burst_layout(config.memory), write_layout(config)
+    word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
     values = {
         "MEM_WIDTH": config.memory.width,
         "BURST_WIDTH": burst.size,

@@ -6,8 +6,8 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from celosia.arch.config import Config
 from celosia.arch.ddr3 import Ddr3Chip
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from celosia.hdl.stream.skid import Skid
@@ -18,20 +18,18 @@ READ_AHEAD = 16
 _WRITTEN_AHEAD = 4  # blocks
 
 
-def block_layout(config: Config, chip: Ddr3Chip) -> data.StructLayout:
+def block_layout(memory: Memory, chip: Ddr3Chip) -> data.StructLayout:
     """Return the payload of a command: a block's address, and a mark for a burst's last block."""
-    return data.StructLayout(
-        {"addr": config.memory.addr_width - exact_log2(chip.block_bytes), "final": 1}
-    )
+    return data.StructLayout({"addr": memory.addr_width - exact_log2(chip.block_bytes), "final": 1})
 
 
 class _Burst:
     """The position in a burst: its current word, and the number of words that follow."""
 
-    def __init__(self, config: Config, chip: Ddr3Chip):
-        self.shift = exact_log2(config.mem_bytes)
+    def __init__(self, memory: Memory, chip: Ddr3Chip):
+        self.shift = exact_log2(memory.word_bytes)
         self.inner = exact_log2(chip.block_bytes) - self.shift
-        self.word = Signal(config.memory.addr_width - self.shift)
+        self.word = Signal(memory.addr_width - self.shift)
         self.left = Signal(8)
         self.active = Signal()
 
@@ -63,13 +61,13 @@ class BlockReader(Component):
     requested.
     """
 
-    def __init__(self, config: Config, chip: Ddr3Chip):
-        self.config = config
+    def __init__(self, memory: Memory, chip: Ddr3Chip):
+        self.memory = memory
         self.chip = chip
         super().__init__(
             {
-                "port": In(MemoryReadPort(config)),
-                "o_block": Out(stream.Signature(block_layout(config, chip))),
+                "port": In(MemoryReadPort(memory)),
+                "o_block": Out(stream.Signature(block_layout(memory, chip))),
                 "i_valid": In(1),
                 "i": In(8 * chip.block_bytes),
             }
@@ -77,12 +75,12 @@ class BlockReader(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        config, chip = self.config, self.chip
-        burst = _Burst(config, chip)
+        memory, chip = self.memory, self.chip
+        burst = _Burst(memory, chip)
         ratio = 1 << burst.inner
         places = range(max(2, ratio))
         part = data.StructLayout({"first": places, "last": places})
-        m.submodules.waiting = waiting = Skid(burst_layout(config))
+        m.submodules.waiting = waiting = Skid(burst_layout(memory))
         m.submodules.blocks = blocks = SyncFIFOBuffered(
             width=8 * chip.block_bytes, depth=READ_AHEAD
         )
@@ -125,7 +123,7 @@ class BlockReader(Component):
             blocks.w_en.eq(self.i_valid),
             blocks.w_data.eq(self.i),
             self.port.data.valid.eq(blocks.r_rdy),
-            self.port.data.p.eq(blocks.r_data.word_select(place, config.memory.width)),
+            self.port.data.p.eq(blocks.r_data.word_select(place, memory.width)),
             taken.eq(moves & (place == current.last)),
             blocks.r_en.eq(taken),
             parts.r_en.eq(taken),
@@ -143,13 +141,13 @@ class BlockWriter(Component):
     except the one in which a burst begins.
     """
 
-    def __init__(self, config: Config, chip: Ddr3Chip):
-        self.config = config
+    def __init__(self, memory: Memory, chip: Ddr3Chip):
+        self.memory = memory
         self.chip = chip
         super().__init__(
             {
-                "port": In(MemoryWritePort(config)),
-                "o_block": Out(stream.Signature(block_layout(config, chip))),
+                "port": In(MemoryWritePort(memory)),
+                "o_block": Out(stream.Signature(block_layout(memory, chip))),
                 "data": Out(8 * chip.block_bytes),
                 "mask": Out(chip.block_bytes),
                 "take": In(1),
@@ -159,8 +157,8 @@ class BlockWriter(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        config, chip = self.config, self.chip
-        burst = _Burst(config, chip)
+        memory, chip = self.memory, self.chip
+        burst = _Burst(memory, chip)
         ratio = 1 << burst.inner
         layout = data.StructLayout({"data": 8 * chip.block_bytes, "mask": chip.block_bytes})
         m.submodules.blocks = blocks = SyncFIFO(width=layout.size, depth=_WRITTEN_AHEAD)
@@ -195,8 +193,8 @@ class BlockWriter(Component):
             for index in range(ratio):
                 with m.Case(index):
                     m.d.comb += [
-                        block.data.word_select(index, config.memory.width).eq(port.data.p.data),
-                        block.mask.word_select(index, config.mem_bytes).eq(port.data.p.mask),
+                        block.data.word_select(index, memory.width).eq(port.data.p.data),
+                        block.mask.word_select(index, memory.word_bytes).eq(port.data.p.mask),
                     ]
         with m.If(moves):
             m.d.sync += [

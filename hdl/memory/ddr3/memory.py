@@ -3,9 +3,9 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from celosia.arch.config import Config
 from celosia.arch.ddr3 import Ddr3Start
 from celosia.arch.errors import InputError
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.memory.chips import check_holds
 from celosia.hdl.memory.ddr3.blocks import BlockReader, BlockWriter
@@ -28,20 +28,20 @@ class Ddr3Memory(Component):
     wider than a block, or the memory larger than the chip.
     """
 
-    def __init__(self, config: Config, start: Ddr3Start):
+    def __init__(self, memory: Memory, start: Ddr3Start):
         chip = start.chip
-        if config.mem_bytes > chip.block_bytes:
+        if memory.word_bytes > chip.block_bytes:
             raise InputError(
                 f"mem_width must be at most {8 * chip.block_bytes}, a block of {chip.name}, not "
-                f"{config.memory.width}"
+                f"{memory.width}"
             )
-        check_holds(chip, config)
-        self.config = config
+        check_holds(chip, memory)
+        self.memory = memory
         self.start = start
         super().__init__(
             {
-                "read": In(MemoryReadPort(config)),
-                "write": In(MemoryWritePort(config)),
+                "read": In(MemoryReadPort(memory)),
+                "write": In(MemoryWritePort(memory)),
                 "ready": Out(1),
                 "failed": Out(1),
                 "pins": Out(CorePorts(chip)),
@@ -52,8 +52,8 @@ class Ddr3Memory(Component):
         m = Module()
         pins, chip = self.pins, self.start.chip
         m.submodules.starter = starter = Starter(self.start)
-        m.submodules.reader = reader = BlockReader(self.config, chip)
-        m.submodules.writer = writer = BlockWriter(self.config, chip)
+        m.submodules.reader = reader = BlockReader(self.memory, chip)
+        m.submodules.writer = writer = BlockWriter(self.memory, chip)
         connect(m, flipped(self.read), reader.port)
         connect(m, flipped(self.write), writer.port)
         m.d.comb += [

@@ -5,8 +5,8 @@ from amaranth.lib.stream import Signature
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
-from celosia.arch.config import Config
 from celosia.arch.psram import PsramChip
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.ports import burst_layout
 
@@ -21,18 +21,18 @@ class Bursts(Component):
     accepted when the previous burst has ended.
     """
 
-    def __init__(self, config: Config, chip: PsramChip, columns: int):
-        self.config = config
+    def __init__(self, memory: Memory, chip: PsramChip, columns: int):
+        self.memory = memory
         self.chip = chip
         self.columns = columns
-        burst = Signature(burst_layout(config))
+        burst = Signature(burst_layout(memory))
         super().__init__(
             {
                 "read": In(burst),
                 "write": In(burst),
                 "busy": Out(1),
                 "writes": Out(1),
-                "place": Out(config.memory.addr_width - exact_log2(chip.column_bytes)),
+                "place": Out(memory.addr_width - exact_log2(chip.column_bytes)),
                 "ahead": Out(range(columns)),
                 "ends": Out(1),
                 "final": Out(1),
@@ -42,11 +42,11 @@ class Bursts(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        ratio = self.config.mem_bytes // self.chip.column_bytes
+        ratio = self.memory.word_bytes // self.chip.column_bytes
         left = Signal(range(256 * ratio))  # columns after the next one
         low = self.place[: exact_log2(self.columns)]
         beyond = Signal(range(256 * ratio + self.columns))
-        chosen, asked = Signal(), Signal(burst_layout(self.config))
+        chosen, asked = Signal(), Signal(burst_layout(self.memory))
         m.d.comb += [
             beyond.eq(left + low),
             self.ahead.eq(Mux(beyond < self.columns, left, ~low)),

@@ -5,9 +5,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.psram import COMMAND, PsramChip, begin
+from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.memory.chips import check_holds
 from celosia.hdl.memory.psram.bursts import Bursts
@@ -44,26 +44,26 @@ class PsramController(Component):
     does not support the clock.
     """
 
-    def __init__(self, config: Config, chip: PsramChip, clock: float):
-        if config.mem_bytes < chip.column_bytes:
+    def __init__(self, memory: Memory, chip: PsramChip, clock: float):
+        if memory.word_bytes < chip.column_bytes:
             raise InputError(
                 f"mem_width must be at least {8 * chip.column_bytes}, a column of {chip.dies} "
-                f"{chip.name}, not {config.memory.width}"
+                f"{chip.name}, not {memory.width}"
             )
-        check_holds(chip, config)
-        self.config = config
+        check_holds(chip, memory)
+        self.memory = memory
         self.chip = chip
         self.timing = chip.at(clock)
-        if config.mem_bytes > self.timing.columns * chip.column_bytes:
+        if memory.word_bytes > self.timing.columns * chip.column_bytes:
             raise InputError(
                 f"mem_width must be at most {8 * self.timing.columns * chip.column_bytes}, which "
                 f"{chip.name} moves under one command at {clock / 1e6:g} MHz, not "
-                f"{config.memory.width}"
+                f"{memory.width}"
             )
         super().__init__(
             {
-                "read": In(MemoryReadPort(config)),
-                "write": In(MemoryWritePort(config)),
+                "read": In(MemoryReadPort(memory)),
+                "write": In(MemoryWritePort(memory)),
                 "failed": Out(1),
                 "pins": Out(PsramPins(chip)),
             }
@@ -72,7 +72,7 @@ class PsramController(Component):
     def elaborate(self, _platform):
         m = Module()
         chip, timing, pins = self.chip, self.timing, self.pins
-        m.submodules.bursts = bursts = Bursts(self.config, chip, timing.columns)
+        m.submodules.bursts = bursts = Bursts(self.memory, chip, timing.columns)
         m.submodules.half = half = HalfCycles(chip)
         connect(m, flipped(self.read.request), bursts.read)
         connect(m, flipped(self.write.request), bursts.write)
@@ -146,10 +146,10 @@ class PsramController(Component):
         width, ratio = 8 * self.chip.dies, self._ratio()
         words = self.timing.columns >> ratio  # of the longest piece
         m.submodules.queue = queue = SyncFIFOBuffered(
-            width=self.config.memory.width + self.config.mem_bytes, depth=2 * words
+            width=self.memory.width + self.memory.word_bytes, depth=2 * words
         )
-        m.submodules.splitter = splitter = WordSplitter(self.config, width)
-        m.submodules.collector = collector = WordCollector(self.config, width, 2 * words, words)
+        m.submodules.splitter = splitter = WordSplitter(self.memory, width)
+        m.submodules.collector = collector = WordCollector(self.memory, width, 2 * words, words)
         connect(m, collector.o, flipped(self.read.data))
         held = Signal(range(2 * words + 3))
         left = Signal()
@@ -167,7 +167,7 @@ class PsramController(Component):
 
     def _ratio(self) -> int:
         """Return the base-2 logarithm of a word's number of columns."""
-        return exact_log2(self.config.mem_bytes // self.chip.column_bytes)
+        return exact_log2(self.memory.word_bytes // self.chip.column_bytes)
 
     def _command(self, bursts, known):
         """Return the bytes of a command; all dies receive the same."""

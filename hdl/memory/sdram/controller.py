@@ -4,8 +4,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.records import Memory
 from celosia.arch.sdram import SdramChip
 from celosia.hdl.component import Component
 from celosia.hdl.memory.chips import check_holds
@@ -38,20 +38,20 @@ class SdramController(Component):
     chip, or the chip does not support the clock.
     """
 
-    def __init__(self, config: Config, chip: SdramChip, clock: float):
-        if config.memory.width % chip.data_width:
+    def __init__(self, memory: Memory, chip: SdramChip, clock: float):
+        if memory.width % chip.data_width:
             raise InputError(
                 f"mem_width must be at least {chip.data_width}, the width of {chip.name}, not "
-                f"{config.memory.width}"
+                f"{memory.width}"
             )
-        check_holds(chip, config)
-        self.config = config
+        check_holds(chip, memory)
+        self.memory = memory
         self.chip = chip
         self.timing = chip.at(clock)
         super().__init__(
             {
-                "read": In(MemoryReadPort(config)),
-                "write": In(MemoryWritePort(config)),
+                "read": In(MemoryReadPort(memory)),
+                "write": In(MemoryWritePort(memory)),
                 "ready": Out(1),
                 "pins": Out(SdramPins(chip)),
             }
@@ -59,7 +59,7 @@ class SdramController(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.pieces = pieces = Pieces(self.config, self.chip)
+        m.submodules.pieces = pieces = Pieces(self.memory, self.chip)
         m.submodules.banks = banks = Banks(self.chip, self.timing)
         m.submodules.upkeep = upkeep = Upkeep(self.timing)
         connect(m, flipped(self.read.request), pieces.read)
@@ -144,14 +144,14 @@ class SdramController(Component):
     def _columns(self, m, now, may):
         """Move data; return whether a column is read or written in this cycle."""
         width, cas = self.chip.data_width, self.timing.cas
-        m.submodules.splitter = splitter = WordSplitter(self.config, width)
-        m.submodules.collector = collector = WordCollector(self.config, width, READ_AHEAD)
+        m.submodules.splitter = splitter = WordSplitter(self.memory, width)
+        m.submodules.collector = collector = WordCollector(self.memory, width, READ_AHEAD)
         connect(m, flipped(self.write.data), splitter.i)
         connect(m, collector.o, flipped(self.read.data))
         # The chip drives the data pins until ``cas`` cycles after a READ; one idle cycle follows.
         quiet = Signal(range(cas + 2))
         reads, writes = Signal(), Signal()
-        first = now.piece.col[: exact_log2(self.config.memory.width // width)] == 0
+        first = now.piece.col[: exact_log2(self.memory.width // width)] == 0
         m.d.comb += [
             reads.eq(may & ~now.writes & (collector.room | ~first)),
             writes.eq(may & now.writes & splitter.valid & (quiet == 0)),

@@ -5,7 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
-from celosia.arch.config import Config
+from celosia.arch.records import Memory
 from celosia.arch.sdram import SdramChip
 from celosia.hdl.component import Component
 from celosia.hdl.ports import burst_layout
@@ -37,12 +37,12 @@ class PageCutter(Component):
     accepted.
     """
 
-    def __init__(self, config: Config, chip: SdramChip):
-        self.config = config
+    def __init__(self, memory: Memory, chip: SdramChip):
+        self.memory = memory
         self.chip = chip
         super().__init__(
             {
-                "i": In(stream.Signature(burst_layout(config))),
+                "i": In(stream.Signature(burst_layout(memory))),
                 "o": Out(stream.Signature(piece_layout(chip))),
             }
         )
@@ -50,7 +50,7 @@ class PageCutter(Component):
     def elaborate(self, _platform):
         m = Module()
         chip = self.chip
-        ratio = 8 * self.config.mem_bytes // chip.data_width
+        ratio = 8 * self.memory.word_bytes // chip.data_width
         col = Signal(chip.col_bits)
         rows = Signal(chip.bank_bits + chip.row_bits)  # the row, and below it the bank
         valid = Signal()
@@ -89,10 +89,10 @@ class Pieces(Component):
     its first piece.
     """
 
-    def __init__(self, config: Config, chip: SdramChip):
-        self.config = config
+    def __init__(self, memory: Memory, chip: SdramChip):
+        self.memory = memory
         self.chip = chip
-        burst = burst_layout(config)
+        burst = burst_layout(memory)
         layout = data.StructLayout({"piece": piece_layout(chip), "writes": 1})
         super().__init__(
             {
@@ -104,8 +104,8 @@ class Pieces(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.reads = reads = PageCutter(self.config, self.chip)
-        m.submodules.writes = writes = PageCutter(self.config, self.chip)
+        m.submodules.reads = reads = PageCutter(self.memory, self.chip)
+        m.submodules.writes = writes = PageCutter(self.memory, self.chip)
         m.submodules.slice = passed = RegisterSlice(self.o.p.shape())
         connect(m, flipped(self.read), reads.i)
         connect(m, flipped(self.write), writes.i)

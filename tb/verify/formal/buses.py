@@ -72,9 +72,9 @@ def _axi4(module: ModuleType) -> Harness:
         w = _Channel(dut, "m_axi_w", "data strb last")
         assert_held(m, w)
 
-    width = len(Value.cast(Signal(module.burst_layout(_CONFIG))))
+    width = len(Value.cast(Signal(module.burst_layout(_CONFIG.memory))))
     probes = {"aw_spare": width, "aw_waiting": 1, "ar_spare": width, "ar_waiting": 1}
-    return Harness(module.Axi4Bridge(_CONFIG, _ADDRESSES), state, probes)
+    return Harness(module.Axi4Bridge(_CONFIG.memory, _ADDRESSES), state, probes)
 
 
 def _axi4_last(module: ModuleType) -> Harness:
@@ -98,7 +98,7 @@ def _axi4_last(module: ModuleType) -> Harness:
             Assert(~dut.m_axi_wvalid | (last == (beats == lengths.values[0]))),
         ]
 
-    return Harness(module.Axi4Bridge(_CONFIG, _ADDRESSES), state)
+    return Harness(module.Axi4Bridge(_CONFIG.memory, _ADDRESSES), state)
 
 
 def _axi4_lite(module: ModuleType) -> Harness:
@@ -173,7 +173,7 @@ def _wishbone(module: ModuleType) -> Harness:
             Assert(~dut.wbm_stb_o | (Value.cast(dut.wbm_cti_o) != 0)),
         ]
 
-    return Harness(module.WishboneBridge(_CONFIG, _ADDRESSES, _LONGEST), state)
+    return Harness(module.WishboneBridge(_CONFIG.memory, _ADDRESSES, _LONGEST), state)
 
 
 def _wishbone_control(module: ModuleType) -> Harness:

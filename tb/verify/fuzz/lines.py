@@ -45,7 +45,7 @@ def run(case: Case) -> dict[str, Any]:
         config = PRESETS["tiny"].replace(
             mem_width=width, mem_addr_width=24, scratchpad_bytes=1 << 16
         )
-        component = kind(config, BusAddress.for_config(config, _ADDRESS, 0))
+        component = kind(config.memory, BusAddress.for_config(config, _ADDRESS, 0))
         settings |= {"model": line, "bursts": _BURSTS}
         if rng.random() < 0.5:
             settings["broken"] = float(rng.choice([0.75, 0.9]))

@@ -87,13 +87,15 @@ DEVICE_BENCHES = {
         DeviceBench(
             name="sdram_controller",
             module="celosia.tb.benches.bench_memory_chip",
-            component=lambda config: SdramController(memory_config(config), SDRAM, CLOCK),
+            component=lambda config: SdramController(memory_config(config).memory, SDRAM, CLOCK),
             settings={"device": "sdram"},
         ),
         DeviceBench(
             name="psram_controller",
             module="celosia.tb.benches.bench_memory_chip",
-            component=lambda config: PsramController(memory_config(config), PSRAM, PSRAM_CLOCK),
+            component=lambda config: PsramController(
+                memory_config(config).memory, PSRAM, PSRAM_CLOCK
+            ),
             settings={"device": "psram"},
         ),
         DeviceBench(
