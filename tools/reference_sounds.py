@@ -1,4 +1,4 @@
-"""Record what transformers makes of twelve sounds: tests/data/sounds.
+"""Record the spectrograms and logits of transformers for twelve sounds: tests/data/sounds.
 
 Usage: python -m tools.reference_sounds
 

@@ -162,7 +162,7 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
 
 
 def _alike(blocks: list[Block]) -> list[Block]:
-    """Return blocks of one shape, of which smaller ones are filled up with zeros.
+    """Return blocks of one shape; smaller ones are filled up with zeros.
 
     Raises :class:`UnsupportedError` if they differ in more than their sizes.
     """
