@@ -30,7 +30,8 @@ def last_token(form: Form, kind: str) -> str:
     behind = form.add("GreaterOrEqual", np.arange(4)[None], places)
     hidden = form.add("Where", behind, np.float32(-np.inf), np.float32(0))
     hidden = form.add("Unsqueeze", hidden, np.array([1, 2]))
-    x = form.block(form.linear("x", 6), hidden)
+    x = form.linear("x", 6)
+    x = form.block(form.add("Tanh", x) if kind == "embedding" else x, hidden)
     place = form.add("Unsqueeze", form.add("Sub", "len", np.array(1)), np.array([1]))
     row = form.add("GatherND", x, form.add("Concat", np.array([[0]]), place, axis=-1))
     return form.linear(form.add("Concat", row, form.add("Relu", "table"), axis=1), 3, 11)
@@ -67,6 +68,7 @@ def pooled_mask(form: Form, kind: str) -> str:
 FORMS = {
     "table": (pooled_table, [SEQUENCE, TABLE], 2),
     "length": (last_token, [SEQUENCE, TABLE, LENGTH], 2),
+    "embedding": (last_token, [SEQUENCE, TABLE, LENGTH], 2),
     "candidates": (
         candidates,
         [("x", INT, [1, 4]), ("table", INT, [1, 5]), ("length", INT, [1, 1])],
@@ -97,8 +99,9 @@ def test_graphs_of_several_inputs_run(kind, tmp_path) -> None:
     runs(path)
 
 
-def test_a_length_of_a_file_cuts_each_sample(tmp_path) -> None:
-    path = write(tmp_path / "model.onnx", "length")
+@pytest.mark.parametrize("kind", ["length", "embedding"])
+def test_a_length_of_a_file_cuts_each_sample(kind, tmp_path) -> None:
+    path = write(tmp_path / "model.onnx", kind)
     source, rng = load_onnx(path), np.random.default_rng(2)
     x, table, lengths = rng.normal(0, 1, (3, 4, 6)), rng.normal(0, 1, (3, 5)), np.array([4, 2, 1])
     np.savez(tmp_path / "x.npz", x=x, table=table, len=lengths)
