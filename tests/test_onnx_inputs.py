@@ -118,6 +118,26 @@ def test_a_length_of_a_file_cuts_each_sample(kind, tmp_path) -> None:
     assert read_labels(tmp_path / "labels.txt", source).tolist() == [0, 2, 1]
 
 
+class Batch(Form):
+    """Parts of models of a fixed batch of 4."""
+
+    def add(self, kind: str, *inputs, **attributes) -> str:
+        """Add a node."""
+        if kind == "Reshape":
+            inputs = (inputs[0], np.array([4, *inputs[1][1:]]))
+        return super().add(kind, *inputs, **attributes)
+
+
+def test_several_inputs_of_a_fixed_batch(tmp_path) -> None:
+    form, path, (make, inputs, axes) = Batch(), tmp_path / "model.onnx", FORMS["table"]
+    batched = [(name, kind, [4, *shape[1:]]) for name, kind, shape in inputs]
+    source = load_onnx(form.write(path, make(form, "table"), batched, axes))
+    assert source.named.shapes == {"table": [5]}
+    report = comparison.compare(source, path)
+    assert report["refused"] is None
+    assert 0 < report["difference"] < comparison.NEAR
+
+
 def onnx_session(path: Path):
     """Return ONNX Runtime's session of a file."""
     runtime = pytest.importorskip("onnxruntime")

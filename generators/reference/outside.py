@@ -116,8 +116,11 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
         others = values if isinstance(values, Mapping) else {}
         own = values[first.name] if isinstance(values, Mapping) else values
         length = np.size(own) if first.kind == "tokens" else graph.tokens
+        feeds = graph.feeds(own, length, others)
+        if graph.batch > 1:
+            feeds = {name: np.repeat(array, graph.batch, axis=0) for name, array in feeds.items()}
         try:
-            output = session.run([graph.output], graph.feeds(own, length, others))[0]
+            output = session.run([graph.output], feeds)[0][: None if graph.batch == 1 else 1]
         except Exception as error:
             raise InputError(f"ONNX Runtime does not run {path}: {_reason(error)}") from error
         return np.asarray(output, np.float64)
