@@ -23,16 +23,18 @@ def manual() -> str:
 def _section(definition: Definition) -> str:
     engine = definition.engine.name if definition.engine is not None else "sequencer"
     needs = f", needs `{definition.unit}`" if definition.unit else ""
+    summary, *clauses = definition.summary.split("; ")
     lines = [
         f"### {definition.opcode.name}\n",
-        f"Opcode {int(definition.opcode)}, {engine}, {definition.words} words{needs}: "
-        f"{definition.summary}.\n",
+        f"Opcode {int(definition.opcode)}, {engine}, {definition.words} words{needs}: {summary}.\n",
     ]
+    if clauses:
+        lines.append("".join(f"- {clause}.\n" for clause in clauses))
     if definition.operands:
         lines.append(f"Operands: {', '.join(f'`{name}`' for name in definition.operands)}.\n")
     if definition.flags:
-        flags = (f"`{name}` (bit {definition.flag_bit(name)})" for name in definition.flags)
-        lines.append(f"Flags: {', '.join(flags)}.\n")
+        flags = (f"{definition.flag_bit(name)} `{name}`" for name in definition.flags)
+        lines.append(f"Bits of the flags: {', '.join(flags)}.\n")
     return "\n".join(lines)
 
 
