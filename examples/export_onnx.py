@@ -100,7 +100,7 @@ class Text(nn.Module):
 
 
 def rows() -> nn.Module:
-    """Return PyTorch's own encoder."""
+    """Return PyTorch's encoder."""
     layer = nn.TransformerEncoderLayer(
         12, 2, 20, dropout=0.0, activation="relu", batch_first=True, norm_first=False
     )

@@ -1,18 +1,18 @@
-"""Fine-tune a model for weights of few bits, or with zeros, and write it as a model of its own.
+"""Fine-tune a model for weights of few bits, or with zeros, and write it as a new model.
 
 Usage: python examples/finetune.py MODEL FOLDER [--weights FORMAT | --zeros SHARE] [--steps N]
     [--exact N] [--rate RATE] [--texts N] [--length N] [--tokenizer FILE]
 
-MODEL is one of the digits' models or a language model, FOLDER where the new one goes. Needs the
+MODEL is one of the digits' models or a language model, FOLDER the place of the new one. Needs the
 extra ``train``. Weights are codes in the forward pass and learn as real numbers; so do the codes'
 steps. In the last steps, ``--exact`` of them, the forward pass is the integer golden model's, with
-activations in INT8. What is written are the codes, which the quantizer keeps as they are.
+activations in INT8. The codes are written, and the quantizer keeps them as they are.
 
-A model learns what it said itself: digits' models of the images of the training split, a language
-model of each next token of texts that it makes up (Liu et al. 2023, "LLM-QAT"). ``--zeros`` makes
-the smallest weights of each matrix zeros, a growing share of them (Zhu and Gupta 2017). With
-``--weights nested`` steps take 8, 4 and 2 bits of the same codes in turn (Nair et al. 2025,
-"Matryoshka Quantization").
+A model learns from its own answers: models of digits for the images of the training split, a
+language model for each next token of texts that it samples (Liu et al. 2023, "LLM-QAT").
+``--zeros`` sets the smallest weights of each matrix to zero, a growing share of them (Zhu and Gupta
+2017). With ``--weights nested`` steps use 8, 4 and 2 bits of the same codes in turn (Nair et al.
+2025, "Matryoshka Quantization").
 """
 
 import argparse
@@ -38,13 +38,13 @@ from celosia.generators.quantize.stored import choose
 RATE, STEP_RATE = 2e-3, 4e-3
 """Learning rates of weights, and of the logarithms of their steps."""
 RANGES_EVERY = 25
-"""Exact steps between calibrations."""
+"""Number of exact steps between calibrations."""
 TURNS = (2, 4, 2, 8)
-"""Bits of nested weights in one step after the other."""
+"""Bits of nested weights in successive steps."""
 PRUNED = 0.6
-"""Share of the steps by which all zeros are there."""
+"""Share of the steps after which all zeros are set."""
 LEAST_WEIGHTS = 1000
-"""Weights from which on a matrix gets zeros."""
+"""Fewest weights of a matrix that gets zeros."""
 
 
 class Tuning:
@@ -68,7 +68,7 @@ class Tuning:
                 self.steps[name] = logarithms.requires_grad_()
 
     def prune(self, done: float) -> None:
-        """Make the smallest weights zeros, all that are wanted once ``done`` is ``PRUNED``."""
+        """Set the smallest weights to zero, all requested ones once ``done`` is ``PRUNED``."""
         share = self.zeros * (1 - max(0.0, 1 - done / PRUNED) ** 3)
         for name in self.names:
             weight = self.free[name].detach()
@@ -78,7 +78,7 @@ class Tuning:
                 self.masks[name] = (weight.abs() >= least).float()
 
     def weights(self, bits: int = OPERAND_BITS) -> dict[str, Tensor]:
-        """Return what the model multiplies by, at some bits of nested weights."""
+        """Return the weights that the model multiplies by, with some bits of nested weights."""
         tuned = dict(self.free)
         for name in self.names if self.nested else ():
             ints, step = nested(tuned[name], bits)
@@ -90,11 +90,11 @@ class Tuning:
         return tuned
 
     def numbers(self) -> dict[str, np.ndarray]:
-        """Return the same as float64."""
+        """Return the weights in float64."""
         return {name: tensor.detach().double().numpy() for name, tensor in self.weights().items()}
 
     def run(self, steps: int, exact: int, rate: float) -> None:
-        """Learn for so many steps, the last of them on the golden model's integers."""
+        """Train for ``steps`` steps, the last ``exact`` of them on the golden model's integers."""
         groups = [
             {"params": list(self.free.values()), "lr": rate},
             {"params": list(self.steps.values()), "lr": STEP_RATE},
@@ -129,7 +129,7 @@ class Tuning:
                 print(f"step {step + 1}: loss {smooth:.4f}, {spent:.0f} s", flush=True)
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Return what is written: codes with their scales, other matrices in half precision."""
+        """Return the tensors to write: codes with scales, other matrices in half precision."""
         arrays: dict[str, np.ndarray] = {}
         for name, value in self.numbers().items():
             if name in self.steps:

@@ -1,4 +1,4 @@
-"""Tasks of fine-tuning: what a model learns from, its loss, and how it becomes integers."""
+"""Tasks of fine-tuning: a model's inputs, its loss, and its conversion to integers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,19 +26,19 @@ from celosia.generators.quantize.quantize import quantize_calibrated, quantize_s
 from celosia.generators.quantize.texts import given_texts, sample_texts
 
 TOGETHER = 128
-"""Texts that are made up at once."""
+"""Number of texts that are sampled at once."""
 
 
 def divergence(scores: Tensor, wanted: Tensor) -> Tensor:
-    """Return the mean divergence of the choices that scores [n, choices] make from wanted ones."""
+    """Return the mean divergence of the choices of scores [n, choices] from the wanted ones."""
     logs, target = scores.log_softmax(-1), wanted.log_softmax(-1)
     return functional.kl_div(logs, target, log_target=True, reduction="batchmean")
 
 
 class Images:
-    """Images of the digits' training split and mixtures of two, and what the model before says.
+    """Images of the digits' training split and mixtures of two, with the old model's scores.
 
-    A long course of such inputs takes the model before as its only teacher (Beyer et al. 2022,
+    The old model is the only teacher in a long training on such inputs (Beyer et al. 2022,
     "Knowledge distillation: a good teacher is patient and consistent").
     """
 
@@ -68,7 +68,7 @@ class Images:
         return divergence(output[:, 0], scores)
 
     def calibrate(self, weights: Weights) -> None:
-        """Look at the ranges of all tensors."""
+        """Find the ranges of all tensors."""
         inputs = digits.patches(self.images[:256].numpy())
         self.ranges = calibrate(self.model, weights, inputs)
 
@@ -79,7 +79,7 @@ class Images:
 
 
 class Texts:
-    """Texts that a language model makes up, and its scores of all next tokens."""
+    """Texts that a language model samples, and its scores of all next tokens."""
 
     def __init__(
         self, source: str, tokenizer: Path | None, options: Quantization, count: int, length: int
@@ -104,7 +104,7 @@ class Texts:
         self.size = 4
 
     def batch(self) -> tuple[np.ndarray, Tensor]:
-        """Return tokens [batch, length], and the scores of those behind them."""
+        """Return tokens [batch, length], and the scores of the tokens after them."""
         picked = torch.randint(0, len(self.tokens), (self.size,))
         return self.tokens[picked.numpy()], self.scores[picked]
 
@@ -113,7 +113,7 @@ class Texts:
         return divergence(output.flatten(0, 1), scores.flatten(0, 1))
 
     def calibrate(self, weights: Weights) -> None:
-        """Look at the values of all tensors."""
+        """Find the steps of all tensors."""
         texts = [list(map(int, text)) for text in self.tokens[:4]]
         samples = given_texts(self.model, weights, texts, self.tokens.shape[1])
         balance = 0.0 if self.options.weights in (*FORMATS, NESTED) else None
@@ -121,6 +121,6 @@ class Texts:
         self.steps = ErrorSteps(self.model, weights, samples, self.options)
 
     def integers(self, weights: Weights, bits: int) -> IntegerGraph:
-        """Return the model in integers, at some bits of nested weights."""
+        """Return the model in integers, with some bits of nested weights."""
         model = quantize_stepped(weights, self.steps, self.options)
         return coarser(model, bits) if is_nested(model) else model

@@ -30,7 +30,7 @@ from celosia.tb.machine.toolchain import (
 
 FIRMWARE = Path(__file__).parent / "firmware"
 MEMORY_WIDTH = 16
-"""Width of an address of the main memory, all of which is the accelerator's (bits)."""
+"""Width of an address (bits) of the main memory; the accelerator uses all of it."""
 
 ROM_BYTES = 1 << 17
 SRAM_BYTES = 1 << 13
@@ -56,7 +56,7 @@ def compile_model(folder: Path, config: str) -> None:
 
 
 def build_firmware(soc: CelosiaSoc, folder: Path) -> Path:
-    """Return the firmware's bytes, compiled for where the system has its memories."""
+    """Return the firmware's bytes, compiled for the places of the system's memories."""
     texts = {
         "csr.h": get_csr_header(
             soc.csr_regions, soc.constants, soc.mem_regions["csr"].origin, True, False
@@ -79,7 +79,7 @@ def build_firmware(soc: CelosiaSoc, folder: Path) -> Path:
 
 
 def build_simulation(sources: list[Path]) -> Path:
-    """Return the simulation's program; what is in the memories is not part of it."""
+    """Return the simulation's program; the memories' contents are not part of it."""
     texts = [path.read_text(encoding="utf-8") for path in [*sources, FIRMWARE / "simulation.cpp"]]
     runtime = Runtime("soc")
     flags = ["--cc", "--exe", "--top-module", "celosia_soc", "-Mdir", ".", "-o", "simulation"]

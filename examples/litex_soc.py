@@ -88,7 +88,7 @@ class CelosiaSoc(SoCCore):
 
 
 def generate_verilog(platform: SimPlatform, soc: CelosiaSoc, folder: Path) -> list[Path]:
-    """Write the system's Verilog and what is in its memories; return all Verilog that it needs."""
+    """Write the system's Verilog and its memories' contents; return all Verilog that it needs."""
     verilog = platform.get_verilog(soc, name="celosia_soc")
     files = {"celosia_soc.v": verilog.main_source, **verilog.data_files}
     for name, text in files.items():

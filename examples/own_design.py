@@ -1,8 +1,8 @@
-"""An Amaranth design of one's own around the accelerator: memory's words are streams.
+"""A user's Amaranth design around the accelerator, with the memory's words as streams.
 
-Whatever the program loads is taken from one stream, and whatever it stores goes to another, as
-between a sensor and an actuator. Over ``host`` the program is written and started. This file prints
-the design's Verilog as Amaranth alone converts it.
+The words that the program loads are read from one stream, and the words that it stores are written
+to another, as between a sensor and an actuator. The program is written and started through
+``host``. This file prints the design's Verilog, converted by Amaranth alone.
 """
 
 from amaranth.back import verilog

@@ -1,8 +1,8 @@
-"""A model in PyTorch whose forward pass is the integer golden model, and whose gradients are real.
+"""A model in PyTorch with the integer golden model's forward pass, and real gradients.
 
-Each value of a model's graph is computed in floats from the values before it, and then becomes
-what the golden model's integers stand for; gradients pass straight through that step, but for
-values that saturate (Bengio et al. 2013). Weights become codes of a format likewise.
+Each value of a model's graph is computed in floats from the values before it, and then replaced by
+the value of the golden model's integers. Gradients pass straight through that replacement, except
+for values that saturate (Bengio et al. 2013). Weights become codes of a format likewise.
 """
 
 from collections.abc import Mapping
@@ -54,8 +54,8 @@ def codes(weight: Tensor, step: Tensor, form: WeightFormat) -> Tensor:
 def nested(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """Return the upper bits of INT8 codes of weights [n, k], and the steps [n, 1].
 
-    The largest code of each output is 127; fewer than 8 bits stand for the middle of what they
-    leave open.
+    The largest code of each output is 127. Fewer than 8 bits stand for the middle of their
+    interval.
     """
     step = weight.detach().abs().amax(1, keepdim=True).clamp_min(1e-9) / 127
     exact, size = weight / step, 1 << (OPERAND_BITS - bits)
@@ -64,7 +64,7 @@ def nested(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 
 class Forward:
-    """One forward pass over a batch; ``found`` has every value, in floats."""
+    """One forward pass for a batch; ``found`` has every value, in floats."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Forward:
         source: "Forward | None" = None,
         seen: Tensor | None = None,
     ):
-        """Take inputs [batch, ...]; without ``integers`` values stay as they are computed.
+        """Compute all values for inputs [batch, ...], without ``integers`` in floats only.
 
         A decoder may answer a ``source``, whose rows are ``seen``, [batch, rows].
         """
@@ -107,7 +107,7 @@ class Forward:
         return isinstance(self.graph.nodes[0], network.Embedding)
 
     def _kept(self, value: Value, smooth: Tensor) -> Tensor:
-        """Return what the golden model has for a value, with the gradient of ``smooth``."""
+        """Return the golden model's value, with the gradient of ``smooth``."""
         name = "output" if value.name == "raw_output" else value.name
         if name not in self.exact:
             return smooth
@@ -195,6 +195,6 @@ def matrices(graph: Network) -> list[str]:
 
 
 def _real(ints: np.ndarray, tensor: IntegerTensor) -> Tensor:
-    """Return what integers of a tensor stand for."""
+    """Return the real values of a tensor's integers."""
     offsets = 0.0 if tensor.offsets is None else tensor.offsets
     return torch.tensor((ints - tensor.zero) * tensor.steps + offsets, dtype=torch.float32)

@@ -1,8 +1,8 @@
-"""Short tales by a small grammar, as many as are asked for: what ``train_text.py`` trains on.
+"""Short tales by a small grammar, the training texts of ``train_text.py``.
 
 Usage: python examples/tales.py COUNT SEED
 
-Prints texts for ``celosia evaluate``; the seed of those trained on is 1.
+Prints COUNT texts for ``celosia evaluate``; the seed of the training texts is 1.
 """
 
 import argparse
@@ -16,7 +16,7 @@ MOODS = ("glad", "sad", "calm", "proud")
 
 
 def tale(source: random.Random) -> str:
-    """Return a tale of four sentences; who, what and where stay the same through all of it."""
+    """Return a tale of four sentences with the same animals, thing and place in all of them."""
     hero, friend = source.sample(ANIMALS, 2)
     kind, look = source.sample(ADJECTIVES, 2)
     thing, place, mood = (source.choice(words) for words in (THINGS, PLACES, MOODS))
@@ -52,7 +52,7 @@ def tale(source: random.Random) -> str:
 
 
 def tales(count: int, seed: int) -> str:
-    """Return so many tales, one a line, the same for the same seed."""
+    """Return ``count`` tales, one a line, the same for the same seed."""
     source = random.Random(seed)
     return "".join(tale(source) for _ in range(count))
 

@@ -2,10 +2,10 @@
 
 Usage: python examples/train_numerals.py [FOLDER]
 
-Needs the extra ``train``; takes about two minutes on one core. The encoder takes a numeral from I
-to MMMCMXCIX, the decoder answers with its digits. Three quarters of the 3,999 numerals are trained
-on, 64 of them are in ``sources.txt`` to calibrate on, and ``answers.tsv`` has those held out in
-no order, each with its number.
+Needs the extra ``train``; takes about two minutes on one core. The encoder reads a numeral from I
+to MMMCMXCIX, the decoder answers with its digits. Training uses three quarters of the 3,999
+numerals; 64 of them are in ``sources.txt`` to calibrate on. ``answers.tsv`` has the others in
+random order, each with its number.
 """
 
 import sys
@@ -58,7 +58,7 @@ def numeral(number: int) -> str:
 
 
 def codes(texts: list[str], length: int) -> np.ndarray:
-    """Return a line's end and the characters of each text, [texts, length], with more behind."""
+    """Return a line's end and the characters of each text, padded, [texts, length]."""
     rows = [[CHARACTERS.index(character) for character in f"\n{text}"] for text in texts]
     return np.array([row + [0] * (length - len(row)) for row in rows])
 

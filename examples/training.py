@@ -19,7 +19,7 @@ MODELS = Path(__file__).parents[1] / "generators" / "models"
 GPT2 = {"norm": "layernorm", "position": "learned", "gated": False, "bias": True}
 """Fields of descriptions of models like GPT-2."""
 TOLD = 250
-"""Steps from one line about the loss to the next."""
+"""Number of steps between two lines about the loss."""
 _GPT2 = {
     "words": "wte",
     "positions": "wpe",
@@ -51,7 +51,7 @@ def initial(model: Description, seed: int) -> dict[str, Tensor]:
 def learn(
     weights: dict[str, Tensor], steps: int, rate: float, decay: float, loss: Callable[[], Tensor]
 ) -> None:
-    """Learn for so many steps (AdamW, Loshchilov and Hutter 2019), on a new ``loss`` in each."""
+    """Train for ``steps`` steps (AdamW, Loshchilov and Hutter 2019), each with a new ``loss``."""
     decayed = [value for value in weights.values() if value.ndim == 2]
     others = [value for value in weights.values() if value.ndim != 2]
     groups = [{"params": decayed, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
@@ -71,14 +71,14 @@ def learn(
 def next_token_loss(
     model: TextDescription, weights: dict[str, Tensor], texts: np.ndarray, first: int = 0
 ) -> Tensor:
-    """Return the mean loss of tokens [batch, length] behind ``first`` others each."""
+    """Return the mean loss of tokens [batch, length] after ``first`` others each."""
     scores = Forward(network(model), weights, texts[:, :-1]).output[:, first:]
     wanted = torch.from_numpy(texts[:, first + 1 :])
     return functional.cross_entropy(scores.flatten(0, 1), wanted.flatten())
 
 
 def arrays(weights: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    """Return weights as they are written."""
+    """Return weights as arrays for writing."""
     return {name: value.detach().numpy() for name, value in weights.items()}
 
 

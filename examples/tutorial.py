@@ -1,10 +1,10 @@
-"""Train a Transformer that hears what is wrong with a machine, for the documentation's tutorial.
+"""Train a Transformer that recognizes a machine's faults by its vibration, for the tutorial.
 
 Usage: python examples/tutorial.py [FOLDER]
 
-Needs the extras ``train`` and ``onnx``. An accelerometer gives 256 samples; the model says which of
-five states a machine is in. The signals are made up here: shafts out of balance and out of line, a
-bearing whose outer race is broken, a gear with a broken tooth, each under noise. The folder gets
+Needs the extras ``train`` and ``onnx``. An accelerometer gives 256 samples; the model recognizes
+the machine's state, one of five. The signals are synthetic: shafts out of balance and out of line,
+a bearing whose outer race is broken, a gear with a broken tooth, each under noise. The folder gets
 the model, ``vibration.onnx``, inputs to calibrate with, and inputs, labels and the classes' names
 to test with. It takes about a minute on two cores.
 """

@@ -1,4 +1,4 @@
-"""Try more than fifty models of PyTorch and transformers: what runs, and how near to floats.
+"""Try more than fifty models of PyTorch and transformers: their supported parts and their errors.
 
 Usage: python examples/zoo.py [--json] [--only WORD] [--page FILE] [--samples FOLDER]
 
@@ -75,7 +75,7 @@ def run(only: str) -> list[dict[str, Any]]:
 
 
 def write_samples(folder: Path) -> None:
-    """Write the smallest models, and of each an input and what PyTorch makes of it."""
+    """Write the smallest models, each with an input and PyTorch's output."""
     folder.mkdir(parents=True, exist_ok=True)
     for made in samples():
         model = weighted(made)

@@ -11,7 +11,7 @@ from zoo_modules import Named
 
 @dataclass(frozen=True)
 class Made:
-    """A model to export: how, and on which inputs."""
+    """A model to export: the exporter, and the inputs."""
 
     name: str
     road: str

@@ -1,4 +1,4 @@
-"""Parts and whole encoders of one's own in PyTorch, for the models of examples/zoo.py."""
+"""Parts and whole encoders in plain PyTorch, for the models of examples/zoo.py."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ DIM, TOKENS, CLASSES = 24, 6, 3
 
 
 class Named(nn.Module):
-    """A transformers model whose inputs have an order, and which gives its first output."""
+    """A transformers model whose inputs have an order, and which returns its first output."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...]):
         super().__init__()
@@ -61,7 +61,7 @@ class Block(nn.Module):
 
 
 class Own(nn.Module):
-    """An encoder of one's own: an embedding, blocks, and a head."""
+    """An encoder in plain PyTorch: an embedding, blocks, and a head."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Own(nn.Module):
         self.norm = norm(DIM)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the head makes of the normalized rows."""
+        """Return the head's output for the normalized rows."""
         return self.head(self.norm(self.blocks(self.embed(x) + self.places)))
 
 
@@ -141,7 +141,7 @@ class Waves(nn.Module):
 
 
 class Padded(nn.Module):
-    """PyTorch's own encoder of tokens, of which 0 is padding."""
+    """PyTorch's encoder for tokens; token 0 is padding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Causal(nn.Module):
 
 
 class Gated(nn.Module):
-    """An encoder whose MLP has a gate, which has no place on the machine."""
+    """An encoder whose MLP has a gate, which the machine does not support."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class Gated(nn.Module):
 
 
 def encoder(*, batch_first: bool = True, norm_first: bool = False) -> nn.Module:
-    """Return PyTorch's own encoder."""
+    """Return PyTorch's encoder."""
     layer = nn.TransformerEncoderLayer(
         DIM, 4, 40, batch_first=batch_first, norm_first=norm_first, activation="gelu"
     )
@@ -207,5 +207,5 @@ def classifier() -> nn.Module:
 
 
 def plain() -> nn.Module:
-    """Return an encoder of one's own with nothing special."""
+    """Return an encoder in plain PyTorch with the usual parts."""
     return Own(linear(), classifier())

@@ -11,11 +11,12 @@ from celosia.fpga.devices import Family
 
 _BEL = re.compile(r"X(\d+)/?Y(\d+)/")
 _PREFIX = re.compile(r"^\\?(?:[a-z0-9_]*_(?=[A-Z]))?")
-"""Begins the name of a component's module: a backslash of Yosys's, and the top module's name."""
+"""Beginning of the name of a component's module: a backslash of Yosys's, and the top module's
+name."""
 
 _NUMBERED = re.compile(r"_\d+$")
 GROUPS = 16
-"""Units that a report tells apart."""
+"""Number of units that a report lists separately."""
 
 
 class Units:
@@ -52,9 +53,9 @@ def _plain(name: str) -> str:
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
     """Return for each path the group it is counted in: one of the ``limit`` largest instances.
 
-    What is inside an instance counts for its size; what is in a smaller one is counted in the
+    The size of an instance includes all instances inside it. A smaller instance is counted in the
     innermost large one around it, or in none: "". One of several alike, whose name ends in a number
-    as ``column_3``, is no group, so that an array is one whatever its size.
+    such as ``column_3``, is no group, so that an array of any size is one group.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -76,7 +77,7 @@ def _around(path: str) -> list[str]:
 def count_units(
     family: Family, placed: Path, units: Units
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
-    """Return what each group of units takes of the device, and the place and group of each cell."""
+    """Return each group's use of the device's resources, and the place and group of each cell."""
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[
         "cells"

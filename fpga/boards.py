@@ -45,12 +45,12 @@ class Pin:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A board: what stands on it, and the machine that fits it.
+    """A board: its parts, and the machine that fits it.
 
-    ``clock_mhz`` is its oscillator's frequency, ``target_mhz`` what the machine is first built
-    for. ``loaders`` are the commands that load a bitstream, which stands for ``{file}``, the usual
-    one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram``, ``ddr3``
-    or ``psram``. With ``flash`` the board begins with the image there.
+    ``clock_mhz`` is its oscillator's frequency, ``target_mhz`` the first target of the machine's
+    clock. ``loaders`` are the commands that load a bitstream, with ``{file}`` in its place, the
+    usual one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram``,
+    ``ddr3`` or ``psram``. With ``flash`` the board begins with the image there.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Board:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that a chip beside the device moves in a cycle of the machine; 0: there is none.
+        """Most bytes that a memory chip moves in a cycle of the machine; 0 without such a chip.
 
         A DDR3's clock is twice the machine's, a PSRAM's half of it, and both edges count.
         """
@@ -105,7 +105,7 @@ class _Entry:
     """Fields of ``celosia.fpga.ddr3.core.Ddr3``, the chip by its name, and ``pins`` that differ
     from the platform's."""
     psram: Mapping[str, Any] = field(default_factory=dict)
-    """The ``name`` of a chip in the device's package, how many ``dies`` of it, and attributes of
+    """The ``name`` of a chip in the device's package, the number of its ``dies``, and attributes of
     the ``leds``, which are in the same bank of pins."""
     sdram_mhz: float = 0.0
     """First clock of a machine with SDRAM (MHz); 0: ``target_mhz``."""
@@ -113,14 +113,14 @@ class _Entry:
     config: Mapping[str, Any] = field(default_factory=dict)
     freed: Mapping[str, Any] = field(default_factory=dict)
     flashed: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a machine that leaves room for what reads the flash at power-on."""
+    """Fields of a machine with room for the reader of the flash at power-on."""
     leds: Sequence[Sequence[Any]] = (("led", 0), ("led", 1), ("led", 2))
     uart: Mapping[str, str] = field(default_factory=dict)
     """Pins of a serial port that the platform lacks."""
 
     @property
     def offchip(self) -> bool:
-        """The board has memory of its own that a controller here can use, or not."""
+        """True if the board has a memory chip, with or without a controller here."""
         return bool(self.sdram or self.ddr3 or self.psram)
 
     def resources(self) -> Any:
@@ -137,7 +137,7 @@ class _Entry:
 
 
 IMAGE_ADDR = 2 << 20
-"""First byte of the image in every board's flash: behind the largest device's bitstream."""
+"""First byte of the image in every board's flash: after the largest device's bitstream."""
 
 FLASHES = {"spi": 1, "qspi": 4}
 """Names of the modes that read a flash, and their data lanes."""
@@ -154,7 +154,7 @@ BOARDS = tuple(_ENTRIES)
 def get_board(name: str, link: str = "uart") -> Board:
     """Return the board of a name, with the pins of one of ``LINKS``.
 
-    Raises :class:`InputError` where there is no such board, or it cannot have that link.
+    Raises :class:`InputError` if the board is unknown, or it cannot have that link.
     """
     check_known("board", name, BOARDS)
     entry = _ENTRIES[name]
@@ -222,13 +222,13 @@ def _led_parts(entry: _Entry) -> Iterator[tuple[str, int, str]]:
 
 
 _SDRAM_PARTS = {"clk_en": "cke", "cs": "cs_n", "ras": "ras_n", "cas": "cas_n", "we": "we_n"}
-"""Names of an SDRAM's pins where amaranth-boards has others."""
+"""Names of an SDRAM's pins for which amaranth-boards has others."""
 
 
 def with_sdram(board: Board) -> Board:
     """Return a board whose external memory is its SDRAM, SDR or DDR3, or its PSRAM.
 
-    Raises :class:`InputError` where there is none that a controller here can use.
+    Raises :class:`InputError` if it has none that a controller here supports.
     """
     entry = _ENTRIES[board.name]
     if entry.ddr3:
@@ -251,7 +251,7 @@ def with_sdram(board: Board) -> Board:
 
 
 def _offchip(board: Board, entry: _Entry, size: int) -> dict[str, Any]:
-    """Return what a board with so many bytes of external memory has otherwise."""
+    """Return the other fields of a board with ``size`` bytes of external memory."""
     # A board's own width is that of its memory on the chip.
     width = min(Memory.addr_width, exact_log2(size))
     return {
@@ -264,7 +264,7 @@ def _offchip(board: Board, entry: _Entry, size: int) -> dict[str, Any]:
 def _with_psram(board: Board, entry: _Entry) -> Board:
     """Return a board whose external memory is the PSRAM in its device's package.
 
-    Its own pins have no place in constraints, as the tools know their ports by name.
+    The PSRAM's pins have no places in constraints, as the tools know their ports by name.
     """
     inside = dict(entry.psram)
     others = inside.pop("leds", {})
@@ -279,11 +279,11 @@ def _with_psram(board: Board, entry: _Entry) -> Board:
 _DDR3_PARTS = {"rst": "reset_n", "clk": "clk_p", "clk_en": "cke", "dqs": "dqs_p"} | {
     part: f"{part}_n" for part in ("cs", "ras", "cas", "we")
 }
-"""Names of a DDR3's pins for LiteDRAM where amaranth-boards has others. Of pairs the first pin is
-named: the tools take the other one with it."""
+"""LiteDRAM's names of a DDR3's pins for which amaranth-boards has others. For pairs the first pin
+is named: the tools place the other one with it."""
 
 _HELD = {"vcc_virtual": "high", "gnd_virtual": "low"}
-"""Pins beside a DDR3's that are held at a level, which its bank of pins then has less noise of."""
+"""Pins beside a DDR3's that are held at a level, which reduces the noise in its bank of pins."""
 
 
 def _with_ddr3(board: Board, entry: _Entry) -> Board:
@@ -322,9 +322,9 @@ _SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
 
 
 def with_flash(board: Board, kind: str) -> Board:
-    """Return a board that begins with the image in its flash, read as one of ``FLASHES`` says.
+    """Return a board that begins with the image in its flash, read in one of the modes ``FLASHES``.
 
-    Raises :class:`InputError` where there is no such mode, or the board has no wires for it.
+    Raises :class:`InputError` if the mode is unknown, or the board has no wires for it.
     """
     check_known("flash", kind, FLASHES)
     if board.link != "uart":
@@ -362,7 +362,7 @@ def board_configs() -> Iterator[Config]:
 
 
 def check_link(link: str) -> None:
-    """Raise :class:`InputError` where there is no such link."""
+    """Raise :class:`InputError` if a link is unknown."""
     check_known("link", link, LINKS)
 
 

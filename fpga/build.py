@@ -45,7 +45,7 @@ _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 class Build:
     """Result of a build: the report, and the files to keep by their names.
 
-    ``design`` of the report changes with whatever goes into the build.
+    ``design`` of the report changes with every input of the build.
     """
 
     report: dict[str, Any]
@@ -64,7 +64,7 @@ def build_unit(
 ) -> Build:
     """Build a unit alone, between registers (``celosia.fpga.harness``), for a board's device.
 
-    ``mhz`` is what place-and-route strives for.
+    ``mhz`` is the target frequency of place-and-route.
     """
     began = time.monotonic()
     tell("Verilog", 0, 1)
@@ -85,7 +85,7 @@ def build_unit(
 def unit_design(
     unit: Component, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return what :func:`build_unit` would report as ``design``."""
+    """Return the ``design`` that :func:`build_unit` would report."""
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(to_verilog(Harness(unit), HARNESS), board, seeds, wanted)
 
@@ -93,7 +93,7 @@ def unit_design(
 def board_design(
     config: Config, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return what :func:`build_board` would report as ``design``."""
+    """Return the ``design`` that :func:`build_board` would report."""
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(board_verilog(config, board, mhz=wanted), board, seeds, wanted)
 
@@ -104,10 +104,10 @@ def board_verilog(config: Config, board: Board, *, mhz: float | None = None) -> 
 
 
 def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str:
-    """Return a text that is another one where anything that goes into a build is.
+    """Return a text that changes with every input of a build.
 
-    It is of the design without its comments, the device, the pins, the tools' versions, the seeds
-    and the frequency.
+    It depends on the design without its comments, the device, the pins, the tools' versions, the
+    seeds and the frequency.
     """
     device, family = board.device, board.device.family
     design, own = prepare(_COMMENT.sub("", verilog), family)
@@ -139,9 +139,9 @@ def _pll(board: Board, mhz: float) -> Pll:
 
 
 def _core(board: Board, mhz: float) -> Core:
-    """Return LiteDRAM's core for a clock that is not above the one wanted.
+    """Return LiteDRAM's core for a clock that is not above the requested one.
 
-    It is up to 4 % below where LiteX has no setting for that, of which there are gaps.
+    It is up to 4 % below if LiteX has no setting for it, as its settings have gaps.
     """
     assert board.ddr3 is not None
     family, device = board.device.family.name, board.device.name
@@ -186,8 +186,8 @@ def build_board(
     """Build the machine of a configuration for a board, with its bitstream.
 
     The clock is the highest that the board's clock generator makes up to ``mhz`` (without it, the
-    board's ``target_mhz``). Where place-and-route does not reach it, all is built once more for
-    what it reached.
+    board's ``target_mhz``). If place-and-route does not reach it, all is built once more for the
+    frequency that it reached.
     """
     began = time.monotonic()
     wanted = board.target_mhz if mhz is None else mhz
@@ -243,7 +243,7 @@ def _route(
     pins: str,
     tell: Progress,
 ) -> tuple[dict[str, int], list[Placement]]:
-    """Synthesize, refuse what does not fit, place and route."""
+    """Synthesize, refuse a design that does not fit, place and route."""
     find_tool(board.device.family.router)
     tell("Synthesis", 0, 1)
     needed = count(board.device.family, synthesize(verilog, top, board.device, folder))
@@ -317,7 +317,7 @@ def _finish(
 
 
 def _reached(seeds: Sequence[int], placements: list[Placement]) -> dict[str, float | None]:
-    """Return what each seed reached (MHz), None where it was not routed."""
+    """Return the frequency that each seed reached (MHz), None if it was not routed."""
     reached = {placement.seed: round(placement.mhz, 2) for placement in placements}
     return {str(seed): reached.get(seed) for seed in seeds}
 

@@ -1,7 +1,7 @@
-"""A machine on a board, behind a serial port.
+"""A machine on a board, connected by a serial port.
 
-The methods are those of ``celosia.sim.interpreter.Interpreter``, so that one piece of code can run
-a program on any of them and compare.
+The methods are those of ``celosia.sim.interpreter.Interpreter``, so that the same code can run a
+program on any of them and compare.
 """
 
 import secrets
@@ -50,10 +50,10 @@ ANSWER_SECONDS = 1.0
 """Longest time of an answer (seconds); the machine gives up a cut request much earlier."""
 
 SIMULATED_SECONDS = 10.0
-"""Longest time of a simulated board's answer (seconds), which has a clock of its own."""
+"""Longest time of a simulated board's answer (seconds), since its clock is slower."""
 
 REST_SECONDS = 0.1
-"""Longest time of the rest of a damaged answer (seconds); what comes later is no answer."""
+"""Longest time of the rest of a damaged answer (seconds); later bytes are no answer."""
 
 FIRST_SECONDS = 4.0
 """Longest wait for the first answer of a machine that has not answered yet (seconds)."""
@@ -71,15 +71,15 @@ _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 class Device:
     """A board's machine, whose requests are sent again until they are answered.
 
-    ``config`` is the machine's configuration; without it, it is the preset or the board's own one
-    that the bitstream names.
-    ``identity`` is what the board says of itself, ``repeated`` how often a request was sent again.
-    An answer may take ``answer_seconds``, from a machine that has answered before twice as long
-    each time that it is silent, or stops within an answer; a run may take ``run_seconds``. A port
-    on which nothing answers is given up after ``FIRST_TRIES`` times as long, each at most
-    ``FIRST_SECONDS``.
+    ``config`` is the machine's configuration; without it, it is the preset or the board's
+    configuration that the bitstream names. ``identity`` is the board's answer to HELLO;
+    ``repeated`` counts the requests that were sent again.
 
-    Raises :class:`RunError` where nothing answers, or what answers is another version or
+    An answer may take ``answer_seconds``. A machine that has answered before gets twice as long
+    each time that it is silent, or stops within an answer. A run may take ``run_seconds``. A port
+    without any answer is given up after ``FIRST_TRIES`` waits, each at most ``FIRST_SECONDS``.
+
+    Raises :class:`RunError` if nothing answers, or if the machine has another version or
     configuration.
     """
 
@@ -123,11 +123,11 @@ class Device:
         link: str = "uart",
         **options: float,
     ) -> Self:
-        """Return the machine behind a port of some name.
+        """Return the machine at a port.
 
         ``link`` is one of ``celosia.fpga.boards.LINKS``, ``baud`` its bits a second.
 
-        Raises :class:`InputError` where there is no such port or another program has it, and
+        Raises :class:`InputError` if the port is unknown or another program uses it, and
         :class:`RunError` as the constructor.
         """
         check_link(link)
@@ -137,13 +137,13 @@ class Device:
         return cls(port, name, config, **options)
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self._port.close()
 
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory.
 
-        Raises :class:`InputError` where there is no memory for them.
+        Raises :class:`InputError` if they exceed the memory.
         """
         self._check_memory(addr, len(data))
         if data and self.contents[addr : addr + len(data)] == data:
@@ -157,7 +157,7 @@ class Device:
     def read_memory(self, addr: int, count: int) -> bytes:
         """Return bytes of external memory.
 
-        Raises :class:`InputError` where there is no such memory.
+        Raises :class:`InputError` if they exceed the memory.
         """
         self._check_memory(addr, count)
         step = self.identity.payload
@@ -169,7 +169,7 @@ class Device:
     def load_program(self, words: Sequence[int]) -> None:
         """Load a program's words.
 
-        Raises :class:`InputError` where they do not fit the program memory.
+        Raises :class:`InputError` if they do not fit the program memory.
         """
         if len(words) > self.config.control.program_depth:
             raise InputError(
@@ -195,7 +195,7 @@ class Device:
         return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, without a reset."""
+        """Return whether runs have ended since the last call, all without errors or a reset."""
         # INTERRUPT tells of an abort only when all is recovered, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
@@ -204,8 +204,8 @@ class Device:
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT; the report has no signatures.
 
-        Raises :class:`RunError` where the circuit reports an error, the run takes more seconds
-        than it may and is aborted, or the board lost its run.
+        Raises :class:`RunError` if the circuit reports an error, the run takes more seconds than it
+        may and is aborted, or the board lost its run.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds
@@ -267,7 +267,7 @@ class Device:
         return _words(self._ask(Command.READ_REGISTERS, WORD_BYTES * count, addr))
 
     def _ask(self, command: Command, length: int, addr: int, payload: bytes = b"") -> bytes:
-        """Return the payload of a request's answer, which is asked for until it comes."""
+        """Return the payload of a request's answer; repeat the request until it comes."""
         self._tag = (self._tag + 1) % 256
         frame = request(command, self._tag, length, addr, payload)
         answered, silent = False, 0
@@ -308,9 +308,9 @@ class Device:
         )
 
     def _receive(self) -> tuple[int, bytes, bool] | None:
-        """Return the answer to the latest request, None where nothing comes.
+        """Return the answer to the latest request, None if nothing comes.
 
-        It is the status, the payload, and whether all of it was received. A damaged answer is
+        It is the status, the payload, and True if all of it was received. A damaged answer is
         CORRUPT as well.
         """
         end = time.monotonic() + (self._port.timeout or 0)
@@ -345,7 +345,7 @@ class Device:
 
 
 def known_config(number: int) -> Config | None:
-    """Return the preset or board's own machine that has a fingerprint; None where none has it."""
+    """Return the preset or board's configuration that has a fingerprint, or None."""
     for known in (*PRESETS.values(), *board_configs()):
         if fingerprint(known) == number:
             return known

@@ -1,4 +1,4 @@
-"""Device families and devices: what they hold, and the tools' options for them."""
+"""Device families and devices: their resources, and the tools' options for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ RESOURCES = {
 class Family:
     """Tool options of a family of devices.
 
-    ``cells`` gives for each resource the cells of a synthesized netlist that need it, and how many
-    each; ``placed`` the names under which place-and-route reports it. ``block_ram_shapes`` are the
-    widths and depths that a block RAM can have (bits, words), none where no other memory can take
-    its place; with ``output_registers`` they have such that nextpnr uses.
+    ``cells`` maps each resource to the cells of a synthesized netlist that need it, each with its
+    number; ``placed`` to the names under which place-and-route reports it. ``block_ram_shapes`` are
+    the widths and depths that a block RAM can have (bits, words), none if no other memory can
+    replace it. With ``output_registers`` they have output registers that nextpnr uses.
     """
 
     name: str
@@ -39,14 +39,15 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device: its family, what it holds, and the options that tell nextpnr which one it is.
+    """A device: its family, its resources, and the options that select it in nextpnr.
 
-    ``placer`` are nextpnr's options of how to place on it. Where an array gets places of its own
+    ``placer`` are nextpnr's options for its placement. If an array's cells are given places
     (``celosia.fpga.sites``), ``multiplier_rows`` and ``ram_rows`` are the device's rows of blocks
-    of four multipliers or block RAMs, and ``blocks`` the blocks' first columns. ``wire_ps`` is what
-    mapping takes a wire between two tables to cost (ps), where that is not Yosys' own: its default
-    is less than a fifth of what routed wires take on a large device, so that paths would have more
-    tables.
+    of four multipliers or block RAMs, and ``blocks`` the blocks' first columns.
+
+    ``wire_ps`` is the cost that mapping assumes for a wire between two tables (ps), if it differs
+    from Yosys's default. That default is less than a fifth of the delay of routed wires on a large
+    device, so that paths would have more tables.
     """
 
     name: str

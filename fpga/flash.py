@@ -17,7 +17,7 @@ LOADERS = {
     "icesprog": "icesprog",
     "iceprog": "fpga-icestorm",
 }
-"""The loaders and the packages, of an operating system, that bring them."""
+"""The loaders, and the packages of operating systems that contain them."""
 
 
 _FLASH_WORDS = {
@@ -44,7 +44,7 @@ _INNER = "GW1NR-9C"  # a device with a flash of its own
 def find_bitstream(board: Board, folder: Path) -> Path:
     """Return the bitstream that a build left in a folder.
 
-    Raises :class:`InputError` where there is none, or where it is another board's.
+    Raises :class:`InputError` if there is none, or if it is another board's.
     """
     file = folder / f"{board.name}.{board.device.family.bitstream}"
     report = folder / "report.json"
@@ -64,7 +64,7 @@ def find_bitstream(board: Board, folder: Path) -> Path:
 def load_command(board: Board, file: Path) -> list[str]:
     """Return the command that loads a bitstream into a board.
 
-    Raises :class:`InputError` where none of the board's loaders is on PATH.
+    Raises :class:`InputError` if none of the board's loaders is on PATH.
     """
     names = [loader.split()[0] for loader in board.loaders]
     for name, loader in zip(names, board.loaders, strict=True):
@@ -79,7 +79,7 @@ def load_command(board: Board, file: Path) -> list[str]:
 def flash_command(board: Board, file: Path) -> list[str]:
     """Return the command that writes a bitstream into a board's flash.
 
-    Raises :class:`InputError` where none of the board's loaders that can is on PATH.
+    Raises :class:`InputError` if no loader of the board's that can do this is on PATH.
     """
     return _command(board, file, _FLASH_WORDS, "")
 
@@ -87,7 +87,7 @@ def flash_command(board: Board, file: Path) -> list[str]:
 def image_command(board: Board, file: Path) -> list[str]:
     """Return the command that writes an image to its place in a board's flash.
 
-    Raises :class:`InputError` where none of the board's loaders that can is on PATH.
+    Raises :class:`InputError` if no loader of the board's that can do this is on PATH.
     """
     # The flash beside the device, not the one in it.
     return _command(board, file, _IMAGE_WORDS, "--external-flash" * (board.device.name == _INNER))
@@ -109,7 +109,7 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def check_image(board: Board, size: int) -> None:
-    """Raise :class:`InputError` where so many bytes have no room behind a board's bitstream."""
+    """Raise :class:`InputError` if ``size`` bytes do not fit after a board's bitstream."""
     assert board.flash is not None
     room = board.flash.chip.reachable - board.flash.addr
     if size > room:
@@ -120,7 +120,7 @@ def check_image(board: Board, size: int) -> None:
 
 
 def flash(command: list[str], board: Board) -> None:
-    """Run a loader; raise :class:`RunError` with what it said where it fails."""
+    """Run a loader; if it fails, raise :class:`RunError` with its output."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

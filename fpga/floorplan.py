@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 _NAMED = 0.02
-"""Share of the tiles from which on a unit's name stands in the picture itself."""
+"""Share of the tiles from which on a unit's name is written into the picture itself."""
 
 Tile = tuple[int, int]
 """Column and row of the device."""
@@ -22,9 +22,9 @@ Tile = tuple[int, int]
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
     """Write a picture of a device, each tile in the color of the unit with most cells in it.
 
-    The largest units' names stand where most of their tiles are, as far as there is room.
-    ``places`` has column, row and unit ("" for the top) of every cell. The legend lists the units
-    by their cells, the largest first.
+    The largest units' names are written where most of their tiles are, if there is room. ``places``
+    has column, row and unit ("" for the top) of every cell. The legend lists the units by their
+    number of cells, the largest first.
     """
     cells = Counter(name for _, _, name in places)
     names = [name for name, _ in cells.most_common()]
@@ -71,7 +71,7 @@ def _size(tiles: dict[Tile, str]) -> tuple[int, int]:
 
 
 def _short(name: str, names: Sequence[str]) -> str:
-    """Return the last part of a name, with the one before it where others end alike."""
+    """Return the last part of a name, with the part before it if other names end alike."""
     parts = name.split(".")
     alike = sum(other.split(".")[-1] == parts[-1] for other in names)
     return ".".join(parts[-2 if alike > 1 else -1 :])

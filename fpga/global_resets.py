@@ -5,13 +5,13 @@ from collections import Counter
 from pathlib import Path
 
 MANY = 512
-"""Registers from which on their reset goes by the clock network."""
+"""Fewest registers whose common reset uses the clock network."""
 
 _REGISTER, _RESET, _BUFFER = "TRELLIS_FF", "LSR", "DCCA"
 
 
 def spread_resets(netlist: Path, top: str) -> int:
-    """Lead resets of many registers through a clock buffer, and return how many there are.
+    """Connect resets of many registers through a clock buffer, and return their number.
 
     The clock network of an ECP5 reaches the resets of all registers, too.
     """

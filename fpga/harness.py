@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 from celosia.hdl.component import Component
 
 FOLD = 4
-"""Outputs that one table of the parity tree takes."""
+"""Outputs that one table of the parity tree combines."""
 
 
 class Harness(Component):

@@ -1,4 +1,4 @@
-"""The modules of a generated design: how often each occurs, and variants of some of the copies."""
+"""The modules of a generated design: their numbers of copies, and variants of some copies."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ class Hierarchy:
         """Number of copies of each module in the whole design; one of the top module."""
 
     def _copies(self, name: str) -> Counter[str]:
-        """Return how often each module occurs in one, itself included."""
+        """Return the number of copies of each module in one, itself included."""
         if name not in self._below:
             total = Counter({name: 1})
             for child in _INSTANCE.findall(self.texts[name]):
@@ -34,16 +34,16 @@ class Hierarchy:
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
         """Return the design's Verilog in which some copies of modules are variants of these.
 
-        ``variants`` has for each module how many of its copies become the variant, and the
-        variant's Verilog; its name is the module's and ``_tables``. A module around some of these
+        ``variants`` has for each module the number of its copies that become the variant, and the
+        variant's Verilog; its name is the module's with ``_tables``. A module around some of these
         copies is written once more, as ``_tables``, ``_tables_2`` and so on, for each number of
-        variants in it, so that the other copies of it keep what they have.
+        variants in it. So its other copies are not changed.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}
 
         def place(name: str, wanted: Counter[str]) -> str:
-            """Return the name of a module with so many variants in it."""
+            """Return the name of a module with ``wanted`` variants in it."""
             key = (name, tuple(sorted(wanted.items())))
             if key not in names:
                 alike = sum(known == name for known, _ in names)

@@ -1,4 +1,4 @@
-"""Choice of the memories that become block RAM where a device has too few for all."""
+"""Choice of the memories that become block RAM if a device has too few for all."""
 
 import math
 import re
@@ -18,7 +18,7 @@ _CELL_TABLES = 6  # of which two write
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory of a design, and what it needs of a device, one or the other."""
+    """A memory of a design, and its need of block RAMs or else of tables."""
 
     name: str
     blocks: int
@@ -30,11 +30,11 @@ class Memory:
 def memory_needs(
     name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
 ) -> Memory | None:
-    """Return what a memory of ``size`` words of ``width`` bits needs; None if it is too small.
+    """Return the needs of a memory of ``size`` words of ``width`` bits; None if it is too small.
 
-    ``parts`` of a word are written alone, none of a memory that nobody writes; ``shapes`` are the
-    widths and depths of a block RAM. Tables for 16 words of a bit are one where nobody writes, and
-    else one and a half, and half a one to choose.
+    ``parts`` of a word are written alone, 0 for a memory that is never written. ``shapes`` are the
+    widths and depths of a block RAM. 16 words of a bit need one table if they are never written.
+    Else they need one and a half, and another half for selection.
     """
     rows = math.ceil(size / _CELL_WORDS)
     if rows < 2:
@@ -51,7 +51,7 @@ def memory_needs(
 def beyond(memories: Iterable[Memory], block_rams: int) -> list[Memory]:
     """Return the memories that become tables, as there are too few block RAMs for all.
 
-    They are those that need the fewest tables for each block RAM that they leave.
+    They are those that need the fewest tables for each block RAM that they free.
     """
     memories = sorted(memories, key=lambda memory: (memory.tables / memory.blocks, memory.name))
     missing = sum(memory.blocks for memory in memories) - block_rams
@@ -64,7 +64,7 @@ def beyond(memories: Iterable[Memory], block_rams: int) -> list[Memory]:
 
 
 def _side_by_side(width: int, parts: int, bits: int) -> int:
-    """Return how many block RAMs of some bits hold a word whose parts are written alone.
+    """Return the number of block RAMs of some bits for a word whose parts are written alone.
 
     One enable writes 9 bits of a block RAM.
     """
@@ -76,10 +76,10 @@ def _side_by_side(width: int, parts: int, bits: int) -> int:
 
 
 def share_block_rams(flat: str, device: Device) -> str:
-    """Return a flat design's RTLIL in which no more memories ask for block RAM than get it.
+    """Return a flat design's RTLIL in which no more memories request block RAM than get it.
 
-    Where there are too few, memories become tables (:func:`beyond`). A family without memory cells
-    made of tables stays as it is.
+    If there are too few, memories become tables (:func:`beyond`). The design is not changed for a
+    family without memory cells made of tables.
     """
     shapes = device.family.block_ram_shapes
     written = Counter(name.replace("\\\\", "\\") for name in _WRITTEN.findall(flat))
@@ -114,10 +114,10 @@ _LARGE = '(* no_rw_check, ram_style = "huge" *)'
 
 
 def place_memories(verilog: str, family: str) -> str:
-    """Return a design's Verilog in which these may hold anything at first, where that is better.
+    """Return a design's Verilog without initial contents of memories, if that is better.
 
-    For ``ice40`` they are made of SB_SPRAM256KA, which cannot hold anything at first; for ``gowin``
-    Yosys reads them in a tenth of the time. Nobody reads what was not written.
+    For ``ice40`` they are made of SB_SPRAM256KA, which has no initial contents; for ``gowin`` Yosys
+    reads them in a tenth of the time. No circuit reads a word before it is written.
     """
     if family not in ("ice40", "gowin"):
         return verilog

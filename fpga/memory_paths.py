@@ -1,7 +1,7 @@
-"""Ways of what memories read through the modules of a design, to registers.
+"""Paths from memories' outputs through the modules of a design, to registers.
 
-Modules are those of Yosys's JSON, in which registers have their enables and resets
-(``opt_dff``). A memory is a module whose output ``read_data`` is what it holds.
+Modules are those of Yosys's JSON, in which registers have their enables and resets (``opt_dff``). A
+memory is a module whose output ``read_data`` is the word that it reads.
 """
 
 from collections import defaultdict
@@ -12,20 +12,20 @@ Bit = int | str
 """A net of a module, or a constant."""
 Module = dict[str, Any]
 Load = tuple[str, str, int]
-"""A cell, its port and the bit of it; a module's own port is that of a cell without a name."""
+"""A cell, its port and the bit of it; the module's port has a cell without a name."""
 
 DATA = "read_data"
 """A memory's output."""
 
 REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
-"""Types of registers: of those with both a reset comes before the enable."""
+"""Types of registers; in those with both, a reset takes precedence over the enable."""
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return the modules in which something that a memory reads meets its register.
+    """Return the modules in which a memory's output reaches its register.
 
-    Each with the modules below it that only lead there: from the memory's up, or from the
-    register's up. Within it these have no place of their own.
+    Each has the modules below it that only connect the two: those from the memory up, and those
+    from the register up. They are merged into it.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}
@@ -44,7 +44,7 @@ def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[s
 
 
 class _Paths:
-    """Follows what memories read through a design's modules."""
+    """Follows memories' outputs through a design's modules."""
 
     def __init__(self, modules: Mapping[str, Module], memories: Collection[str]):
         self._modules = modules
@@ -53,7 +53,7 @@ class _Paths:
         self._outputs: dict[str, set[tuple[str, int]]] = {}
 
     def read(self, cell: Mapping[str, Any]) -> Iterator[Bit]:
-        """Give the nets on which a cell has what a memory in it reads."""
+        """Yield the nets of a cell's outputs that carry the output of a memory inside it."""
         for port, index in sorted(self._raw(cell["type"])):
             yield cell["connections"][port][index]
 
@@ -66,7 +66,7 @@ class _Paths:
         return {name}.union(*inner)
 
     def leads(self, module: Module, load: Load, through: set[str]) -> bool:
-        """Tell whether a load is a register, or a port of a cell behind which are only such."""
+        """Return whether a load is a register, or a port of a cell with nothing but such loads."""
         name, port, index = load
         if not name:
             return False
@@ -83,7 +83,7 @@ class _Paths:
         return all(self.leads(inner, each, through) for each in behind)
 
     def _raw(self, name: str) -> set[tuple[str, int]]:
-        """Return a module's outputs that are nothing but what a memory reads."""
+        """Return a module's outputs that are directly the output of a memory."""
         if name not in self._outputs:
             self._outputs[name] = set()
             module = self._modules.get(name)
@@ -102,7 +102,7 @@ class _Paths:
 
 
 def loads_of(module: Mapping[str, Any]) -> dict[Bit, list[Load]]:
-    """Return what each net of a module leads to."""
+    """Return the loads of each net of a module."""
     loads = defaultdict(list)
     for port, each in module["ports"].items():
         if each["direction"] != "input":

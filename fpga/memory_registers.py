@@ -1,4 +1,4 @@
-"""Registers behind memories that go into these, in one module of a design.
+"""Merges the registers after memories into these, in one module of a design.
 
 Modules and memories are those of :mod:`celosia.fpga.memory_paths`.
 """
@@ -16,7 +16,7 @@ TAKE, CLEAR = "take", "clear"
 
 @dataclass(frozen=True)
 class Control:
-    """The nets of a register's enable and of its reset to 0, and which of them act at 0."""
+    """The nets of a register's enable and of its reset to 0, and flags for those that act at 0."""
 
     take: Bit
     clear: Bit
@@ -25,9 +25,9 @@ class Control:
 
 
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
-    """Return the cells of memories whose words lead to nothing but registers of one control.
+    """Return the cells of memories whose words lead only to registers of one control.
 
-    Each with its memory and that control.
+    Each has its memory and that control.
     """
     loads = loads_of(module)
     initial = _initial(module)
@@ -45,7 +45,7 @@ def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str
 
 
 def _initial(module: Module) -> dict[Bit, str]:
-    """Return what nets are at first, where that is told."""
+    """Return the initial values of nets, if stated."""
     initial = {}
     for net in module["netnames"].values():
         values = net["attributes"].get("init", "")
@@ -58,7 +58,7 @@ def _control(
 ) -> Control | None:
     """Return the control of a register of a clock that is 0 at first and after its reset.
 
-    None is returned for all else.
+    Returns None for anything else.
     """
     name, port, index = load
     cell = module["cells"].get(name, {"type": ""})
@@ -79,7 +79,7 @@ def _control(
 
 
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
-    """Put the registers behind cells of memories into these, which get other types by name."""
+    """Merge the registers after cells of memories into these, which get other types by name."""
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)
     same: dict[Bit, Bit] = {}
@@ -117,7 +117,7 @@ def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str])
 
 
 def _inverted(module: Module, bit: Bit) -> Bit:
-    """Return the net of what a net is not, by a cell of its own."""
+    """Return the net of a net's inverse, made by a new cell."""
     name = f"$not_{bit}"
     if name not in module["cells"]:
         used = [each for net in module["netnames"].values() for each in net["bits"]]
@@ -139,7 +139,7 @@ def _inverted(module: Module, bit: Bit) -> Bit:
 
 
 def _narrow(cells: dict[str, Any], name: str, gone: Collection[int]) -> None:
-    """Take bits out of a register; without any it is no more."""
+    """Remove bits from a register, and the register if no bit is left."""
     cell = cells[name]
     kept = [bit for bit in range(len(cell["connections"]["Q"])) if bit not in gone]
     if not kept:

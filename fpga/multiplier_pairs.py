@@ -1,4 +1,4 @@
-"""The multipliers of device families in the place of ``MultiplierPair`` and ``HalfProducts``."""
+"""The multipliers of device families that replace ``MultiplierPair`` and ``HalfProducts``."""
 
 import re
 
@@ -39,15 +39,15 @@ _REST = """\
     .CO(), .ACCUMCO(), .SIGNEXTOUT()"""
 
 _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
-"""Products of halves, and whether they are of a's and b's upper ones, which are signed."""
+"""Products of halves, and flags for the upper, signed halves of a and b."""
 
 
 def place_pairs(verilog: str, family: str) -> str:
-    """Return a design's Verilog with the family's multipliers for these, where it has such.
+    """Return a design's Verilog with the family's multipliers for these, if it has some.
 
-    For ``ice40`` a pair is one SB_MAC16 in its mode of two products, as Lattice's DSP function
-    usage guide for iCE40 devices (FPGA-TN-02007) has it, held by AHOLD and BHOLD; each product of
-    halves is one in its mode of 16 bits without a register behind the product.
+    For ``ice40`` a pair is one SB_MAC16 in its mode of two products, according to Lattice's DSP
+    function usage guide for iCE40 devices (FPGA-TN-02007), held by AHOLD and BHOLD. Each product of
+    halves is one in its mode of 16 bits without a register after the product.
     """
     return _MODULE.sub(_ice40, verilog) if family == "ice40" else verilog
 

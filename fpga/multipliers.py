@@ -1,4 +1,4 @@
-"""The multipliers of device families beside ``celosia.hdl.arithmetic.multiplier.Multiplier``."""
+"""The multipliers of device families for ``celosia.hdl.arithmetic.multiplier.Multiplier``."""
 
 import re
 import textwrap
@@ -35,22 +35,22 @@ class OwnMultiplier:
     own: str
     """Verilog of the module that holds the family's multiplier, named by :func:`own_name`."""
     places: Fraction
-    """Multipliers of a device that it keeps from others."""
+    """Number of a device's multipliers that it makes unavailable to others."""
 
 
 def own_name(name: str) -> str:
-    """Return the name of the module that does with a family's multiplier what another does."""
+    """Return the name of the module that replaces another by a family's multiplier."""
     return f"{name}_own"
 
 
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
     """Return the modules of a design, by name, that multipliers of the family can replace.
 
-    For ``ecp5`` each becomes one MULT18X18D: ``en`` is the clock enable of its operands' registers
-    and, where there is no ``clear``, of its product's; ``clear`` the synchronous reset of its
-    product's, as Lattice's sysDSP usage guide for ECP5 (FPGA-TN-02205) has them. Operands are its
-    uppermost bits with zeros below, which take no wires, as copies of the sign would. Modules with
-    operands wider than 18 bits are left out, and all of other families.
+    For ``ecp5`` each becomes one MULT18X18D. ``en`` is the clock enable of its operands' registers
+    and, without a ``clear``, of its product's; ``clear`` is the synchronous reset of its product's
+    (see Lattice's sysDSP usage guide for ECP5, FPGA-TN-02205). Operands are its uppermost bits with
+    zeros below, which need no wires, as copies of the sign would. Modules with operands wider than
+    18 bits are left out, and all for other families.
     """
     multipliers = {}
     if family == "ecp5":
@@ -67,10 +67,10 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
 
 
 def with_multipliers(verilog: str, family: str) -> str:
-    """Return a design with a family's multipliers in the place of those that it has some for.
+    """Return a design in which a family's multipliers replace the modules for which it has some.
 
-    As many as there are, whatever a device has. Each stays a module of its own with nothing but
-    the multiplier: Yosys leaves its parameters alone then.
+    All are replaced, even if a device has fewer multipliers. Each remains a module with nothing but
+    the multiplier, since Yosys leaves its parameters alone then.
     """
     own = find_multipliers(verilog, family)
 
@@ -95,8 +95,8 @@ def _padded(shift: re.Match[str]) -> str:
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
     """Return a :class:`Multiplier` module with its ``*`` made of tables, and the module it needs.
 
-    For ``ecp5`` that needs ``celosia.fpga.table_product.ROWS`` as well; for other families it is
-    the sum of a shifted operand for each bit of the narrower one, as Verilog.
+    For ``ecp5`` that needs ``celosia.fpga.table_product.ROWS`` as well. For other families it is
+    Verilog: the sum of a shifted operand for each bit of the narrower one.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.
@@ -130,7 +130,7 @@ def _ecp5(name: str, ports: str, a_width: int, b_width: int) -> str:
 
 
 def _controls(ports: str) -> tuple[str, str]:
-    """Return the names of the enable and of the clear, each empty where there is none."""
+    """Return the names of the enable and of the clear, each empty if it is missing."""
     en, clear = (
         port if re.search(rf"input +wire +{port}\b", ports) else "" for port in ("en", "clear")
     )

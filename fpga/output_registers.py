@@ -1,4 +1,4 @@
-"""Registers behind block RAMs that go into the block RAMs' own output registers."""
+"""Merges the registers after block RAMs into the block RAMs' output registers."""
 
 import json
 from collections import defaultdict
@@ -11,20 +11,19 @@ Bit = int | str
 
 _RAM, _REGISTER = "DP16KD", "TRELLIS_FF"
 _PLAIN = {"CLKMUX": "CLK", "GSR": "DISABLED", "LSRMUX": "LSR", "REGSET": "RESET"}
-"""Parameters of a register that begins at 0 and takes its input at a rising edge."""
+"""Parameters of a register that begins at 0 and is clocked by a rising edge."""
 _FREE = {"CEMUX", "SRMODE"}
-"""Parameters that such a register may have any of: its enable, and how its reset would act."""
+"""Parameters that such a register may have with any value: its enable, and its kind of reset."""
 _PINS = {"CLK", "CE", "LSR", "DI", "Q"}
 _WIDE = 36
-"""Bits of a block RAM that writes by port A and reads by port B, out of the outputs of both."""
+"""Bits of a block RAM that writes by port A and reads by port B, with the outputs of both."""
 
 
 def use_output_registers(netlist: Path, top: str) -> int:
-    """Put registers behind block RAMs into these, in a netlist's file, and return how many.
+    """Merge registers after block RAMs into these, in a netlist's file, and return their number.
 
-    Where all outputs in use of an ECP5's port lead to nothing but one register each, of the port's
-    clock and one enable, which nothing resets and which begins at 0. Everything else stays as it
-    is.
+    All used outputs of an ECP5's port must lead to exactly one register each. These registers must
+    have the port's clock and one enable, no reset, and begin at 0. Everything else is not changed.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     moved = _take_registers(design["modules"][top])
@@ -57,14 +56,14 @@ def _take_registers(module: dict[str, Any]) -> int:
 
 
 def _outputs(ram: Mapping[str, Any], sides: str) -> Iterator[tuple[str, Bit]]:
-    """Give the outputs of a block RAM's ports, with their nets."""
+    """Yield the outputs of a block RAM's ports, with their nets."""
     for pin, bits in ram["connections"].items():
         if pin[:2] == "DO" and pin[2] in sides:
             yield from ((pin, bit) for bit in bits if isinstance(bit, int))
 
 
 def _loads(module: Mapping[str, Any], wanted: set[Bit]) -> dict[Bit, list[tuple[str, str]]]:
-    """Return the cells and pins that nets lead to; a port of the design is a cell without name."""
+    """Return the cells and pins that nets lead to; the design's ports have a cell without name."""
     loads = defaultdict(list)
     for name, port in module["ports"].items():
         for bit in wanted.intersection(port["bits"]):
@@ -79,10 +78,10 @@ def _loads(module: Mapping[str, Any], wanted: set[Bit]) -> dict[Bit, list[tuple[
 
 
 def _readers(ram: Mapping[str, Any]) -> Iterator[tuple[str, Bit]]:
-    """Give the sides that a block RAM reads by, each with its clock, where nothing resets them.
+    """Yield the sides that a block RAM reads by, each with its clock, unless they are reset.
 
-    What is as wide as both sides has one reader, whose enable goes to both sides' output
-    registers: which of these counts, is the same then.
+    An output as wide as both sides has one reader, whose enable goes to both sides' output
+    registers; so either one may be used.
     """
     parameters, pins = ram["parameters"], ram["connections"]
     width_a, width_b = (int(parameters[f"DATA_WIDTH_{side}"], 2) for side in "AB")
@@ -107,7 +106,7 @@ def _single(loads: list[tuple[str, str]]) -> str:
 
 
 def _enable(cell: Mapping[str, Any] | None, clock: Bit) -> Bit | None:
-    """Return the enable of a register that nothing resets, of a clock; None for all else."""
+    """Return the enable of a register of a clock without a reset; None for anything else."""
     if cell is None or cell["type"] != _REGISTER or "keep" in cell["attributes"]:
         return None
     pins, parameters = cell["connections"], cell["parameters"]
@@ -122,7 +121,7 @@ def _enable(cell: Mapping[str, Any] | None, clock: Bit) -> Bit | None:
 
 
 def _forget(names: dict[str, Any], gone: set[Bit]) -> None:
-    """Take nets that are no more out of the names of a design's nets."""
+    """Remove nets that no longer exist from the names of a design's nets."""
     for name, net in list(names.items()):
         if not gone.isdisjoint(net["bits"]):
             net["bits"] = ["x" if bit in gone else bit for bit in net["bits"]]

@@ -28,13 +28,13 @@ def _parts() -> dict[str, Device]:
 
 
 PARTS = _parts()
-"""Devices by the names that ``celosia generate --device`` takes."""
+"""Devices by the names that ``celosia generate --device`` accepts."""
 
 
 def get_part(name: str) -> Device:
     """Return a device by its family and part.
 
-    Raises :class:`InputError` if there is no such part.
+    Raises :class:`InputError` if the part is unknown.
     """
     check_known("device", name.lower(), PARTS)
     return PARTS[name.lower()]
@@ -59,7 +59,7 @@ class Needs:
 
     @property
     def multipliers(self) -> int:
-        """Multipliers, if every product has its own."""
+        """Multipliers, if every product uses one."""
         return math.ceil(sum(product.places * product.copies for product in self.products))
 
     @property
@@ -70,18 +70,18 @@ class Needs:
 
 @dataclass(frozen=True)
 class Surplus:
-    """Multipliers and memories that a part has too few of; they are made of tables."""
+    """Multipliers and memories of which a part has too few; they are made of tables."""
 
     products: Mapping[str, int]
     """Multipliers, by module."""
     memories: Mapping[str, int]
     """Memories, by module."""
     tables: int
-    """LUT4s that these take at the least."""
+    """Fewest LUT4s that these need."""
 
 
 def needs(design: Hierarchy, family: Family) -> Needs:
-    """Return what a design's products and memories need, before any synthesis."""
+    """Return the needs of a design's products and memories, before any synthesis."""
     own = find_multipliers("\n".join(design.texts.values()), family.name)
     products, memories = [], []
     for name, text in design.texts.items():
@@ -100,14 +100,14 @@ def needs(design: Hierarchy, family: Family) -> Needs:
 
 
 def _writes(text: str) -> int:
-    """Return how many parts of a module's memory are written alone."""
+    """Return the number of parts of a module's memory that are written alone."""
     storage = _STORAGE.search(text)
     assert storage is not None
     return len(re.findall(rf"^ +{storage[2]}\[[^\n]*\] <= ", text, re.MULTILINE))
 
 
 def surplus(wanted: Needs, device: Device) -> Surplus:
-    """Return what a device has too little of: the narrowest products, the cheapest memories."""
+    """Return the products and memories that exceed a device: the narrowest, and the cheapest."""
     left: Fraction | int = device.capacity["multipliers"]
     products: dict[str, int] = {}
     tables = 0

@@ -1,4 +1,4 @@
-"""An export for a part: brought within it, or refused with a field and a value that fit."""
+"""An export for a part: made to fit it, or refused with a field and a value that fit."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +13,13 @@ from celosia.fpga.part import PARTS, Needs, Surplus, needs, surplus
 from celosia.fpga.synthesis import exported, plain_needs
 
 _USABLE = {"luts": 0.95}
-"""Part of a resource that a design may take; nextpnr places hardly more tables."""
+"""Share of a resource that a design may use; nextpnr places hardly more tables."""
 
 _FIELDS = ("scratchpad_bytes", "weight_depth", "lanes", "cols", "rows", "acc_depth", "max_row")
-"""Fields that a machine becomes smaller by, those that change the least of it first."""
+"""Fields that make a machine smaller, those first that change it least."""
 
 _LOGIC = ("lanes", "cols", "rows")
-"""Those that make the logic smaller, beside multipliers and memories."""
+"""Fields that make the logic smaller, besides multipliers and memories."""
 
 _HALVINGS = 4
 _SYNTHESES = 4  # of smaller machines, at the most: each takes minutes
@@ -38,7 +38,7 @@ class Fit:
     """Resources after the family's plain synthesis, by the names of ``RESOURCES``."""
 
     def sentence(self, device: Device) -> str:
-        """Return what was done, and what the design takes of the device."""
+        """Return a sentence about the changes, and the design's use of the device."""
         products, memories = (
             sum(part.values()) for part in (self.made.products, self.made.memories)
         )
@@ -58,7 +58,7 @@ class Fit:
 
 
 class _OverfullError(Exception):
-    """A design needs more of a resource than may be used; the text says how much of what."""
+    """A design needs more of a resource than may be used; the text states both."""
 
     def __init__(self, text: str, resource: str, logic: int):
         super().__init__(text)
@@ -72,10 +72,10 @@ def fit_part(
 ) -> Fit:
     """Return the export of a configuration for a device; ``make`` makes its Verilog.
 
-    Multipliers and memories that the device has too few of are made of tables. The family's plain
+    Multipliers and memories of which the device has too few are made of tables. The family's plain
     synthesis counts the rest, which takes minutes; ``tell`` is called before each such step.
 
-    Raises :class:`InputError` if the design needs more than the device has; the sentence names the
+    Raises :class:`InputError` if the design needs more than the device has. The sentence names the
     resource and a field with a value that fits, or the values that were tried and do not fit.
     """
     try:
@@ -108,10 +108,10 @@ def with_registers(config: Config, device: Device) -> Config:
 
 
 def family_needs(verilog: str) -> str:
-    """Return a sentence: what plain synthesis of a design needs, and the parts that have as much.
+    """Return a sentence with the needs of a design's plain synthesis, and the parts that suffice.
 
-    It counts multipliers and block RAMs without synthesis, for the families that can have tables in
-    place of both.
+    Multipliers and block RAMs are counted without synthesis, for the families in which tables can
+    replace both.
     """
     design = Hierarchy(verilog)
     parts = {name: device for name, device in PARTS.items() if device.family.block_ram_shapes}

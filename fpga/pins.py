@@ -32,20 +32,20 @@ _CLOCKS = {
     "ice40": "  assign flash_sck = flash_clock;\n",
     "gowin": "  assign flash_sck = flash_clock;\n",
 }
-"""The flash's clock by family: an ECP5 has a cell of its own for it (Lattice FPGA-TN-02039)."""
+"""The flash's clock by family: an ECP5 has a special cell for it (Lattice FPGA-TN-02039)."""
 
 _RESET = template("reset")
 
 _GATE = template("gate")
 
 _LATE_RESET = template("late_reset")
-"""The machine's reset: a register, as LiteDRAM's own is a net of its core."""
+"""The machine's reset: a register, as LiteDRAM's is a net of its core."""
 
 _STARTS = {"ecp5": ("gate", _GATE), "ice40": ("reset", _RESET), "gowin": ("reset", _RESET)}
 
 
 def top_verilog(board: Board, pll: Pll) -> str:
-    """Return the uppermost module: the clock generator, and what the machine begins by."""
+    """Return the uppermost module: the clock generator, and the start of the machine."""
     inputs, link_names = LINKS[board.link]
     names = (*link_names, *LEDS)
     outputs = [name for name in names if name in board.pins]
@@ -109,7 +109,7 @@ _BOTH_WAYS = ("dq", "dqs_p")  # lines of a DDR3
 
 
 def _ddr3_lines(board: Board) -> dict[str, int]:
-    """Return the lines of a board's DDR3 and what is beside it, and how many pins each has."""
+    """Return the lines of a board's DDR3 and of pins beside it, with their numbers of pins."""
     widths: dict[str, int] = {}
     for name in board.pins:
         if name.startswith("ddr3_"):
@@ -126,7 +126,7 @@ def _ddr3_ports(board: Board) -> list[str]:
 
 
 def _core(board: Board, ddr3: Ddr3) -> str:
-    """Return LiteDRAM's core, which makes the machine's clock of the board's."""
+    """Return LiteDRAM's core, which makes the machine's clock from the board's."""
     others = {"clk": "clk", "rst": "1'b0", "pll_locked": "locked"}
     others |= {"user_clk": "fast", "user_rst": "begun"}
     for line in _ddr3_lines(board):
@@ -137,7 +137,7 @@ def _core(board: Board, ddr3: Ddr3) -> str:
 
 
 def _ddr3_levels(board: Board, ddr3: Ddr3) -> str:
-    """Return what keeps pins at a level: those beside the chip, and addresses that it lacks."""
+    """Return Verilog that holds pins at a level: those beside the chip, and unused addresses."""
     lines = _ddr3_lines(board)
     text = "".join(
         f"  assign ddr3_{line} = {{{lines[line]}{{1'b{level}}}}};\n"
@@ -210,9 +210,9 @@ def constraints(board: Board) -> tuple[str, str]:
 
 
 def unit_constraints(board: Board) -> tuple[str, str] | None:
-    """Return the same for the pins of a unit alone (:mod:`celosia.fpga.harness`).
+    """Return the constraints for the pins of a unit alone (:mod:`celosia.fpga.harness`).
 
-    Nothing is returned where the family's tools find places for pins by themselves.
+    Returns None if the family's tools find places for pins by themselves.
     """
     ending, write = _WRITERS[board.device.family.name]
     if board.device.family.name != "gowin":

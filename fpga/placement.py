@@ -53,12 +53,10 @@ def place(
 ) -> list[Placement]:
     """Place and route the netlist in a folder once for each seed, and return all, the best first.
 
-    A seed that is not routed is left out; where none is, :class:`RunError` is raised.
-
-    ``mhz`` is the frequency to strive for; ``constraints`` names a file of the folder, without
-    which pins are placed anywhere. As many run at once as the computer has processors. What a seed
-    made is kept by the hash of netlist, constraints, seed, options and the tool's version, and is
-    not made again.
+    A seed that is not routed is left out; if none is, :class:`RunError` is raised. ``mhz`` is the
+    target frequency. ``constraints`` names a file of the folder, without which pins are placed
+    anywhere. One run per processor is active at once. Results are kept by the hash of netlist,
+    constraints, seed, options and the tool's version, and are not computed again.
     """
     tool = find_tool(device.family.router)
 
@@ -109,9 +107,10 @@ def fills(device: Device, verilog: str) -> bool:
 
 
 def placer_options(device: Device, verilog: str) -> list[str]:
-    """Return nextpnr's options of how to place and route a design on a device.
+    """Return nextpnr's options for the placement and routing of a design on a device.
 
-    One that :func:`fills` it has more wires than router1 ends, so router2 routes it.
+    A design that :func:`fills` the device has more wires than router1 can finish, so router2 is
+    used.
     """
     return [*device.placer, *(["--router", "router2"] if fills(device, verilog) else [])]
 
@@ -154,7 +153,7 @@ def pack(board: Board, placement: Placement) -> Path:
 
 
 def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
-    """Return what the clock reached that was to reach ``mhz``, not a board's oscillator (MHz)."""
+    """Return the frequency reached by the clock with the target ``mhz``, not the oscillator's."""
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(
         (

@@ -17,10 +17,10 @@ _GOWIN = template("pll_gowin")
 
 @dataclass(frozen=True)
 class Pll:
-    """A setting: what comes out (MHz), the oscillator inside (MHz), and the instance's Verilog.
+    """A setting: the output (MHz), the oscillator inside (MHz), and the instance's Verilog.
 
-    The instance takes ``clk`` and gives ``locked`` and ``fast``, on ECP5 ``steady`` in its place;
-    ``loop`` is its own.
+    The instance's input is ``clk``, its outputs are ``locked`` and ``fast``, on ECP5 ``steady``
+    instead of ``fast``; ``loop`` is internal.
     """
 
     mhz: float
@@ -134,10 +134,10 @@ _FAMILIES: dict[str, tuple[_Settings, str]] = {
 
 
 def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> Pll:
-    """Return the setting of the highest frequency that is not above the one wanted.
+    """Return the setting of the highest frequency that is not above the requested one.
 
     Of settings of the same frequency it is the one of the fastest oscillator, which jitters least.
-    Raises :class:`InputError` where none is as low as that.
+    Raises :class:`InputError` if none is as low as that.
     """
     settings, text = _FAMILIES[family]
     best: tuple[float, float, dict[str, float]] | None = None

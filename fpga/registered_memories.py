@@ -1,4 +1,4 @@
-"""Memories of a design's Verilog as an ECP5's block RAMs, with the registers behind them inside."""
+"""Memories of a design's Verilog as an ECP5's block RAMs, including the registers after them."""
 
 import json
 import re
@@ -85,16 +85,16 @@ class _Text:
 
 
 def with_output_registers(verilog: str, family: str) -> str:
-    """Return a design's Verilog in which block RAMs have the registers behind memories inside.
+    """Return a design's Verilog in which block RAMs include the registers after memories.
 
-    For ``ecp5``, where all that a memory reads leads to nothing but one register each, of the
-    memory's clock and of one enable and reset, which begins at 0, and all of the memory becomes
-    block RAMs that can have those registers (:mod:`celosia.fpga.output_registers`): then the memory
-    is DP16KD in a module of its own. Modules between a memory and its register become part of the
-    one around both. A register's reset acts behind it, so that every bit is as before in every
-    cycle.
+    This is for ``ecp5``. Each output of the memory must lead to exactly one register. These
+    registers must have the memory's clock, one enable and one reset, and begin at 0. All of the
+    memory must become block RAMs that can have those registers
+    (:mod:`celosia.fpga.output_registers`). Then the memory is DP16KD in a separate module. Modules
+    between a memory and its register are merged into the one around both. A register's reset acts
+    after it, so that every bit is as before in every cycle.
 
-    Raises :class:`InputError` where a design has memories and Yosys is not installed.
+    Raises :class:`InputError` if a design has memories and Yosys is not installed.
     """
     texts = {match[2]: _Text(match[1], match[3], match[4]) for match in _MODULE.finditer(verilog)}
     memories = {
@@ -108,7 +108,7 @@ def with_output_registers(verilog: str, family: str) -> str:
 
 
 class _Maker:
-    """Lets Yosys make modules of others, in a folder."""
+    """Lets Yosys convert modules in a folder."""
 
     def __init__(self, folder: Path, texts: dict[str, _Text], memories: Collection[str]):
         self._folder = folder
@@ -117,7 +117,7 @@ class _Maker:
         self._tool = find_tool("yosys")
 
     def make(self) -> dict[str, str]:
-        """Return the texts of all modules that are other ones then, or new, by name."""
+        """Return the texts of all modules that are changed or new, by name."""
         # What memories hold at first takes most of the time to read, and is not needed here.
         outside = (
             (replace(text, body="") if name in self._memories else text).under(name)
@@ -168,7 +168,7 @@ class _Maker:
         (self._folder / f"{name}.json").write_text(content, encoding="utf-8")
 
     def _synthesized(self, memories: Collection[str]) -> list[str]:
-        """Return which memories with a register behind each bit are nothing but block RAMs."""
+        """Return the memories that, with a register after each bit, consist of block RAMs only."""
         able, script = [], ""
         for memory in sorted(memories):
             blocks = f"{memory}_blocks"
@@ -223,7 +223,7 @@ class _Maker:
 
 
 def _tidy(module: dict[str, Any]) -> None:
-    """Leave no names but those of ports, no outputs without use and no inputs without a value."""
+    """Remove all names but those of ports, unused outputs, and inputs without a value."""
     module["netnames"] = {name: module["netnames"][name] for name in module["ports"]}
     held = set(module["ports"]["held"]["bits"])
     for cell in module["cells"].values():
@@ -236,7 +236,7 @@ def _tidy(module: dict[str, Any]) -> None:
 
 
 def _joined(verilog: str, texts: dict[str, _Text], made: dict[str, str]) -> str:
-    """Return a design with other texts of modules, without those that nobody needs any more."""
+    """Return a design with other texts of modules, without modules that are no longer used."""
     everything = {name: text.under(name) for name, text in texts.items()} | made
     work, needed = [next(iter(texts))], set()
     while work:

@@ -14,7 +14,7 @@ class Port(Protocol):
     timeout: float | None
 
     def read(self, size: int = 1) -> bytes:
-        """Return bytes, fewer than wanted where no more come in time."""
+        """Return bytes, fewer than requested if no more come in time."""
 
     def write(self, data: bytes, /) -> Any:
         """Send bytes."""
@@ -23,13 +23,13 @@ class Port(Protocol):
         """Drop received bytes."""
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
 
 
 def open_serial(name: str, baud: int) -> Port:
     """Return a serial port for this program alone.
 
-    Raises :class:`InputError` where there is none, or another program has it.
+    Raises :class:`InputError` if the port is unknown, or another program uses it.
     """
     try:
         port: Port = serial.Serial(name, baud, exclusive=True)

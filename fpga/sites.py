@@ -1,4 +1,4 @@
-"""The places that an array's multipliers and weights get on a device: beside each other."""
+"""Places on a device for an array's multipliers and weights: beside each other."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ _WEIGHTS = re.compile(r"\.array\.column_(\d+)\.weights\w*\.(low|high)\.memory\.0
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
 _ENABLES = ("CE0", "CE1", "RST0", "RST1")
 _MULTIPLIERS = {0: "MULT18_0", 1: "MULT18_1", 4: "MULT18_4", 5: "MULT18_5"}
-"""Multipliers of a block, by their column from the block's first one on."""
+"""Multipliers of a block, by their column counted from the block's first."""
 _RAMS = {0: "EBR0", 2: "EBR1", 4: "EBR2", 6: "EBR3"}
 """Block RAMs of a block, likewise."""
 
@@ -36,14 +36,14 @@ _BLOCK_ENABLES = 4
 
 
 def seat(netlist: Path, top: str, device: Device) -> int:
-    """Give cells of an array places, in a netlist's file, and return how many.
+    """Assign places to cells of an array, in a netlist's file, and return their number.
 
-    A column of a systolic array has the column of blocks of its number, four elements in each
-    block. A tree with weights in block RAMs has half of its columns from the left side of the
-    device on, half from the right, and between them the vector engine's multipliers, each unit's
-    beside each other. An array that is larger than the device, or whose multipliers have enables of
-    their own, of which a block has too few, is left to nextpnr; so is one on a device whose places
-    are not known.
+    A column of a systolic array is placed in the column of blocks of its number, four elements in
+    each block. A tree with weights in block RAMs has half of its columns from the left side of the
+    device on, and half from the right. Between them are the vector engine's multipliers, those of a
+    unit beside each other. Some arrays are left to nextpnr: one larger than the device, one whose
+    multipliers have separate enables, for which a block has too few, and one on a device whose
+    places are not known.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]
@@ -76,7 +76,7 @@ def _own_enables(cell: Mapping[str, Any]) -> bool:
 
 
 def _columns(elements: Cells, device: Device) -> Places:
-    """Give each column of elements a column of blocks, from its first row down."""
+    """Assign each column of elements to a column of blocks, from its first row down."""
     height = len(_MULTIPLIERS) * len(device.multiplier_rows)
     if any(c >= len(device.blocks) or r >= height for c, r in elements):
         return []
@@ -90,12 +90,12 @@ def _fits(multipliers: Cells, weights: Cells, device: Device) -> bool:
 
 
 def _halves(multipliers: Cells, weights: Cells, others: int, device: Device) -> Places:
-    """Give a tree's columns the blocks from both sides of the device on, half of them from each.
+    """Assign a tree's columns to blocks from both sides of the device on, half of them from each.
 
-    Each column takes the next sites of a side, its multipliers in the order in which the tree adds
-    them. Sites that no ``others`` need are left out in front of them, and its block RAMs get
-    theirs, so that the ways to the multipliers are shortest together; block RAMs of columns that
-    share these are one column's.
+    Each column gets the next sites of a side, its multipliers in the order in which the tree adds
+    them. Sites that ``others`` do not need are left out before them. Its block RAMs get the sites
+    with the shortest total distance to the multipliers. Block RAMs that columns share belong to one
+    of them.
     """
     with_own = sorted({column for column, _ in multipliers})
     shared = {at: next((own for own in with_own if own >= at), at) for at, *_ in weights}
@@ -128,7 +128,7 @@ def _assigned(
     sites: Sequence[Site],
     rows: int,
 ) -> tuple[int, dict[int, Site], dict[tuple[Any, ...], Site]]:
-    """Return how far weights go to multipliers at the first free sites, and the sites of both."""
+    """Return the distance of weights to multipliers at the first free sites, and both's sites."""
     here = dict(zip(own, free, strict=False))
     ways = np.array([[_way(key, site, rams, rows, here) for site in sites] for key in rams])
     places = _optimize.linear_sum_assignment(ways)
@@ -137,10 +137,10 @@ def _assigned(
 
 
 def _between(cells: Mapping[str, dict[str, Any]], occupied: set[str], device: Device) -> Places:
-    """Give the vector engine's multipliers free sites in the middle of the device.
+    """Assign free sites in the middle of the device to the vector engine's multipliers.
 
-    Those of a unit are in one row, beside each other, the largest unit's first. Where a unit finds
-    no row, or they have more enables than a block, all are left to nextpnr.
+    Those of a unit are in one row, beside each other, the largest unit's first. If a unit finds no
+    row, or they have more enables than a block, all are left to nextpnr.
     """
     units: dict[str, list[str]] = {}
     enables: set[int] = set()
@@ -169,7 +169,7 @@ def _between(cells: Mapping[str, dict[str, Any]], occupied: set[str], device: De
 
 
 def _together(free: Sequence[Site], count: int) -> Sequence[Site]:
-    """Return so many of a row's free sites that are nearest each other, amid them where several."""
+    """Return ``count`` free sites of a row that are nearest each other, the most central ones."""
     middle = (len(free) - count + 1) / 2
     first = min(
         range(len(free) - count + 1),
@@ -185,7 +185,7 @@ def _way(
     rows: int,
     here: Mapping[int, Site],
 ) -> int:
-    """Return how far a block RAM's weights go from a site to their multipliers, for all rows."""
+    """Return the distance of a block RAM's weights at a site to their multipliers, for all rows."""
     *half, number = ram
     count = sum([*other_ram[:2]] == half for other_ram in rams)
     served = range(number * rows // count, -(-(number + 1) * rows // count))
@@ -195,7 +195,7 @@ def _way(
 
 
 def _sites(device: Device, rows: Sequence[int], kinds: Mapping[int, str]) -> list[Site]:
-    """Return the sites of a kind, one column of blocks after the other."""
+    """Return the sites of a kind, one column of blocks after another."""
     return [
         (block + offset, row, name)
         for block in device.blocks

@@ -23,7 +23,7 @@ FIRST_PAUSE = 0.001
 """Shortest wait of a host for an answer (seconds)."""
 
 LAST_PAUSE = 0.4
-"""Longest wait of a host: longer than any board's until it gives a request up (seconds)."""
+"""Longest wait of a host (seconds): longer than any board's limit for a request."""
 
 CHUNK = 1024
 """Bytes in flight at once to a simulated board."""
@@ -42,16 +42,16 @@ class Wires(Protocol):
         """Return the bytes received while others were sent."""
 
     def close(self) -> None:
-        """Give the adapter back."""
+        """Release the adapter."""
 
 
 class SpiPort:
     """The methods of pyserial's ports that ``celosia.fpga.device`` uses.
 
-    Bytes that come while a request is sent are dropped, as the board answers only afterwards. To
-    read is to send zeros, which no request begins with, so that a byte comes in any case. Between
-    single zeros for which nothing comes there are pauses, each longer than the one before: a
-    board says that a request was not whole only when nothing has come for a while.
+    Bytes that come while a request is sent are dropped, as the board answers only afterwards.
+    Reading sends zeros, which no request begins with, so that a byte comes in any case. Pauses
+    separate single zeros without an answer, each longer than the previous one: a board reports an
+    incomplete request only after a time without input.
     """
 
     timeout: float | None = None
@@ -61,7 +61,7 @@ class SpiPort:
         self._pause = 0.0
 
     def read(self, size: int = 1) -> bytes:
-        """Return bytes, those among them that are filling."""
+        """Return bytes, including filling."""
         time.sleep(self._pause)
         data = self._wires.exchange(bytes(size))
         idle = size == 1 and data[0] == FILL
@@ -74,17 +74,17 @@ class SpiPort:
         self._wires.exchange(data)
 
     def reset_input_buffer(self) -> None:
-        """Nothing is received without a request."""
+        """Do nothing: nothing is received without a request."""
 
     def close(self) -> None:
-        """Give the adapter back."""
+        """Release the adapter."""
         self._wires.close()
 
 
 class FtdiWires:
     """An adapter with one of FTDI's chips, in mode 0, whose ``name`` is pyftdi's.
 
-    Raises :class:`InputError` where there is none, or it cannot be used.
+    Raises :class:`InputError` if there is none, or it cannot be used.
     """
 
     def __init__(self, name: str, hertz: float):
@@ -103,14 +103,14 @@ class FtdiWires:
         return bytes(self._port.exchange(data, duplex=True))
 
     def close(self) -> None:
-        """Give the adapter back."""
+        """Release the adapter."""
         self._controller.close()
 
 
 class TerminalWires:
-    """A simulated board's port, on which a byte comes back for each that is written.
+    """A simulated board's port, which returns a byte for each byte written.
 
-    Raises :class:`InputError` where there is none, or another program has it.
+    Raises :class:`InputError` if there is none, or another program uses it.
     """
 
     def __init__(self, name: str):
@@ -134,7 +134,7 @@ class TerminalWires:
         return bool(select.select([self._file], [], [], seconds)[0])
 
     def exchange(self, data: bytes) -> bytes:
-        """Return the bytes received while others were sent; raise :class:`OSError` without."""
+        """Return the bytes received while others were sent; raise :class:`OSError` without any."""
         received = b""
         for place in range(0, len(data), CHUNK):
             part = data[place : place + CHUNK]
@@ -146,13 +146,13 @@ class TerminalWires:
         return received
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         os.close(self._file)
 
 
 def open_spi(name: str, hertz: float) -> SpiPort:
-    """Return the port behind an adapter, or of a simulated board.
+    """Return the port of an adapter, or of a simulated board.
 
-    Raises :class:`InputError` where there is none, or it cannot be used.
+    Raises :class:`InputError` if there is none, or it cannot be used.
     """
     return SpiPort(FtdiWires(name, hertz) if name.startswith(FTDI) else TerminalWires(name))

@@ -1,4 +1,4 @@
-"""Synthesis by Yosys: from Verilog to a netlist of a device's cells, and what it needs."""
+"""Synthesis by Yosys: from Verilog to a netlist of a device's cells, and its needs."""
 
 import json
 import math
@@ -63,19 +63,17 @@ _MIDDLE = {"ecp5": "coarse", "ice40": "flatten", "gowin": "coarse"}
 
 
 EXPORTED = ("ecp5", "ice40", "gowin")
-"""Families whose cells :func:`exported` puts in."""
+"""Families whose cells :func:`exported` inserts."""
 
 
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
-    """Return a design from which the family's plain synthesis makes what a build makes.
+    """Return a design whose plain synthesis by the family gives the result of a build.
 
-    With a device no more multipliers and block RAMs than it has; the others are made of tables
-    (:mod:`celosia.fpga.part`).
-
-    For ``ecp5`` it has multipliers and block RAMs with the registers behind them, as many as it
-    multiplies and as its memories need; for ``ice40``
-    pairs of products in SB_MAC16 and large memories that ask for SB_SPRAM256KA; for ``gowin``
-    memories without contents at first, as Yosys finds multipliers itself.
+    With a device it has no more multipliers and block RAMs than the device; the others are made of
+    tables (:mod:`celosia.fpga.part`). For ``ecp5`` it has all multipliers that it needs, and block
+    RAMs with the registers after them. For ``ice40`` it has pairs of products in SB_MAC16, and
+    large memories that request SB_SPRAM256KA. For ``gowin`` it has memories without initial
+    contents, as Yosys finds multipliers itself.
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -88,16 +86,16 @@ def exported(verilog: str, family: str, device: Device | None = None) -> str:
 
 
 def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
-    """Return what a family's plain synthesis makes of a design, by the names of ``RESOURCES``.
+    """Return the needs of a design after a family's plain synthesis, by the names of ``RESOURCES``.
 
-    It is kept by the hash of the design, as :func:`synthesize` keeps its netlists.
+    They are kept by the hash of the design, like the netlists of :func:`synthesize`.
     """
     with tempfile.TemporaryDirectory() as name:
         return _plain(verilog, top, family, Path(name), [])
 
 
 def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
-    """Write ``netlist.json``, which plain synthesis makes of a design, and return its needs."""
+    """Write ``netlist.json`` by plain synthesis of a design, and return its needs."""
     return _plain(verilog, top, family, folder, [NETLIST])
 
 
@@ -123,9 +121,9 @@ def _placed(verilog: str, family: str) -> str:
 
 
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
-    """Return a design with a family's memories and pairs of multipliers, and its own multipliers.
+    """Return a design with a family's memories and pairs of multipliers, and its multipliers.
 
-    These are what multipliers of the family can replace, by the names of their modules.
+    The latter are the products that multipliers of the family can replace, by their modules' names.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
@@ -138,9 +136,9 @@ def synthesize(
 
     Multiplications become hardware multipliers while the device has any, the largest first; the
     others are made of tables. So are memories for which there is no block RAM
-    (:mod:`celosia.fpga.memories`). Registers behind block RAMs go into these where they can
-    (:mod:`celosia.fpga.output_registers`). With ``simulation`` there is ``netlist.v`` as well. What
-    Yosys made is kept by the hash of what it read and its version, and is not made again.
+    (:mod:`celosia.fpga.memories`). Registers after block RAMs are merged into these if possible
+    (:mod:`celosia.fpga.output_registers`). With ``simulation`` there is ``netlist.v`` as well.
+    Results are kept by the hash of Yosys's inputs and its version, and are not computed again.
     """
     family = device.family
     verilog, own = prepare(verilog, family)
@@ -171,7 +169,7 @@ def synthesize(
 def _yosys(
     folder: Path, name: str, script: str, read: Sequence[str], made: Sequence[str], work: str
 ) -> None:
-    """Let a script make files of others in a folder, or take those that it made before."""
+    """Let a script make files from others in a folder, or copy the results of an earlier run."""
     tool = find_tool("yosys")
     texts = [(folder / each).read_text(encoding="utf-8") for each in read]
 
@@ -191,9 +189,9 @@ def _yosys(
 def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
     """Give a device's multipliers to the widest multiplications, and mark those that get none.
 
-    A module of ``own`` gets its multiplier by becoming the other module. The mark on others is an
-    attribute; the script gives such cells the type ``$__soft_mul``, which Yosys turns into ``$mul``
-    again once it has made hardware multipliers of all ``$mul``.
+    A module of ``own`` gets its multiplier when it is replaced by the other module. The mark on
+    others is an attribute; the script gives such cells the type ``$__soft_mul``. Yosys turns this
+    into ``$mul`` again once it has made hardware multipliers of all ``$mul``.
     """
     width = device.family.multiplier_width
     left: Fraction | int = device.capacity["multipliers"]
@@ -227,7 +225,7 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return what a netlist's cells need of a device, by the names of ``RESOURCES``."""
+    """Return the resources that a netlist's cells need, by the names of ``RESOURCES``."""
     return {
         name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))
         for name, kinds in family.cells.items()
@@ -235,7 +233,7 @@ def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_fits(device: Device, needed: Mapping[str, int], place: str) -> None:
-    """Raise :class:`InputError` where a design needs more than a device has."""
+    """Raise :class:`InputError` if a design needs more than a device has."""
     for name, title in RESOURCES.items():
         if needed[name] > device.capacity[name]:
             raise InputError(

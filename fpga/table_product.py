@@ -9,7 +9,7 @@ ROWS = template("rows")
 
 
 def product_tables(a_width: int, b_width: int) -> int:
-    """Return how many LUT4s the product of two operands takes at the least."""
+    """Return the fewest LUT4s of the product of two operands."""
     a_width, b_width = max(a_width, b_width), min(a_width, b_width)
     return math.ceil(b_width / 2) * a_width
 
@@ -33,8 +33,8 @@ def row_product(name: str, a_width: int, b_width: int) -> str:
 def table_product(name: str, a_width: int, b_width: int) -> str:
     """Return a module whose ``p`` is the product of the signed ``a`` and ``b``; it needs ``ROWS``.
 
-    Partial products are added in pairs, each pair by one carry chain whose tables also multiply;
-    the sums then in a tree: ``ceil(log2(b_width))`` chains behind each other.
+    Partial products are added in pairs, each pair by one carry chain whose tables also multiply.
+    The sums are then added in a tree: ``ceil(log2(b_width))`` chains in series.
     """
     width = a_width + 2
     sign = f"a[{a_width - 1}]"

@@ -1,4 +1,4 @@
-"""Pieces of Verilog that are filled in by Python's ``str.format``, or stand as they are."""
+"""Pieces of Verilog that are filled in by Python's ``str.format``, or used as they are."""
 
 from pathlib import Path
 

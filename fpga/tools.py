@@ -1,4 +1,4 @@
-"""The tools: where they are, and how they are run."""
+"""The tools: their places, and how they are run."""
 
 import importlib.metadata
 import re
@@ -26,7 +26,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool's command and version; ``native`` tools see all files, others those below theirs."""
+    """A tool's command and version; only ``native`` tools see files above their folder."""
 
     command: str
     version: str
@@ -34,9 +34,9 @@ class Tool:
 
 
 def find_tool(name: str) -> Tool:
-    """Return a tool: of a package that pip installs, or the one on PATH where that is newer.
+    """Return a tool: from a package that pip installs, or the one on PATH if that is newer.
 
-    Raises :class:`InputError` with the package's name where there is neither.
+    Raises :class:`InputError` with the package's name if there is neither.
     """
     package = _PACKAGES[name]
     packaged = _packaged(name, package)
@@ -74,8 +74,8 @@ def _number(version: str) -> tuple[int, int]:
 
 
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
-    """Run a tool in a folder, all of its files there, with what it says in the file ``log``.
+    """Run a tool in a folder with all its files, its output going to the file ``log``.
 
-    Raises what :func:`celosia.arch.support.process.run_process` does.
+    Raises the errors of :func:`celosia.arch.support.process.run_process`.
     """
     run_process([tool.command, *arguments], work=work, cwd=folder, log=folder / log)

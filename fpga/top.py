@@ -28,16 +28,16 @@ from celosia.hdl.memory.sdram.controller import SdramController
 from celosia.hdl.memory.sdram.pins import SdramPins
 
 BAUD = 1_000_000
-"""Bits a second of the serial line, where nothing else is said."""
+"""Default bits per second of the serial line."""
 
 PAYLOAD_BYTES = 512
 """Longest payload of a frame: one block of memory on the smallest boards (bytes)."""
 
 BAUD_ERROR = 0.02
-"""Largest part by which a whole number of cycles a bit may miss the bit."""
+"""Largest relative error of a bit's length as a whole number of cycles."""
 
 HOST_ERROR = 0.01
-"""Part by which the bits of a host's converter may differ, besides."""
+"""Relative error by which the bits of a host's converter may differ, besides."""
 
 _HIGH = ("rx", "tx", "cs_n")  # lines that are 1 where nothing goes on
 
@@ -45,14 +45,14 @@ _QUIET_SECONDS = 0.02  # a request that stops for so long is given up
 
 
 class BoardTop(Component):
-    """A board's machine behind its serial line or its SPI, whatever the board.
+    """A board's machine with its serial line or its SPI, for any board.
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
-    memory, which is on the chip, or with ``sdram`` that chip of SDRAM on the pins ``sdram_NAME``
-    (:class:`celosia.hdl.memory.sdram.pins.SdramPins`), or with ``ddr3`` DDR3 behind LiteDRAM's core
-    on the ports ``ddr3_NAME`` (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`), which it starts,
-    or with ``psram`` that chip on the pins ``psram_NAME``
-    (:class:`celosia.hdl.memory.psram.pins.PsramPins`).
+    memory. Without further arguments this memory is on the chip. With ``sdram`` it is that chip of
+    SDRAM on the pins ``sdram_NAME`` (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). With
+    ``ddr3`` it is DDR3, connected by LiteDRAM's core on the ports ``ddr3_NAME``
+    (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`), which the machine starts. With ``psram`` it
+    is that chip on the pins ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`).
 
     With ``flash`` the machine begins with the image there
     (:class:`celosia.hdl.flash.power_on.PowerOn`), on the pins ``flash_NAME``
@@ -60,14 +60,14 @@ class BoardTop(Component):
     that was refused ``heartbeat`` changes four times as often, and ``error`` with it.
 
     ``link`` is one of ``celosia.fpga.boards.LINKS``. With ``uart`` the line ``rx`` and ``tx`` runs
-    at ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles; with ``spi`` the
+    at ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles. With ``spi`` the
     host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most a twelfth of the
     machine's. A request that stops for ``timeout`` cycles, without it for 20 ms, is given up.
-    ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run, and ``error`` where
-    STATUS of the last one tells of an error.
+    ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run, and ``error`` if STATUS
+    of the last one reports an error.
 
-    Raises :class:`InputError` where the clock has no number of cycles that is near enough to a
-    bit, the memory's size cannot be, or an image in the flash has no serial line for its text.
+    Raises :class:`InputError` if no number of the clock's cycles is close enough to a bit, if the
+    memory's size is impossible, or if an image in the flash has no serial line for its text.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class BoardTop(Component):
         return m
 
     def _begin(self, m, flash, link, receiver, transmitter):
-        """Let the flash's image go first; return what says that it was refused."""
+        """Let the flash's image run first; return the signal that it was refused."""
         m.submodules.reader = reader = FlashReader(flash.chip, self.clock, flash.lanes)
         m.submodules.power_on = power_on = PowerOn(
             self.identity.configuration, flash.addr, flash.chip.reachable
@@ -217,8 +217,8 @@ class BoardTop(Component):
 def baud_divisor(clock: int, baud: int) -> int:
     """Return the cycles of a bit.
 
-    Raises :class:`InputError` where they are too few, or miss it by more than ``BAUD_ERROR`` or
-    than the receiver takes where a host's bits differ by ``HOST_ERROR``.
+    Raises :class:`InputError` if they are too few or too inexact. Their relative error must be at
+    most ``BAUD_ERROR``, and the receiver must tolerate it together with a host's ``HOST_ERROR``.
     """
     divisor = max(1, round(clock / baud))
     most = min(BAUD_ERROR, tolerance(divisor) - HOST_ERROR)

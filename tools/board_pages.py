@@ -43,7 +43,7 @@ FORM = (HERE / "board_page.md").read_text(encoding="utf-8")
 REPORTS = read(DOCS / "reports")
 
 _LASTING = ("iceprog", "icesprog", "dfu-util")
-"""The loaders that write a bitstream into the flash without being asked to."""
+"""Loaders that write a bitstream into the flash by default."""
 
 _GRADES = ("simulated, but not placed", "placed and routed, and simulated to its pins")
 
@@ -258,7 +258,7 @@ def boards() -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return the content of every page that is made, by its file."""
+    """Return the content of every generated page, by its file."""
     made = {FOLDER / f"{name}.md": page(name) for name in FACTS}
     index = between(INDEX.read_text(encoding="utf-8"), "table", boards())
     return made | {INDEX: index}

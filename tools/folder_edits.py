@@ -1,4 +1,4 @@
-"""Small folders of every family that is read, and edits of them: settings and tensors."""
+"""Small folders of every supported family, and edits of them: settings and tensors."""
 
 import json
 import zlib
@@ -136,7 +136,7 @@ def _fewer_keys(base: Config) -> Config:
 
 
 def _more(base: Config) -> dict[str, Config]:
-    """Return settings to add or to change, by what they are."""
+    """Return settings to add or to change, by their descriptions."""
     kind, more = base["model_type"], {}
     if "rope_parameters" in base:
         half = base["max_position_embeddings"] // 4
@@ -263,6 +263,6 @@ _BUFFERS = {
     "albert": "albert.embeddings.position_ids",
     "clip_vision_model": "vision_model.embeddings.position_ids",
 }
-"""A tensor of older files that holds no weights."""
+"""A tensor of older files that contains no weights, by the kind of model."""
 _WORDS = {"embed_tokens", "wte", "embed_in", "word_embeddings", "shared"}
 _HEADS = ("lm_head", "embed_out", "classifier", "cls.predictions.decoder", "vocab_projector")

@@ -40,8 +40,8 @@ def checked(folder: Path, name: str, entry: dict[str, Any]) -> Path:
 def trial(path: Path, tokens: int, tokenizer: Path | None) -> dict[str, Any]:
     """Return the results of :func:`celosia.tb.models.try_model.try_model`, and ``difference``.
 
-    That is the largest difference of the import's floats from the outputs of the model's own
-    library, relative to the largest output; None where there is no library to compare with.
+    That is the largest difference of the import's floats from the outputs of the model's library,
+    relative to the largest output; None if there is no library to compare with.
     """
     result = try_model(path, tokens, tokenizer)
     if result["refused"] is not None:
@@ -54,7 +54,7 @@ def trial(path: Path, tokens: int, tokenizer: Path | None) -> dict[str, Any]:
 
 
 def right(row: dict[str, Any]) -> bool:
-    """Return whether a model was accepted, and has the outputs of its own library."""
+    """Return whether a model was accepted, and has the outputs of its library."""
     return row["refused"] is None and not row["mismatches"] and (row["difference"] or 0) <= NEAR
 
 
@@ -71,7 +71,7 @@ def cells(row: dict[str, Any] | None) -> tuple[str, ...]:
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
-    """Return the list as a table, with what ``rows`` hold of a trial, by the model's name."""
+    """Return the list as a table, with the trials' results ``rows`` by the model's name."""
     lines = [f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     for name, entry in read_table(LIST).items():
         start = (name, f"{entry['source']} {entry['at'][:10]}", entry["licence"], entry["form"])

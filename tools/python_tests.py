@@ -28,7 +28,7 @@ WAITING = 20
 class _Recorder:
     """A plugin of pytest that keeps a test's processor time and the contexts of its lines.
 
-    The contexts of a test are its own and those of its fixtures, as tests may share a fixture.
+    The contexts of a test are the test and its fixtures, as tests may share a fixture.
     """
 
     def __init__(self, measured: coverage.Coverage) -> None:

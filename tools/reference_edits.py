@@ -1,11 +1,11 @@
-"""Record what transformers computes for edited folders of every family: tests/data/edits.
+"""Record transformers' outputs for edited folders of every family: tests/data/edits.
 
 Usage: python -m tools.reference_edits [--only WORD] [--new]
 
 Needs the extra ``zoo``. ``bases.json`` has the settings and the tensors' shapes of a small model of
-each family; ``outputs.json`` has the last row of what transformers computes for each edit, or null
-where it refuses the folder. ``--only`` records the families whose names hold a word, ``--new`` the
-edits that have not been recorded.
+each family. ``outputs.json`` has the last row of transformers' output for each edit, or null if it
+refuses the folder. ``--only`` records the families whose names hold a word, ``--new`` the edits
+that have not been recorded.
 """
 
 import argparse
@@ -141,7 +141,7 @@ def base(name: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
 def outputs(
     name: str, made: dict[str, Any], folder: Path, known: dict[str, Any]
 ) -> Iterator[tuple[str, list[float] | None]]:
-    """Yield each edit's name and last row, None where transformers refuses it."""
+    """Yield each edit's name and last row, None if transformers refuses it."""
     inputs = edits.inputs_of(made["config"])
     for place, (edit, config, tensors) in enumerate(edits.edits(made["config"], made["shapes"])):
         if edit in known:

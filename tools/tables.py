@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def meanings() -> dict[str, str]:
-    """Return the text that stands under each field of the configuration, by the field's path."""
+    """Return the docstring of each field of the configuration, by the field's path."""
     texts = {"name": "Name of the configuration; part of no circuit"}
     for name, kind in RECORDS.items():
         (body,) = (
@@ -96,7 +96,7 @@ PAGES = {
 def refresh(page: str, names: Iterable[str]) -> str:
     """Return a page with the tables of some names made anew, each between its two comments.
 
-    Raises :class:`InputError` where a table's comments are missing.
+    Raises :class:`InputError` if a table's comments are missing.
     """
     for name in names:
         page = between(page, name, TABLES[name]())

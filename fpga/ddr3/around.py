@@ -1,4 +1,4 @@
-"""Verilog in which LiteDRAM's core stands beside a machine."""
+"""Verilog that connects LiteDRAM's core to a machine."""
 
 import re
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def core_instance(chip: Ddr3Chip, prefix: str, others: Mapping[str, str]) -> str
 def modelled(machine: str, name: str, chip: Ddr3Chip, prefix: str, core: str, top: str) -> str:
     """Return the Verilog of a machine with the model of its core, as the module ``top``.
 
-    ``machine`` is the Verilog of a module ``name`` and what is below, whose ports with a prefix
+    ``machine`` is the Verilog of a module ``name`` and of its submodules. Its ports with the prefix
     are those to the core; ``top`` has the others, with ``_`` for ``__``.
     """
     head = machine[machine.index(f"module {name} (") :]

@@ -1,4 +1,4 @@
-"""LiteDRAM's core for a board's DDR3, generated in a process of its own and kept."""
+"""LiteDRAM's core for a board's DDR3, generated in a separate process and kept."""
 
 import json
 import re
@@ -19,10 +19,10 @@ _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 _SCRIPTS = tuple(Path(__file__).parent / name for name in ("generate.py", "model.py"))
 _CLOCKS_MHZ = (20.0, 200.0)
-"""A user's clock: slower ones leave too little time between refreshes, and of faster ones no ECP5's
-clock generator makes the double."""
+"""A user's clock: slower ones leave too little time between refreshes, and no ECP5's clock
+generator makes the double of faster ones."""
 NO_CLOCK = 3
-"""Exit code of the process where LiteX finds no setting of the clock generator."""
+"""Exit code of the process if LiteX finds no setting of the clock generator."""
 _SLOW_MHZ = 64.0
 _SLOW_DELAY = 100  # of commands at clocks up to the one above, as in LiteX's target of OrangeCrab
 
@@ -33,10 +33,11 @@ class ClockError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3:
-    """A board's DDR3: its chip, and how it is wired.
+    """A board's DDR3: its chip, and its wiring.
 
-    ``termination`` is the chip's nominal one; with ``swapped_masks`` each mask pin is in the other
-    byte's group of pins. ``high`` and ``low`` are how many pins beside the chip's are held so.
+    ``termination`` is the chip's nominal one. With ``swapped_masks`` each mask pin is in the other
+    byte's group of pins. ``high`` and ``low`` are the numbers of pins beside the chip's that are
+    held at that level.
     """
 
     chip: Ddr3Chip
@@ -48,7 +49,7 @@ class Ddr3:
 
 @dataclass(frozen=True)
 class Core:
-    """A core: its Verilog, what starts it, and the clock that it makes for its user (MHz).
+    """A core: its Verilog, its start sequence, and the clock that it makes for its user (MHz).
 
     ``oscillator_mhz`` is the frequency inside its clock generator; 0: it has none.
     """
@@ -68,15 +69,15 @@ def make_core(
     model: bool = False,
     watched: bool = False,
 ) -> Core:
-    """Return the core whose user's clock is ``mhz`` or at most 1 % beside it.
+    """Return the core whose user's clock is ``mhz``, or differs by at most 1 %.
 
     With ``model`` the PHY and the chip are LiteDRAM's model of both
     (:mod:`celosia.fpga.ddr3.model`), ``clk`` is the user's clock itself, and the registers are the
-    same; a ``watched`` one writes a line where the controller breaks one of the chip's times.
+    same. A ``watched`` model writes a line if the controller breaks one of the chip's times.
 
-    Raises :class:`InputError` where LiteDRAM is not installed or the clock is out of range,
-    :class:`ClockError` where LiteX has no setting for it, and :class:`RunError` where it does not
-    make the core.
+    Raises :class:`InputError` if LiteDRAM is not installed or the clock is out of range,
+    :class:`ClockError` if LiteX has no setting for it, and :class:`RunError` if it does not make
+    the core.
     """
     least, most = _CLOCKS_MHZ
     if not least <= mhz <= most:

@@ -1,6 +1,6 @@
-"""Makes LiteDRAM's core by its own generator; run with a folder, where ``core.json`` says which.
+"""Makes LiteDRAM's core by its generator; run with a folder whose ``core.json`` describes the core.
 
-It is a process of its own, as Migen keeps what it makes in globals. Beside ``core.v`` it writes
+It is a separate process, as Migen keeps its results in globals. Beside ``core.v`` it writes
 ``made.json``: the registers' addresses, the chip's start and the user's clock.
 """
 
@@ -28,7 +28,7 @@ _BITS = {
 
 
 def _sequence(core) -> list[tuple[int, int, int, bool, int]]:
-    """Return LiteDRAM's own sequence: address, bank, command, of the control register, cycles."""
+    """Return LiteDRAM's steps: address, bank, command, flag of the control register, cycles."""
     settings = core.sdram.controller.settings
     sequence, _ = get_sdram_phy_init_sequence(settings.phy, settings.timing)
     steps = []
@@ -43,15 +43,15 @@ _LONGEST = 50.0
 """Longest period of a core's clock (ns)."""
 
 _WR = 15.0
-"""tWR of DDR3 of any speed (JEDEC, ns), of which LiteDRAM has less for some chips."""
+"""tWR of DDR3 of any speed (JEDEC, ns); LiteDRAM has less for some chips."""
 
 
 def timed_module(module):
-    """Return a chip's class whose time of a refresh is in nanoseconds, and its tWR JEDEC's.
+    """Return a chip's class with its refresh time in nanoseconds, and its tWR by JEDEC.
 
-    LiteDRAM has the former in cycles of the fastest clock of a speed grade, which here are several
-    times as long: refreshes would take an eighth of all time. It counts the time between two
-    refreshes up to a whole cycle, so that it gets one of the slowest clock's less.
+    LiteDRAM counts that time in cycles of the fastest clock of a speed grade, which are several
+    times as long here: refreshes would take an eighth of all time. It rounds the time between two
+    refreshes up to a whole cycle, so that it is given one cycle of the slowest clock less.
     """
     times = dict(module.speedgrade_timings)
     usual = times["default"]
@@ -109,7 +109,7 @@ def _exported(core) -> str:
 def _clocks(pll) -> list[float]:
     """Return the user's clock, half of the generator's first, and the oscillator's (MHz).
 
-    Where LiteX finds no setting the process ends with ``NO_CLOCK``.
+    If LiteX finds no setting, the process ends with ``NO_CLOCK``.
     """
     settings = copy.copy(pll)
     settings.clkouts = dict(pll.clkouts)

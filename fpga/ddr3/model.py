@@ -1,8 +1,8 @@
 """An ECP5's PHY and the chip in a simulation: LiteDRAM's model of both, with read delays.
 
 The model answers at the PHY's times, a block in two cycles. A byte lane whose delay or place is not
-one of :data:`LANES` brings other bits, as on a board, so that a machine that does not find them
-does not run.
+one of :data:`LANES` returns wrong bits, as on a board. So a machine that does not find them does
+not run.
 """
 
 from litedram.phy.dfi import Interface
@@ -18,7 +18,7 @@ _WRONG = 0b00100100  # bits that a lane turns otherwise
 
 
 class ModelClock(LiteXModule):
-    """The user's clock and reset are the core's."""
+    """The user's clock and reset, which are the core's."""
 
     def __init__(self, platform, config):
         self.cd_sys = ClockDomain()
@@ -31,11 +31,11 @@ class ModelClock(LiteXModule):
 
 
 class ModelPhy(Module, AutoCSR):
-    """The model behind the registers of an ECP5's PHY, whose settings it has."""
+    """The model behind the registers of an ECP5's PHY, with its settings."""
 
     @classmethod
     def of(cls, real, config, watched):
-        """Return the class in the place of ``real``; if ``watched``, it tells of broken times."""
+        """Return the class that replaces ``real``; if ``watched``, it reports broken times."""
 
         class Made(cls):
             def __init__(self, pads, sys_clk_freq, **options):
