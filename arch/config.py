@@ -10,6 +10,7 @@ from celosia.arch import short_names
 from celosia.arch.choices import CHOICES, EARLIER
 from celosia.arch.errors import InputError
 from celosia.arch.fields import Fields
+from celosia.arch.isa import DEFINITIONS, Definition
 from celosia.arch.micro.config import check_micro
 from celosia.arch.rules import check_ranges, check_rules, check_types
 from celosia.arch.short_names import OPTIONAL, PATHS, RECORDS
@@ -80,6 +81,15 @@ class Config(Fields):
             except (tomllib.TOMLDecodeError, RecursionError):
                 changes[name] = text
         return self.replace(**changes)
+
+    @property
+    def instructions(self) -> list[Definition]:
+        """The instructions that the machine has, by their opcodes."""
+        return [
+            definition
+            for definition in DEFINITIONS.values()
+            if definition.unit is None or self.read(definition.unit)
+        ]
 
     def fields(self) -> dict[str, Any]:
         """Return the records as mappings, None for absent units; :meth:`of` accepts them."""

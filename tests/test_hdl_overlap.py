@@ -13,25 +13,26 @@ from celosia.tb.benches.simulate import simulate
 FACTORS = PRESETS["odd"].replace(row_factors=8, multiplier_width=16, norm=True, softmax=True)
 
 
-def run_case(component, bench, simulator="icarus", **parameters):
-    config = component.config.fields()
+def run_case(component, config, bench, simulator="icarus", **parameters):
     simulate(
         component,
         bench=bench,
         simulator=simulator,
         seed=3,
-        parameters={"config": config, **parameters},
+        parameters={"config": config.fields(), **parameters},
     )
 
 
 @pytest.mark.parametrize("registered", [False, True])
 def test_commands_overlap(registered):
     config = PRESETS["story"].replace(registered=registered, fused=True)
-    run_case(Overlap(config), "celosia.tb.benches.bench_overlap", commands=200)
+    overlap = Overlap(stages=config.stages, fused=True)
+    run_case(overlap, config, "celosia.tb.benches.bench_overlap", commands=200)
 
 
 def test_factors_are_owed_to_the_last():
-    run_case(KeptFactors(FACTORS), "celosia.tb.benches.bench_kept_factors", commands=150)
+    factors = KeptFactors(rows=FACTORS.row_factors, norm=True, softmax=True)
+    run_case(factors, FACTORS, "celosia.tb.benches.bench_kept_factors", commands=150)
 
 
 @pytest.mark.parametrize("registered", [False, True])

@@ -7,7 +7,7 @@ from typing import Any
 from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
-from celosia.arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
+from celosia.arch.isa import OPERAND_MEANINGS, Definition
 from celosia.arch.registers import REGISTER_MAP
 from celosia.generators.verilog.describe import ports, summary
 from celosia.hdl.accelerator import Accelerator
@@ -49,11 +49,7 @@ def manifest(component: Component, name: str, config: Config) -> str:
     if isinstance(component, Accelerator | BusAccelerator | MicroMachine):
         result["registers"] = [asdict(register) for register in REGISTER_MAP.values()]
         result["operands"] = OPERAND_MEANINGS
-        result["instructions"] = [
-            _instruction(definition)
-            for definition in DEFINITIONS.values()
-            if definition.unit is None or config.read(definition.unit)
-        ]
+        result["instructions"] = list(map(_instruction, config.instructions))
     return json.dumps(result, indent=2) + "\n"
 
 

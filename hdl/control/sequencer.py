@@ -9,12 +9,10 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.config import Config
 from celosia.arch.isa import (
     COUNT_WIDTH,
-    DEFINITIONS,
     IMMEDIATE_WIDTH,
     MAX_WORDS,
     REGISTERS,
     WORD_WIDTH,
-    Definition,
     Engine,
     Opcode,
 )
@@ -265,20 +263,12 @@ class Sequencer(Component):
         gather(m, self, [Mux(self.busy, found, 0) for found in errors_of([program, registers])])
         return m
 
-    def _known(self) -> list[Definition]:
-        """Return the instructions of this configuration."""
-        return [
-            definition
-            for definition in DEFINITIONS.values()
-            if definition.unit is None or self.config.read(definition.unit)
-        ]
-
     def _early(self, m: Module, word: Value) -> Signal:
         """Return a word's effect as a header."""
         early = Signal(_Early)
         m.d.comb += early.eq(_Early.const({"action": Action.REFUSE, "follows": 0}))
         with m.Switch(word[:5]):
-            for definition in self._known():
+            for definition in self.config.instructions:
                 action = _HEADER_ACTIONS.get(definition.opcode, Action.SEND)
                 with m.Case(definition.opcode):
                     m.d.comb += [
@@ -293,7 +283,7 @@ class Sequencer(Component):
         """Return the further meaning of a word as a header."""
         header = Signal(_Header)
         with m.Switch(word[:5]):
-            for definition in self._known():
+            for definition in self.config.instructions:
                 then = _OPERAND_ACTIONS.get(definition.opcode, Action.SEND)
                 with m.Case(definition.opcode):
                     m.d.comb += [

@@ -22,14 +22,15 @@ class BlockEncoder(Component):
     halves, and ``exponent`` their shared exponent minus 1. Bytes from ``count`` on are undefined.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
-        row = data.ArrayLayout(OPERAND_BITS, config.array.cols)
+    def __init__(self, *, rows: int, cols: int):
+        self.rows = rows
+        self.cols = cols
+        row = data.ArrayLayout(OPERAND_BITS, cols)
         super().__init__(
             {
                 "first": In(1),
                 "second": In(1),
-                "count": In(range(max(config.array.rows, config.array.cols) + 1)),
+                "count": In(range(max(rows, cols) + 1)),
                 "elements": In(row),
                 "held": In(row),
                 "o": Out(row),

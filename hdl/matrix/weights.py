@@ -379,7 +379,9 @@ class WeightWriter(Component):
             both = Cat(kept[PAIRED_BITS:], element[PAIRED_BITS:])
             made.append(Mux(note.pair, both, element))
         if config.block_exponents:
-            m.submodules.encoder = encoder = BlockEncoder(config)
+            m.submodules.encoder = encoder = BlockEncoder(
+                rows=config.array.rows, cols=config.array.cols
+            )
             m.d.comb += [
                 encoder.first.eq(valid & first),
                 encoder.second.eq(valid & note.second),

@@ -3,7 +3,7 @@
 from amaranth.hdl import Array, Cat, Module, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
+from celosia.arch import records
 from celosia.hdl.arithmetic.multiplier import MultiplierPair
 from celosia.hdl.component import Component
 from celosia.hdl.memory.ram import Ram
@@ -24,8 +24,9 @@ class MicroArray(Component):
     the next column. A row may be read four cycles after an activation.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, array: records.Array, accumulators: records.Accumulators):
+        self.array = array
+        self.accumulators = accumulators
         super().__init__(
             {
                 "byte": In(8),
@@ -35,11 +36,11 @@ class MicroArray(Component):
                 "blank": In(1),
                 "enter": In(1),
                 "enters": In(1),
-                "row": In((config.accumulators.depth - 1).bit_length()),
+                "row": In((accumulators.depth - 1).bit_length()),
                 "begin": In(1),
                 "take": In(1),
                 "step": In(1),
-                "sum": Out(signed(config.accumulators.width)),
+                "sum": Out(signed(accumulators.width)),
             }
         )
 
@@ -48,19 +49,17 @@ class MicroArray(Component):
         enter_at, products = self._products(m)
         columns = [
             sum(row[column] for row in products[1:]) + products[0][column]
-            for column in range(self.config.array.cols)
+            for column in range(self.array.cols)
         ]
         complete = Signal()
-        m.d.comb += complete.eq(
-            self.enters | (self.enter & (enter_at == self.config.array.rows - 1))
-        )
+        m.d.comb += complete.eq(self.enters | (self.enter & (enter_at == self.array.rows - 1)))
         self._accumulate(m, complete, columns)
         return m
 
     def _products(self, m):
         """Return the index of the next activation, and each row's products of two cycles before."""
-        config, pairs = self.config, -(-self.config.array.cols // 2)
-        width = config.array.operand_width
+        array, pairs = self.array, -(-self.array.cols // 2)
+        width = array.operand_width
         operand, held = Signal(signed(8)), Signal(signed(8))
         low, high = (Signal(signed(8), name=name) for name in ("low", "high"))
         single = Signal()
@@ -85,10 +84,10 @@ class MicroArray(Component):
             m.d.sync += second.eq(~second)
         whole = Signal()
         m.d.comb += whole.eq(self.weights | (single & second))
-        weight_at = self._counter(m, whole, pairs * config.array.rows)
-        enter_at = self._counter(m, self.enter, config.array.rows)
+        weight_at = self._counter(m, whole, pairs * array.rows)
+        enter_at = self._counter(m, self.enter, array.rows)
         products = []
-        for row in range(config.array.rows):
+        for row in range(array.rows):
             found = []
             activation = Signal(signed(8), name=f"activation_{row}")
             m.d.comb += activation.eq(operand)
@@ -112,11 +111,9 @@ class MicroArray(Component):
 
     def _accumulate(self, m, complete, columns):
         """Add sums to a row when they are available, or read a row."""
-        config = self.config
-        width = config.accumulators.width
-        m.submodules.acc = acc = Ram(
-            width * config.array.cols, config.accumulators.depth, ordered=False
-        )
+        array, accumulators = self.array, self.accumulators
+        width = accumulators.width
+        m.submodules.acc = acc = Ram(width * array.cols, accumulators.depth, ordered=False)
         reads, adds, clears = Signal(), Signal(), Signal()
         row = Signal.like(self.row)
         m.d.sync += [reads.eq(complete), adds.eq(reads), clears.eq(self.take)]
@@ -132,13 +129,11 @@ class MicroArray(Component):
         with m.If(self.take):
             m.d.comb += acc.read_addr.eq(self.row)
         m.d.sync += acc.write_addr.eq(acc.read_addr)
-        held = [
-            acc.read_data[width * each : width * (each + 1)] for each in range(config.array.cols)
-        ]
+        held = [acc.read_data[width * each : width * (each + 1)] for each in range(array.cols)]
         with m.If(adds):
             totals = [(one + more)[:width] for one, more in zip(held, columns, strict=True)]
             m.d.comb += acc.write_data.eq(Cat(totals))
-        column = Signal(range(max(2, config.array.cols)))
+        column = Signal(range(max(2, array.cols)))
         with m.If(self.take):
             m.d.sync += column.eq(0)
         with m.Elif(self.step):

@@ -33,7 +33,7 @@ class MicroMachine(Component):
         config = self.config
         depth = memory_map(config).end
         words = assemble(config).words()
-        core, array = MicroCore(config, words, depth), MicroArray(config)
+        core, array = MicroCore(config, words, depth), MicroArray(config.array, config.accumulators)
         m.submodules.core = InDomain(core, "core")
         m.submodules.array = InDomain(array, "core")
         m.submodules.guard = guard = MemoryGuard(config)

@@ -3,7 +3,6 @@
 from amaranth.hdl import C, Module, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.hdl.arithmetic.requantize import bounds_layout
 from celosia.hdl.component import Component
 
@@ -15,8 +14,8 @@ class OutputBounds(Component):
     the zero point. ``o`` follows its inputs by two cycles.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, *, operand_width: int):
+        self.operand_width = operand_width
         super().__init__(
             {"zero": In(signed(8)), "wide": In(1), "relu": In(1), "o": Out(bounds_layout())}
         )
@@ -24,8 +23,9 @@ class OutputBounds(Component):
     def elaborate(self, _platform):
         m = Module()
         zero, low, high = Signal(signed(8)), Signal(signed(16)), Signal(signed(16))
-        least = Mux(self.wide, C(-(1 << 15), signed(16)), C(self.config.operand_min, signed(16)))
-        most = Mux(self.wide, C((1 << 15) - 1, signed(16)), C(self.config.operand_max, signed(16)))
+        half = 1 << self.operand_width - 1
+        least = Mux(self.wide, C(-(1 << 15), signed(16)), C(-half, signed(16)))
+        most = Mux(self.wide, C((1 << 15) - 1, signed(16)), C(half - 1, signed(16)))
         m.d.sync += [
             zero.eq(self.zero),
             low.eq(Mux(self.relu & (self.zero > least), self.zero, least)),

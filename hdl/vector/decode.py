@@ -1,10 +1,11 @@
 """The decoded command of the vector engine, one bit for each property."""
 
+from collections.abc import Iterable
+
 from amaranth.hdl import Module
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, Definition, Engine
 from celosia.hdl.component import Component
 from celosia.hdl.ports import command_layout
@@ -36,8 +37,8 @@ class VectorDecoder(Component):
     always 0, and so are flags that only such instructions have.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, instructions: Iterable[Definition]):
+        self.instructions = [each for each in instructions if each.engine == Engine.VECTOR]
         super().__init__(
             {
                 "command": In(command_layout(Engine.VECTOR)),
@@ -48,12 +49,7 @@ class VectorDecoder(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        known = [
-            definition
-            for definition in _DEFINITIONS
-            if definition.unit is None or self.config.read(definition.unit)
-        ]
-        for definition in known:
+        for definition in self.instructions:
             here = self.opcode[_name(definition)]
             m.d.comb += here.eq(self.command.opcode == definition.opcode)
             for flag in definition.flags:

@@ -149,7 +149,7 @@ class Epilogue(Component):
         if config.wide_functions:
             wide |= self.polynomial
         # They hold from a command's first beat to its last write.
-        m.submodules.bounds = bounds = OutputBounds(config)
+        m.submodules.bounds = bounds = OutputBounds(operand_width=config.array.operand_width)
         m.d.comb += [
             bounds.zero.eq(self.zero),
             bounds.wide.eq(wide),

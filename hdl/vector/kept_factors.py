@@ -3,7 +3,6 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import COUNT_WIDTH, FACTOR_SHIFT, Engine
 from celosia.hdl.component import Component
 from celosia.hdl.functions.row_factors import factor_layout, numbered_layout
@@ -21,13 +20,12 @@ class KeptFactors(Component):
     while ``norms`` is 1; these say that factors of either are outstanding. Latency of ``o`` is 0.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
-        numbered = numbered_layout(config.row_factors)
-        flows = {
-            "factor": (config.vector.norm, factor_layout()),
-            "sum_factor": (config.softmax, numbered),
-        }
+    def __init__(self, *, rows: int, norm: bool, softmax: bool):
+        self.rows = rows
+        self.has_norm = norm
+        self.has_softmax = softmax
+        numbered = numbered_layout(rows)
+        flows = {"factor": (norm, factor_layout()), "sum_factor": (softmax, numbered)}
         self.flows = [name for name, (given, _) in flows.items() if given]
         super().__init__(
             {
@@ -35,7 +33,7 @@ class KeptFactors(Component):
                 "norm": In(1),
                 "softmax": In(1),
                 **{name: In(Flow(flows[name][1])) for name in self.flows},
-                "first": Out(range(config.row_factors)),
+                "first": Out(range(rows)),
                 "o": Out(Flow(numbered)),
                 "norms": Out(1),
                 "softmaxes": Out(1),
@@ -46,14 +44,14 @@ class KeptFactors(Component):
         """Count the outstanding factors."""
         m = Module()
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
-        if self.config.vector.norm:
+        if self.has_norm:
             self._norms(m)
-        if self.config.softmax:
+        if self.has_softmax:
             self._softmaxes(m)
         return m
 
     def _norms(self, m):
-        number, left = Signal.like(self.first), Signal(range(self.config.row_factors + 1))
+        number, left = Signal.like(self.first), Signal(range(self.rows + 1))
         m.d.comb += [
             self.o.valid.eq(self.factor.valid),
             self.o.payload.number.eq(number),

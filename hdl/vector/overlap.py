@@ -3,7 +3,6 @@
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, Engine, Opcode
 from celosia.hdl.component import Component
 from celosia.hdl.ports import command_layout
@@ -21,8 +20,9 @@ class Overlap(Component):
     ``fused`` commands never overlap.
     """
 
-    def __init__(self, config: Config):
-        self.config = config
+    def __init__(self, *, stages: int, fused: bool):
+        self.stages = stages
+        self.fused = fused
         commands = command_layout(Engine.VECTOR)
         super().__init__(
             {
@@ -40,7 +40,7 @@ class Overlap(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        if not self.config.fused:
+        if not self.fused:
             m.d.comb += self.o.eq(self.i)
             return m
         kept = Signal.like(self.i, reset_less=True)
@@ -49,7 +49,7 @@ class Overlap(Component):
         # it: only one command at a time may be behind.
         waiting = Signal()
         # 0 cycles and 1 cycle behind it.
-        read = (self.read | waiting, waiting)[self.config.stages]
+        read = (self.read | waiting, waiting)[self.stages]
         ended = self.written & ~self.behind
         m.d.comb += [
             self.o.eq(Mux(self.behind, kept, self.i)),

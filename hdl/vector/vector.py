@@ -96,7 +96,7 @@ class VectorEngine(Component):
     def elaborate(self, _platform):
         m = Module()
         config = self.config
-        m.submodules.decoder = decoder = VectorDecoder(config)
+        m.submodules.decoder = decoder = VectorDecoder(config.instructions)
         m.submodules.walks = walks = VectorWalks(config)
         m.submodules.reader = reader = RowReader(config)
         m.submodules.second = second = RowReader(
@@ -108,7 +108,9 @@ class VectorEngine(Component):
         memories = [params]
         m.submodules.fill = fill = Fill(config)
         m.submodules.epilogue = epilogue = Epilogue(config)
-        m.submodules.overlap = overlap = Overlap(config)
+        m.submodules.overlap = overlap = Overlap(
+            stages=config.stages, fused=config.fused is not None
+        )
         command, opcode, flag = self.i.p, decoder.opcode, decoder.flag
         # The data path follows registers: no data arrive in a command's first cycle.
         opcode_r, flag_r = Signal.like(opcode), Signal.like(flag)
@@ -247,7 +249,11 @@ class VectorEngine(Component):
         After a NORM any command waits until all are stored; after a SOFTMAX only a NORM and
         commands that multiply by factors do.
         """
-        m.submodules.factors = factors = KeptFactors(self.config)
+        m.submodules.factors = factors = KeptFactors(
+            rows=self.config.row_factors,
+            norm=self.config.vector.norm,
+            softmax=self.config.softmax is not None,
+        )
         m.d.comb += [
             factors.command.eq(self.i.p),
             factors.norm.eq(start & opcode.norm),

@@ -71,12 +71,7 @@ def deepest_loops() -> list[Instruction]:
 
 def random_instruction(config: Config, random: np.random.Generator) -> Instruction:
     """Return an engine's instruction with any operands, flags and tokens."""
-    known = [
-        definition
-        for definition in DEFINITIONS.values()
-        if definition.engine is not None
-        and (definition.unit is None or config.read(definition.unit))
-    ]
+    known = [definition for definition in config.instructions if definition.engine is not None]
     definition = known[int(random.integers(len(known)))]
     return Instruction(
         definition.opcode,
@@ -294,7 +289,7 @@ async def wrong_programs_stop(dut: Any) -> None:
         (Cause.REGISTER, pack([Instruction(Opcode.SET, {"register": 0, "value": 1})])),
         (Cause.REGISTER, pack([Instruction(Opcode.SET, {"register": REGISTERS, "value": 1})])),
     ]
-    known = {d.opcode: d for d in DEFINITIONS.values() if not d.unit or config.read(d.unit)}
+    known = {definition.opcode: definition for definition in config.instructions}
     wrong += [(Cause.INSTRUCTION, [code]) for code in range(1 << 5) if code not in known]
     wrong += [
         (Cause.LOOP, pack([Instruction(Opcode.LOOP, {"count": single(bit)}), end]))

@@ -10,7 +10,7 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.instruction import Instruction, pack
-from celosia.arch.isa import DEFINITIONS, RING_SLOTS, Opcode
+from celosia.arch.isa import RING_SLOTS, Opcode
 from celosia.arch.registers import IDENTITY
 from celosia.generators.program.tokens import insert_tokens
 from celosia.generators.runtime.interface import Machine
@@ -127,9 +127,8 @@ def selftest(
         units[unit] = {"result": result, "programs": programs, "failed": failed, "uses": uses}
     known = [
         definition.opcode.name
-        for definition in DEFINITIONS.values()
+        for definition in config.instructions
         if definition.engine is not None
-        and (definition.unit is None or config.read(definition.unit))
         and (definition.opcode != Opcode.PRELOAD or config.array.weight_depth > RING_SLOTS)
     ]
     return {

@@ -16,7 +16,6 @@ from amaranth.hdl import (
     Value,
 )
 
-from celosia.arch.config import Config
 from celosia.arch.isa import (
     COUNT_WIDTH,
     DEFINITIONS,
@@ -53,16 +52,10 @@ _SEQUENCER = {
 _PATHS = {name: f"loops.{name}" for name in _LOOPS}
 
 
-def _known(config: Config) -> list:
-    return [
-        known for known in DEFINITIONS.values() if known.unit is None or config.read(known.unit)
-    ]
-
-
 def _means(module: ModuleType, word: Value) -> Value:
     """Return the meaning of a word as a header, by the instruction set alone."""
     means = Const(module.Action.REFUSE.value, module.EARLY_WIDTH)
-    for known in _known(_CONFIG):
+    for known in _CONFIG.instructions:
         early = {
             "action": module._HEADER_ACTIONS.get(known.opcode, module.Action.SEND),
             "follows": bool(known.operands),
@@ -98,10 +91,10 @@ def _sequencer(module: ModuleType) -> Harness:
         word, value, fresh, acts = probes.word, probes.value, probes.fresh, dut.advance
         opcodes = {
             known.opcode: (word[:5] == known.opcode) & ~(word & known.reserved).any()
-            for known in _known(_CONFIG)
+            for known in _CONFIG.instructions
         }
         operands = Signal(range(module.MAX_WORDS))
-        for known in _known(_CONFIG):
+        for known in _CONFIG.instructions:
             with m.If(opcodes[known.opcode]):
                 m.d.comb += operands.eq(len(known.operands))
         # The place of a word in its instruction, which is LOOP, SET or of an engine.
