@@ -1,15 +1,15 @@
-"""Rows of the accumulators, of encoders and decoders."""
+"""Allocation of the accumulators' rows, for encoders and decoders."""
 
 from celosia.arch.config import Config
 from celosia.generators.lower.blocks import even
 from celosia.generators.lower.fitting import FitError, doubled
 
 BANKS = 2
-"""Banks of the accumulators, which their rows take in turn."""
+"""Banks of the accumulators, to which rows belong alternately."""
 
 
 class Accumulators:
-    """Gives out rows: to the next product, or for good to a name."""
+    """Allocates rows: for the next product, or permanently for a name."""
 
     def __init__(self, config: Config, model: str):
         self.depth, self.model, self.config = config.accumulators.depth, model, config
@@ -18,21 +18,21 @@ class Accumulators:
         self._taken = {False: 0, True: 0}
 
     def restart(self) -> None:
-        """Give rows from the start again, so that iterations are alike."""
+        """Allocate rows from the start again, so that iterations are alike."""
         self._next = 0
 
     def take(self, rows: int) -> int:
-        """Return the first of so many rows, other ones than the last time."""
+        """Return the first of ``rows`` rows, different ones from the last call's."""
         first = 0 if self._next + rows > self.depth else self._next
         self._next = first + rows
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Return the first of so many rows, an even one, that this name has.
+        """Return the first of the ``rows`` rows, an even one, that belong to a name.
 
-        Names whose sums are there ``later``, when those of all others have been taken, have rows
-        from the last one down, all others from the first one up. So they have some of each other's
-        where there are few.
+        Names whose sums are computed ``later``, after all others have been drained, get rows from
+        the last one down; all others get rows from the first one up. So the two groups overlap if
+        there are few rows.
         """
         if name not in self._named:
             before = self._taken[later]
@@ -48,9 +48,9 @@ class Accumulators:
         return self._named[name]
 
     def height(self, m: int) -> int:
-        """Return how many of m rows of one tile column half of the accumulators take."""
+        """Return the number of m rows of one tile column that fit half of the accumulators."""
         return even(m, min(m, self.depth // 2))
 
     def tiles(self, height: int) -> int:
-        """Return how many tile columns of so many rows half of the accumulators take."""
+        """Return the number of tile columns of a height that fit half of the accumulators."""
         return max(1, self.depth // 2 // height)

@@ -1,4 +1,4 @@
-"""From lowered operations to a program: loads placed, buffers given addresses, words made."""
+"""From lowered operations to a program: places loads, assigns addresses to buffers, makes words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from celosia.generators.program.executable import AGAIN, ENCODE, Entry, entry_at
 from celosia.generators.program.loops import least_words, lines, with_barriers, words
 
 TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
-"""Why a program cannot be, what comes closest to a program last."""
+"""Reasons why there is no program, the closest to a program last."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Refusal:
     excess: int
     text: str
     remedies: tuple[Changes, ...]
-    """Changes of the configuration of which any may help."""
+    """Changes of the configuration; any one of them may help."""
 
 
 @dataclass(frozen=True)
@@ -43,31 +43,31 @@ class Placed:
     name: str
     lowered: Lowered
     ahead: int
-    """Items that a load comes ahead of its use."""
+    """Number of items by which a load precedes its use."""
     loop_layers: bool
     addresses: Mapping[str, int]
     used: Mapping[str, Use]
     """Lifetime of each buffer."""
     spilled: Spilled | None = None
-    """The sections where blocks leave the scratchpad and come back."""
+    """The sections in which blocks leave the scratchpad and come back."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program's words, and what is known of them."""
+    """A program's words, and its properties."""
 
     words: list[int]
     drafts: list[Draft]
-    """Every instruction that an engine runs in the program of a run behind others, in the order in
-    which they run."""
+    """Every instruction of an engine in the program of a later run, in the order in which they
+    run."""
     loops: int
-    """Loops that are not in another."""
+    """Number of loops that are not inside another."""
     spilled_bytes: int
-    """External memory behind the image that blocks leave for."""
+    """External memory after the image, for blocks that leave the scratchpad."""
     entries: dict[str, Entry]
-    """The program of a run, where weights stay that of later ones, and those of fewer bits."""
+    """The program of a run, that of later runs if weights stay, and those of fewer bits."""
     kept_bytes: int
-    """Bytes that the first run reads from external memory, and later ones find."""
+    """Bytes that the first run reads from external memory, and later ones find on the chip."""
 
 
 def place(
@@ -79,9 +79,9 @@ def place(
     loop_layers: bool,
     spills: bool = False,
 ) -> Placed | Refusal:
-    """Return a lowered model with addresses, or why it has none.
+    """Return a lowered model with addresses, or the reason why it has none.
 
-    With ``spills`` blocks leave for external memory where they have no room.
+    With ``spills`` blocks leave for external memory if they do not fit.
     """
     sections = _sections(lowered, ahead, loop_layers)
     nodes = _nodes(sections, loop_layers)
@@ -123,7 +123,7 @@ def _extent(nodes: Sequence[Node]) -> tuple[int, dict[str, Use]]:
 
 
 def assemble(placed: Placed, config: Config, layers: int | None = None) -> Program | Refusal:
-    """Return the program of a placed model, or of its first layers alone, or why there is none."""
+    """Return the program of a placed model, or of its first layers only, or why there is none."""
     lowered = placed.lowered
     if layers is not None:
         lowered = replace(lowered, layers=lowered.layers[:layers])
@@ -157,7 +157,7 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
 
 
 def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[Node]]:
-    """Return the instructions of every program by its entry, ``coarser`` ones only if asked."""
+    """Return the instructions of every program by its entry, ``coarser`` ones only on request."""
     programs, later = {ENCODE: [*nodes]}, again(nodes)
     if later:
         programs[AGAIN] = later
@@ -168,13 +168,13 @@ def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return the instructions of later runs, none where they are those of the first."""
+    """Return the instructions of later runs, or none if they are those of the first."""
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []
 
 
 def kept_buffers(nodes: Sequence[Node]) -> set[str]:
-    """Return the buffers whose content later runs find."""
+    """Return the buffers whose content is still there in later runs."""
     once, later = set[str](), set[str]()
     for draft in flatten(nodes):
         (once if draft.once else later).update(buffers_of(draft))
@@ -199,12 +199,12 @@ def _too_long(name: str, least: int, config: Config) -> Refusal:
 
 
 def _longer(config: Config, least: int = 0) -> tuple[Changes, ...]:
-    """Return what makes room for more words, or for larger loads and so for fewer words."""
+    """Return changes that give room for more words, or for larger loads and so fewer words."""
     return doubled(config, "program_depth", least), doubled(config, "scratchpad_bytes")
 
 
 def _sections(lowered: Lowered, ahead: int, loop_layers: bool) -> list[Sequence[Node]]:
-    """Return the instructions of what comes before the layers, of each layer, and of the rest."""
+    """Return the instructions before the layers, of each layer, and after the layers."""
     sections = [lowered.before, *lowered.layers, lowered.after]
     return arrange(sections, ahead, across=not loop_layers)
 

@@ -1,4 +1,4 @@
-"""Attention of all texts of a run: projections, whose rows they are, and the order of its steps."""
+"""Attention of all texts of a run: its projections, their rows, and the order of its steps."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -26,11 +26,11 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 
 
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
-    """Add the attention of all texts of a run, from normalized rows to what its last product takes.
+    """Add the attention of all texts of a run, up to the input of its last product.
 
-    Waiting are the products that give its queries, keys and values, or its queries alone where the
-    keys and values of a source have been kept. Where inputs are kept, keys and values are those of
-    all tokens.
+    It begins with normalized rows. ``waiting`` are the products that compute its queries, keys and
+    values, or only its queries if the keys and values of a source have been kept. If inputs are
+    kept, keys and values are those of all tokens.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}
@@ -109,10 +109,10 @@ def _drain(
     *,
     spaced: int = 0,
 ) -> None:
-    """Add the requantization of a product, whose rows are those of texts with targets of their own.
+    """Add the requantization of a product whose rows belong to texts with separate targets.
 
-    It is one instruction where these lie one behind the other, or that of one text ``alone``. Tile
-    columns of its only row are ``spaced`` by so many bytes, if any.
+    It is one instruction if the targets are adjacent, or that of one text ``alone``. Tile columns
+    of its only row are ``spaced`` bytes apart, if this is not 0.
     """
     first, *others = targets
     if spaced:

@@ -1,6 +1,6 @@
-"""Attention's instructions and their order, the same for whole sequences and for a cache.
+"""Attention's instructions and their order, for whole sequences and for a cache.
 
-Operands, sums and parameters are where the caller has them.
+The caller chooses the places of operands, sums and parameters.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from celosia.generators.program.draft import Draft
 
 T = TypeVar("T")
 WRITTEN = ("wide_out", "per_tensor")
-"""Flags of the drain of scores to the scratchpad, where no softmax takes their sums."""
+"""Flags of the drain of scores to the scratchpad, if no softmax reads their sums."""
 
 
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
-    """Return the order of steps: products of one run beside the softmax of the one behind it.
+    """Return the order of steps: products of one run beside the softmax of the previous one.
 
-    ``contexts`` takes what ``probabilities`` of the same place, or one before it, makes.
+    ``contexts`` uses the results of ``probabilities`` at the same or an earlier place.
     """
     order: list[T] = [*probabilities[:1]]
     for ahead, behind in zip_longest(probabilities[1:], contexts):
@@ -39,7 +39,7 @@ def score(
 ) -> Draft:
     """Return the product of a head's queries and some keys: rows, or columns from a slot on.
 
-    Queries begin with zeros for as many places of the slot as are ``above`` their keys.
+    Queries begin with ``above`` zeros, one for each place of the slot above their keys.
     """
     flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
@@ -57,7 +57,7 @@ def softmax(
 ) -> Draft:
     """Return the softmax of a head's scores, or with the flag ``drain`` of their sums.
 
-    ``row`` is the first one's place in its sequence.
+    ``row`` is the first row's place in its sequence.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(

@@ -1,8 +1,8 @@
-"""Bank of each buffer: what engines read at the same time lies apart.
+"""Assignment of buffers to banks: buffers that engines read at the same time are separated.
 
-How long two buffers are read at the same time is taken from a program's predicted timeline; that
-is what it would cost to have them in one bank. Buffers are then moved, and exchanged, from bank to
-bank as long as that makes the sum of these costs smaller and every bank still has room.
+A program's predicted timeline gives the cycles in which two buffers are read at the same time; this
+is the cost of having both in one bank. Buffers are moved and exchanged between banks as long as the
+sum of these costs decreases and every bank still has room.
 """
 
 from collections import defaultdict
@@ -19,15 +19,15 @@ from celosia.generators.program.draft import Draft, Given, Ref
 Pair = tuple[str, str]
 """Two buffers, in the order of their names."""
 Span = tuple[int, int]
-"""First cycle of an instruction, and the one behind its last."""
+"""First cycle of an instruction, and the cycle after its last."""
 
 LATENCY = 40
-"""Latency of the external memory that programs are made for (cycles)."""
+"""Latency of the external memory that programs are optimized for (cycles)."""
 
 ROUNDS = 4
 """Largest number of passes over all buffers."""
 REBANKS = 4
-"""Times that banks are chosen again, each by the timeline of the program before."""
+"""Number of times that banks are chosen again, each by the timeline of the previous program."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class _Read:
 def conflicts(
     drafts: Sequence[Draft], timeline: Sequence[Span], config: Config
 ) -> dict[Pair, float]:
-    """Return the cycles that pairs of buffers would cost if they lay in one bank.
+    """Return the cost in cycles for pairs of buffers if both were in one bank.
 
     ``timeline`` has the span of every instruction.
     """
@@ -103,7 +103,7 @@ def _note(costs: dict[Pair, float], buffer: str, other: str, cycles: float) -> N
 def _together(
     matrix: Sequence[_Read], vector: Sequence[_Read]
 ) -> Iterator[tuple[_Read, _Read, int]]:
-    """Yield what is read at the same time, and for how many cycles; both in order of time."""
+    """Yield pairs of reads at the same time, with their cycles; inputs are in order of time."""
     start = 0
     for read in vector:
         while start < len(matrix) and matrix[start].end <= read.begin:
@@ -124,9 +124,10 @@ def settle(
     moved: Callable[[T, Mapping[str, int]], T | None],
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> T:
-    """Return the best program that choosing banks by the timeline of the one before leads to.
+    """Return the best program found by choosing banks repeatedly by the previous timeline.
 
-    ``moved`` gives a program other addresses, if it can; the buffers of ``held`` keep theirs.
+    ``moved`` returns a program with other addresses, if possible; the buffers of ``held`` keep
+    theirs.
     """
     for _ in range(REBANKS):
         costs = conflicts(best.drafts, best.timeline, config)
@@ -139,7 +140,7 @@ def settle(
 
 
 class Banks:
-    """Looks for addresses at which conflicts cost less."""
+    """Searches addresses at which conflicts cost less."""
 
     def __init__(
         self,
@@ -158,7 +159,7 @@ class Banks:
             self.near[buffer][other] = self.near[other][buffer] = cycles
 
     def run(self) -> dict[str, int]:
-        """Return the addresses behind the last exchange, the same ones where none helps."""
+        """Return the addresses after the last exchange, the old ones if none helps."""
         for _ in range(ROUNDS):
             # What suffers most comes first.
             names = sorted(self.near, key=lambda name: (-self._cost(name, self.bank[name]), name))
@@ -176,7 +177,7 @@ class Banks:
         )
 
     def _better(self, name: str) -> bool:
-        """Move a buffer, or exchange it with another, where that helps; return whether it did."""
+        """Move a buffer, or exchange it with another, if that helps; return whether it did."""
         here = self.bank[name]
         now = self._cost(name, here)
         if not now or name in self.held:

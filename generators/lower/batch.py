@@ -1,4 +1,4 @@
-"""A quantized model for several inputs at once: their rows lie one below the other."""
+"""A quantized model for several inputs at once, whose rows are concatenated."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,9 +14,9 @@ from celosia.generators.graph.tensors import Tensor
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:
     """Return the model for ``count`` inputs, each tensor with as many times the rows.
 
-    Row ``i * rows + j`` is row j of input i. Weights stay as they are, so that each is loaded once
-    for all inputs. Raises :class:`InputError` where the count is not positive, where inputs differ
-    in length, or where a model takes or gives single rows of a sequence.
+    Row ``i * rows + j`` is row j of input i. Weights are not repeated, so that each is loaded once
+    for all inputs. Raises :class:`InputError` if the count is not positive, if inputs differ in
+    length, or if a model reads or writes single rows of a sequence.
     """
     description = model.description
     if count < 1:

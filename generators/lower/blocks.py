@@ -1,8 +1,8 @@
-"""Blocks of a tensor, each a buffer of its own, so that each fits one bank.
+"""Blocks of a tensor, each a separate buffer, so that each fits one bank.
 
 An access of the scratchpad stays inside a bank, and so does a row (``celosia.sim.admission``). A
-tensor that is normalized, or that comes from or goes to external memory as a whole, is cut into
-blocks of rows; any other one into blocks of columns, at multiples of what reads them.
+tensor that is normalized, or that is loaded or stored as a whole, is cut into blocks of rows. Any
+other one is cut into blocks of columns, at multiples of its readers' units.
 """
 
 import itertools
@@ -39,9 +39,9 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Return the parts of ``total``, at most so many units each, grouped by the marks between.
+    """Return the parts of ``total``, at most ``most`` units each, grouped by the marks between.
 
-    The parts of a group are of one size, but for the last.
+    The parts of a group are of one size, except the last.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -51,7 +51,7 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of the tensors that follow each other in a buffer."""
+    """The blocks of the tensors that use a buffer one after another."""
 
     buffer: str
     rows: int
@@ -79,7 +79,7 @@ class Blocks:
         return min(self.column_step, self.columns - first) * self.size
 
     def place(self, row: int, column: int) -> Ref:
-        """Return where an element lies."""
+        """Return the place of an element."""
         block_row, inside_row = divmod(row, self.row_step)
         block_column, inside_column = divmod(column, self.column_step)
         offset = inside_row * self.stride(column) + inside_column * self.size
@@ -105,9 +105,9 @@ class Blocks:
 
 
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
-    """Return a tensor cut into blocks of whole rows of at most so many bytes, if a row has less.
+    """Return a tensor cut into blocks of whole rows of at most ``most`` bytes, if a row has less.
 
-    Blocks are of whole external words, so that one can be loaded or stored on its own.
+    Blocks are of whole external words, so that one can be loaded or stored separately.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -119,10 +119,10 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 
 
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
-    """Return a tensor cut into blocks of columns of at most so many bytes, if a unit has less.
+    """Return a tensor cut into blocks of columns of at most ``most`` bytes, if a unit has less.
 
-    ``units`` are numbers of columns, the preferred first: blocks are of whole units of the first
-    of which one fits, or else of the last.
+    ``units`` are numbers of columns, the preferred first. Blocks are of whole units: the first
+    units that fit, or else the last.
     """
     step = tensor.columns
     if tensor.bytes > most:
@@ -145,24 +145,24 @@ class _Buffer:
     tensor: Tensor
     """The largest of them."""
     crosses: bool = False
-    """It comes from external memory, or goes there, as a whole."""
+    """True if it is loaded or stored as a whole."""
     products: int = 0
-    """Products that take or give it, and do not add to it."""
+    """Products that read or write it, without adding to it."""
     others: bool = False
-    """Other instructions take or give it as well."""
+    """True if other instructions read or write it as well."""
     whole_rows: bool = False
-    """An instruction takes or gives whole rows."""
+    """True if an instruction reads or writes whole rows."""
     head: int = 1
-    """Columns of a head, or of what an address can name, which are never cut."""
+    """Columns of a head, or of the addresses' alignment, which are never cut."""
     tile: int = 1
-    """Columns that products take or give at once, which are cut only where they must be."""
+    """Columns that products read or write at once, which are cut only if necessary."""
 
 
 def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
-    """Return whether a tensor that comes or leaves may do so in blocks of columns.
+    """Return whether a tensor may be loaded or stored in blocks of columns.
 
-    One product alone takes or gives it, and the blocks are of whole external words and of rows that
-    one instruction moves.
+    One product alone reads or writes it, and the blocks consist of whole external words and of rows
+    that one instruction moves.
     """
     tensor = buffer.tensor
     sizes = tensor.stride, buffer.tile * tensor.stride // tensor.columns
@@ -172,7 +172,7 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
-    """Return the blocks of every buffer of a model, of at most so many bytes where possible."""
+    """Return the blocks of every buffer of a model, of at most ``most`` bytes if possible."""
     buffers: dict[str, _Buffer] = {}
 
     def note(tensor: Tensor) -> _Buffer:

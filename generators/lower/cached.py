@@ -14,7 +14,7 @@ from celosia.generators.quantize.options import NARROW_BITS
 
 
 class Cached:
-    """The instructions that keep keys and values, and the operands that they are."""
+    """The instructions that keep keys and values, and their use as operands."""
 
     def __init__(self, make: Instructions, kept: Kept):
         self.make, self.plan, self.kept = make, make.plan, kept
@@ -34,13 +34,13 @@ class Cached:
         self.lower = frozenset({"lower"}) if lower else frozenset[str]()
 
     def recall(self) -> None:
-        """Load the keys and values that the tokens attend to, and room for their own."""
+        """Load the keys and values that the tokens attend to, and room for the new ones."""
         for name, addr in self.kept.outside.items():
             stride = self.plan.cache_strides[name]
             self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
     def remember(self) -> None:
-        """Keep the new tokens' inputs, of which keys and values are made."""
+        """Keep the new tokens' inputs, from which keys and values are made."""
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, inputs = self.model.dim, View(Ref("h"), self.model.dim)
         target, written = self.target(INPUTS), Written(INPUTS)
@@ -49,14 +49,14 @@ class Cached:
         self.keep()
 
     def keep(self) -> None:
-        """Store the new tokens' keys and values, or inputs, if these pass."""
+        """Store the new tokens' keys and values, or inputs, if these are in external memory."""
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
         """Load the new tokens' keys and values once more.
 
-        So what comes behind the layers waits for the same instructions as one more layer would.
+        So the instructions after the layers wait for the same instructions as one more layer would.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -71,7 +71,7 @@ class Cached:
     def target(self, name: str) -> View:
         """Return the place that ``keys`` or ``values`` are drained to, or appended from.
 
-        That of ``inputs`` is the one that they are kept at.
+        For ``inputs`` it is the place where they are kept.
         """
         if name != INPUTS and (self.plan.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
@@ -83,9 +83,9 @@ class Cached:
         return View(Given(of_text(register, self.kept.text), most, view.place), view.stride)
 
     def _buffer(self, name: str, offset: int = 0) -> View:
-        """Return a place in the scratchpad's keys or values, which are one layer's if they pass.
+        """Return a place in the scratchpad's keys or values.
 
-        Those that are made anew are one layer's as well.
+        They are those of one layer if they are in external memory, or if they are made anew.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])
@@ -122,7 +122,7 @@ class Cached:
                 self.stage.add(preload(value, self.m, n, slot, line, flags))
 
     def _new(self, name: str, offset: int) -> View:
-        """Return what is appended from a column of the new keys or values on."""
+        """Return the operand to append, from a column of the new keys or values on."""
         target = self.target(name)
         assert isinstance(target.place, Ref)
         return View(place_behind(target.place, offset), target.stride)
@@ -134,7 +134,7 @@ class Cached:
             yield tile * cols, min(cols, width - tile * cols), slots.first
 
     def keys(self, head: int) -> tuple[View | int, frozenset[str]]:
-        """Return a key head's keys as an operand, and flags that tell which of a slot's they are.
+        """Return a key head's keys as an operand, and the flags that select them in a slot.
 
         They are rows, or the first slot of columns.
         """
@@ -144,7 +144,7 @@ class Cached:
         return self._buffer("keys", head * self.key_dim), frozenset()
 
     def above(self, head: int) -> int:
-        """Return the places of a slot that other heads' keys have above a key head's."""
+        """Return the places of a slot that are used by other heads' keys above a key head's."""
         return head % self.plan.key_heads * self.key_dim
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:
@@ -159,7 +159,7 @@ class Cached:
         return [(0, width, self._buffer("values", head * width), frozenset())]
 
     def _half(self, tile: int) -> frozenset[str]:
-        """Return the flags of one of the tiles that pairs are of, in the order of their columns."""
+        """Return the flags of one of the tiles in pairs, in the order of their columns."""
         if not self.paired:
             return frozenset()
         return frozenset({"pair", "second"} if tile % 2 else {"pair"})

@@ -1,4 +1,4 @@
-"""Demands of a model on a configuration, apart from the room that memories have."""
+"""Requirements of a model on a configuration, apart from the sizes of memories."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
 
 
 def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
-    """Refuse texts of one run that registers do not suffice for, or that share what is kept."""
+    """Refuse texts of one run that need too many registers, or that share kept data."""
     if not 1 <= texts <= MOST_TEXTS:
         raise InputError(f"Texts of a run must be from 1 to {MOST_TEXTS}, not {texts}")
     if texts == 1:
@@ -67,7 +67,7 @@ def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
 
 
 def _check_recomputed(decoder: Decoder) -> None:
-    """Refuse keys and values made anew that are no larger than inputs, or others than before."""
+    """Refuse recomputed keys and values that are no larger than inputs, or would differ."""
     model, subject = decoder.description, "Keys and values that are made anew"
     model.refuse_source("Making keys and values anew")
     kept = model.kv_heads * decoder.key_dim + model.kv_width
@@ -90,7 +90,7 @@ def _check_recomputed(decoder: Decoder) -> None:
 
 
 def _check_pairs(decoder: Decoder, config: Config) -> None:
-    """Refuse keys and values in pairs that slots have no room for."""
+    """Refuse keys and values in pairs that do not fit slots."""
     model, whole = decoder.description, decoder.whole
     depth = config.array.weight_depth
     if not config.packed_cache or depth <= RING_SLOTS:
@@ -116,7 +116,7 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 
 
 def _check_blocks(decoder: Decoder, config: Config) -> None:
-    """Refuse values that share exponents where slots have none, or have them of other columns."""
+    """Refuse values that share exponents if slots have none, or have them for other columns."""
     model, block = decoder.description, 2 * min(config.array.cols, decoder.description.head_dim)
     if not config.block_exponents or decoder.block != block:
         raise InputError(
@@ -128,9 +128,9 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 
 
 def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
-    """Refuse norms and softmaxes that a configuration does not have, those of so many texts.
+    """Refuse norms and softmaxes that a configuration does not support, for ``texts`` texts.
 
-    With ``row_factors`` it has those alone that leave their rows' factors to products.
+    With ``row_factors`` it only supports those that leave their rows' factors to products.
     """
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]
@@ -154,8 +154,8 @@ def check_described(
 ) -> None:
     """Refuse a model that needs units which a configuration leaves out, before it is calibrated.
 
-    Raises :class:`InputError` with the fields to set. Units that only the integers tell are looked
-    for when these are there.
+    Raises :class:`InputError` with the fields to set. Units that only the integer model reveals are
+    checked later.
     """
     functions = {model.activation} - {"relu"}
     if isinstance(model, ModelDescription) and model.head_hidden:
@@ -202,9 +202,9 @@ def _check_units(graphs: Sequence[IntegerGraph], config: Config) -> None:
 
 
 def _check_rows(graphs: Sequence[IntegerGraph], config: Config) -> None:
-    """Refuse rows, and heads in them, that cannot begin where the scratchpad is addressed.
+    """Refuse rows, and heads in them, that cannot begin at the scratchpad's alignment.
 
-    A row alone may have any columns, as the scores of a text's tokens.
+    A single row may have any columns, like the scores of a text's tokens.
     """
     widths: dict[str, int] = {}
     for graph in graphs:
@@ -230,7 +230,7 @@ def _check_rows(graphs: Sequence[IntegerGraph], config: Config) -> None:
 
 
 def _check_lengths(graphs: Sequence[IntegerGraph], config: Config, places: int) -> None:
-    """Refuse longer sums or rows than the configuration's, of attention to so many places."""
+    """Refuse sums or rows longer than the configuration's, for attention to ``places`` places."""
     ops = [op for graph in graphs for op in graph.ops]
     sums = [op.weight.shape[0] for op in ops if isinstance(op, Linear)]
     rows = [op.source.columns for op in ops if isinstance(op, Norm)]

@@ -31,17 +31,17 @@ class Layers(Instructions):
 
     _nodes: list[Node] = field(default_factory=list)
     _turned: bool = False
-    """The rotations of the tokens' places are there, or are loaded already."""
+    """True if the rotations of the tokens' places are loaded."""
 
     def done(self) -> list[Node]:
         """Return all instructions."""
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Load the rotations of the tokens' places, unless they stay; of several texts, copy them.
+        """Load the rotations of the tokens' places, unless they stay; copy them for several texts.
 
-        What waits for a later load needs not wait for these any more: so iterations of a loop,
-        of which the first alone would, are alike.
+        Instructions that wait for a later load then need not wait for these. So iterations of a
+        loop are alike, though only the first one would have to wait.
         """
         here = self.plan.rows_stay and self.texts == 1
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -51,9 +51,9 @@ class Layers(Instructions):
     def embed(
         self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
     ) -> None:
-        """Look up a token, whose place is so many places ``behind`` that in a register.
+        """Look up a token, whose place is ``behind`` places after that in a register.
 
-        Its row is ``row`` rows behind the ``first``.
+        Its row is ``row`` rows after ``first``.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -71,7 +71,7 @@ class Layers(Instructions):
         self.stage.add(work.requantize(Opcode.MAP, *flags, beside=beside))
 
     def _row(self, name: str, register: int, row: int, behind: int) -> Ref | Given:
-        """Return where the row of a table is that a register tells, or load it to its place."""
+        """Return the place of the row of a table that a register selects, or load it."""
         table = self.plan.rows_tables[name]
         most = (table.rows - 1 - behind) * table.stride
         if self.plan.rows_stay:
@@ -85,8 +85,8 @@ class Layers(Instructions):
     def layers(self) -> None:
         """Add all layers; the residual stream is there, and its first norm is not.
 
-        Where weights stay, or parameters are loaded too, they are the iterations of a loop: each
-        ends with the norm that the next one, or the head, begins with.
+        If weights stay, or parameters are loaded too, they are the iterations of a loop: each ends
+        with the norm that begins the next one, or the head.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.resident and not self.plan.rows_stay and not self._turned
@@ -115,7 +115,7 @@ class Layers(Instructions):
         self._repeat(bodies, 1)
 
     def _section(self, ops: Sequence[Op]) -> None:
-        """Add a layer's operations; the sums of some are drained by the step that takes them."""
+        """Add a layer's operations; some sums are drained by the step that uses them."""
         waiting: list[Product] = []
         for step in steps(ops):
             match step.op:
@@ -135,14 +135,14 @@ class Layers(Instructions):
                     waiting.append((step.op, step.behind))
 
     def _repeat(self, bodies: Sequence[Sequence[Node]], apart: int) -> None:
-        """Add iterations of a loop but for the first ``apart``, which wait for less than others."""
+        """Add iterations of a loop, except the first ``apart``, which wait for less than others."""
         self._nodes += [node for body in bodies[:apart] for node in body]
         self._nodes += [Repeat(bodies[apart:])] if bodies[apart:] else []
 
     def _bring_pairs(self) -> None:
-        """Add loads of the rotations that do not stay; of several texts, those that do are copied.
+        """Add loads of the rotations that do not stay; copy those that do for several texts.
 
-        So rows of one instruction have them at the same distance, whatever the texts' places.
+        So the rows of one instruction have them at the same distance, for any places of the texts.
         """
         pairs, stays = self.plan.rows_tables["places"], self.plan.rows_stay
         if self.plan.rotates_keys:
@@ -167,9 +167,9 @@ class Layers(Instructions):
         self.stage.add(work.requantize(Opcode.MAP, *flags))
 
     def _hidden(self, layers: Sequence[Product]) -> None:
-        """Add the hidden layer part by part, each multiplied while the one before is drained.
+        """Add the hidden layer part by part, each multiplied while the previous one is drained.
 
-        What comes behind it takes each part as soon as it is there.
+        Later operations use each part as soon as it is there.
         """
         ends = [(op, behind, (op, *behind)[-1].target) for op, behind in layers]
         for op, _ in layers:
@@ -190,7 +190,7 @@ class Layers(Instructions):
                 self.multiply_ready(target, parts[place - 1][1] * cols)
 
     def head(self, text: int = 0) -> None:
-        """Add the scores of all tokens, behind the last row alone, or behind a text's."""
+        """Add the scores of all tokens, after the last row only, or after a text's."""
         if self.plan.passing:
             self._passing_head()
             return
@@ -220,7 +220,7 @@ class Layers(Instructions):
     def _scores(
         self, place: int, first: int, count: int, most: int, target: Ref, text: int = 0
     ) -> None:
-        """Add the scores of some tile columns, at most so many, in the place-th part."""
+        """Add the scores of some tile columns, at most ``most``, in part number ``place``."""
         acc = self.acc(f"head{place % 2}", most * BANKS) + place % 2
         head = self.plan.head
         row: Ref | Given = Ref("h", text * head.source.stride)

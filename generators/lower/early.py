@@ -1,4 +1,4 @@
-"""Refusals ahead of calibration, of models that no calibration makes fit."""
+"""Refusals before calibration, of models that do not fit with any calibration."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,10 +20,10 @@ from celosia.generators.lower.weights import tiles_used
 from celosia.generators.quantize.options import INT8, Quantization
 
 LAYERS = 2
-"""Layers of the model that is compiled first: a program's layers are alike."""
+"""Layers of the reduced model that is compiled first: a program's layers are alike."""
 MANY = 1 << 22
-"""Weights from which on the calibration of all takes long enough to compile some layers first, and
-scores from which on it takes long enough to look at their rows first."""
+"""Number of weights from which on calibration takes long enough to compile some layers first, and
+number of scores from which on it takes long enough to check their rows first."""
 
 D = TypeVar("D", bound=Description)
 
@@ -35,13 +35,13 @@ def check_memory(
     options: Quantization,
     memory_bytes: int | None = None,
 ) -> None:
-    """Refuse a model of many weights that alone are more than external memory has room for.
+    """Refuse a model of many weights that alone exceed external memory.
 
-    ``memory_bytes`` are those of a board, None: what ``mem_addr_width`` reaches. Weights that stay
-    on the chip, those of which whole tiles are zeros, and models that are calibrated in seconds
-    are left to the compiler, which knows all that a model needs.
+    ``memory_bytes`` is a board's memory; None: the range of ``mem_addr_width``. Some models are
+    left to the compiler, which knows all that a model needs: those whose weights stay on the chip,
+    those with whole tiles of zeros, and those that are calibrated in seconds.
 
-    Raises :class:`InputError` with a change that makes room for the weights.
+    Raises :class:`InputError` with a change that gives room for the weights.
     """
     if isinstance(model, TextDescription) and config.array.weight_depth > RING_SLOTS:
         return
@@ -96,7 +96,7 @@ def check_units(
 
 
 def check_rows(model: ModelDescription, config: Config) -> None:
-    """Refuse an encoder of many scores whose rows of these are longer than a configuration's.
+    """Refuse an encoder of many scores whose rows of scores exceed a configuration's.
 
     Raises :class:`InputError` with the fields to set, or the most tokens that a model may have.
     """
@@ -129,7 +129,7 @@ def check_layers(model: D, weights: Weights, compile: Callable[[D], object]) -> 
     ``compile`` raises :class:`FitError` if a model does not fit. A program of all layers is no
     shorter than that of the first ones, and needs no less room.
 
-    Raises :class:`InputError` with what the first layers fit.
+    Raises :class:`InputError` with a change that fits the first layers.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

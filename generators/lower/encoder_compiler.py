@@ -30,7 +30,7 @@ from celosia.generators.quantize.quantize import quantize_model
 from celosia.generators.runtime.encoder_host import EncoderHost, Request
 
 COMPARED = 16
-"""Calibration inputs on which integers are compared with floats."""
+"""Number of calibration inputs on which integers are compared with floats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +38,12 @@ class Options(Quantization):
     """Choices that change a program's numbers or its speed."""
 
     sparse: bool = False
-    """Matrices are coded for the zero-skip unit where that is faster."""
+    """True if matrices are coded for the zero-skip unit if that is faster."""
     batch: int = 1
-    """Inputs of one run: weights are loaded once for all, and one's products hide the others'
-    softmax and norm."""
+    """Number of inputs of one run: weights are loaded once for all, and one's products hide the
+    others' softmax and norm."""
     search: bool = True
-    """The fastest of many programs is searched for; without it the first that fits is taken."""
+    """True to search the fastest of many programs; otherwise the first that fits is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +55,13 @@ class CompiledModel(EncoderHost):
     rows: Rows
     """The rows that the host counts in registers, see :func:`row_counts`."""
     loops: int
-    """Loops in the program that are not in another."""
+    """Number of loops in the program that are not inside another."""
     plan: Choices
     """The choices that made the program."""
     spilled_bytes: int = 0
-    """External memory behind the image that tensors' blocks leave for."""
+    """External memory after the image, for tensors' blocks that leave the scratchpad."""
     kept_bytes: int = 0
-    """Weights and parameters that stay on the chip from one run to the next, in external memory."""
+    """Bytes in external memory of weights and parameters that stay on the chip between runs."""
 
     def predict(
         self,
@@ -72,10 +72,10 @@ class CompiledModel(EncoderHost):
         again: bool = False,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return what is to be expected of a run on a memory of some latency and pace.
+        """Return the prediction for a run on a memory of some latency and pace.
 
         ``rows`` are those of the input; all of them without. With ``again`` a run has been before.
-        Nested weights are read at so many ``bits``.
+        Nested weights are read with ``bits`` bits.
         """
         name = self.entry(again=again, bits=bits)
         return self.expect(name, self.registers(self.length(rows)), latency, interval)
@@ -86,11 +86,11 @@ class CompiledModel(EncoderHost):
         return self.entries[ENCODE].written
 
     def model_at(self, bits: int) -> QuantizedModel:
-        """Return the model of which so many bits of nested weights are read."""
+        """Return the model with nested weights reduced to ``bits`` bits."""
         return coarser(self.quantized, bits)
 
     def length(self, rows: int | None) -> int:
-        """Return the sequence's length of an input of some rows, or of the longest."""
+        """Return the sequence's length for an input of ``rows`` rows, or for the longest."""
         model, source = self.quantized.description, self.quantized.input
         return model.sequence - (0 if rows is None or not model.variable else source.rows - rows)
 
@@ -102,10 +102,10 @@ class CompiledModel(EncoderHost):
     def least_bytes(
         self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS
     ) -> int:
-        """Return the bytes that an inference of some rows must read: weights, parameters, input.
+        """Return the bytes that an inference must read: weights, parameters and input.
 
-        With ``again`` a run has been before, and what stays on the chip is there. Nested weights
-        are read at so many ``bits``.
+        The input has ``rows`` rows. With ``again`` a run has been before, and its constants that
+        stay are on the chip. Nested weights are read with ``bits`` bits.
         """
         source, missing = self.quantized.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
@@ -120,7 +120,7 @@ class CompiledModel(EncoderHost):
 
     @property
     def least_rows(self) -> int:
-        """Rows of the shortest input."""
+        """Number of rows of the shortest input."""
         return 1 if self.quantized.description.variable else self.input.rows
 
     def beside(self, rows: int) -> Request:
@@ -133,7 +133,7 @@ class CompiledModel(EncoderHost):
         return Request(tuple(writes), self.registers(length))
 
     def parting(self, weights: Weights, samples: Samples) -> Parting:
-        """Return how far the integers are from floats on the first calibration inputs."""
+        """Compare the integers with floats on the first calibration inputs."""
         some = [np.asarray(values) for values in samples[:COMPARED]]
         return parting(self.quantized, weights, some)
 
@@ -147,12 +147,11 @@ def compile_model(
 ) -> CompiledModel:
     """Return a model's program and memory image.
 
-    ``calibration_inputs`` are inputs as :func:`forward` takes them, one
-    array each or all in one. How the model is cut is searched for
-    (``celosia.generators.lower.schedule``).
+    ``calibration_inputs`` are inputs for :func:`forward`, one array each or all in one. The cutting
+    of the model is searched (``celosia.generators.lower.schedule``).
 
-    Raises :class:`InputError` where the model cannot run on the configuration, and
-    :class:`celosia.generators.lower.fitting.FitError` where it is too large; the message names the
+    Raises :class:`InputError` if the model cannot run on the configuration, and
+    :class:`celosia.generators.lower.fitting.FitError` if it is too large; the message names the
     field.
     """
     options = options or Options()

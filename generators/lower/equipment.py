@@ -1,4 +1,4 @@
-"""Fields of a configuration that the options of a model ask for."""
+"""Fields of a configuration that the options of a model require."""
 
 from celosia.arch.config import Config
 from celosia.arch.formats import NESTED, PLANES
@@ -9,7 +9,7 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 
 
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
-    """Return a configuration with the fields that options ask for.
+    """Return a configuration with the fields that options require.
 
     These are INT16 rows of products with their operands and sums, polynomials of functions, and the
     factors of ``rows``. A configuration without weight formats gets those of the options.

@@ -41,10 +41,10 @@ class _Part:
 def fills(
     drafts: Sequence[Draft], image: Bytes, config: Config, memory_bytes: int, assemble: Assemble
 ) -> list[Fill]:
-    """Return instructions whose loads take an image from front to end, in as few parts as will do.
+    """Split instructions whose loads read an image from front to end, into few parts.
 
-    The image of each part has at most ``memory_bytes`` bytes, and its program fits the program
-    memory. No load may be larger.
+    The number of parts is the least possible. The image of each part has at most ``memory_bytes``
+    bytes, and its program fits the program memory. No load may be larger.
     """
     parts = [_Part(0, 0)]
     for draft in drafts:

@@ -1,4 +1,4 @@
-"""Models that do not fit: what to change of a configuration, found by compiling again."""
+"""Models that do not fit: finds changes of the configuration by compiling again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,17 +14,17 @@ Changes = Mapping[str, Any]
 """Values of fields by name."""
 Progress = Callable[[int, int], None]
 MOST_TRIES = 24
-"""Configurations that are tried, at most."""
+"""Most configurations that are tried."""
 
 
 class FitError(InputError):
     """A memory or a unit of a configuration does not suffice for a model.
 
-    ``remedies`` are changes of which any may help, each the least that may.
+    ``remedies`` are changes, each the smallest of its kind; any one of them may help.
     """
 
     def __init__(self, text: str, *remedies: Changes):
-        """Keep the remedies beside the sentence."""
+        """Store the remedies beside the sentence."""
         super().__init__(text)
         self.remedies = remedies
         self.attempt: Attempt | None = None
@@ -32,16 +32,16 @@ class FitError(InputError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """Compiles again what did not fit."""
+    """Compiles a model that did not fit for other configurations."""
 
     config: Config
     compile: Callable[[Config], object]
-    """It raises :class:`FitError` where another configuration is too small too."""
+    """It raises :class:`FitError` if another configuration is too small too."""
 
 
 @contextmanager
 def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]:
-    """Tell a :class:`FitError` of the block how :func:`remedy` may try again."""
+    """Give a :class:`FitError` of the block the attempt that :func:`remedy` repeats."""
     try:
         yield
     except FitError as error:
@@ -55,11 +55,11 @@ def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
 
 
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
-    """Return a clause on the changes of the configuration with which the model compiles.
+    """Return a clause with the changes of the configuration with which the model compiles.
 
-    They are found by compiling for ever larger configurations, those with the fewest changes
-    first; all that are found after equally many are given. ``progress`` is called with the tries
-    that have begun, and how many there may be.
+    They are found by compiling for ever larger configurations, those with the fewest changes first;
+    all that are found with the same number of changes are named. ``progress`` is called with the
+    tries that have begun, and the most there may be.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"
@@ -101,7 +101,7 @@ def remedy(error: FitError, progress: Progress = lambda done, total: None) -> st
 
 
 def _changed(config: Config, changes: Changes) -> Config | None:
-    """Return a changed configuration whose accumulators hold its sums, None where it cannot be."""
+    """Return a changed configuration whose accumulators hold its sums, or None if impossible."""
     try:
         wide = config.replace(acc_width=RANGES["acc_width"][1], **changes)
         return wide.replace(acc_width=max(config.accumulators.width, wide.sum_width))
@@ -110,7 +110,7 @@ def _changed(config: Config, changes: Changes) -> Config | None:
 
 
 def _difference(first: Config, config: Config, further: Changes) -> Changes:
-    """Return in what a configuration with further changes is not the first one."""
+    """Return the fields in which a configuration with further changes differs from the first."""
     before, fields = first.flat(), config.flat() | dict(further)
     return {name: value for name, value in fields.items() if value != before[name]}
 

@@ -1,6 +1,6 @@
-"""Instructions of each kind of node, of encoders and decoders, on places that are chosen already.
+"""Instructions of each kind of node, for encoders and decoders, with places chosen already.
 
-Rows are a number, or as many as a run has; operands lie in the scratchpad, weights there or in
+The number of rows is fixed, or that of a run. Operands are in the scratchpad, weights there or in
 slots of the array, sums in the accumulators.
 """
 
@@ -20,9 +20,9 @@ from celosia.generators.program.layout import param_words
 
 Operands = dict[str, int | Ref | Given]
 Count = int | Given
-"""A number of rows or columns, or the one that a run has."""
+"""A number of rows or columns, or a register that has it."""
 EPS_HIGH = 28
-"""Bits of an added variance in the lower of its two operands."""
+"""Number of bits of an added variance in the lower of its two operands."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def product(
 
 @dataclass(frozen=True)
 class Work:
-    """Rows that an instruction of the vector engine takes and writes."""
+    """Rows that an instruction of the vector engine reads and writes."""
 
     source: View
     target: View
@@ -110,7 +110,7 @@ class Work:
     ) -> Draft:
         """Return a DRAIN of sums or a MAP of a tensor.
 
-        ``beside`` are rows that are added, rotated by or multiplied.
+        ``beside`` are rows that are added, used as rotations, or multiplied.
         """
         operands: Operands = {"o_zero": zero, "table": table}
         operands |= {} if beside is None else beside.operands("r")
@@ -136,8 +136,8 @@ class Work:
     ) -> Draft:
         """Return the softmax of rows of scores, or with the flag ``drain`` of sums.
 
-        Scores behind ``limit`` are masked, which each row has ``limit_step`` more of; ``diagonal``
-        is the first row's column on the diagonal, and what is added there.
+        Scores after ``limit`` are masked; the limit increases by ``limit_step`` from row to row.
+        ``diagonal`` is the first row's column on the diagonal, and the value added there.
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"diagonal": diagonal[0], "diagonal_value": diagonal[1]}
@@ -145,7 +145,7 @@ class Work:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return a drain and what is behind it, as one where that normalizes what is drained.
+    """Return a drain and its followers, merged if the next one normalizes its result.
 
     With ``keep`` the sums are written as well.
     """
@@ -191,7 +191,7 @@ def preload(
 
 
 def parameters(place: Ref, count: int, first: int) -> Draft:
-    """Return the instruction that reads so many parameter words."""
+    """Return the instruction that reads ``count`` parameter words."""
     operands: Operands = {"i_addr": place, "n": count, "params": first}
     return Draft(Opcode.PARAMS, operands, written=Written("parameters"))
 

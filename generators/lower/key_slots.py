@@ -1,10 +1,9 @@
-"""Key heads that lie below each other in the same weight slots, and the queries that read one.
+"""Several key heads in the same weight slots, and the queries for one of them.
 
-A key is a column of a slot, which has ``rows`` places. Where two heads of keys or more have room
-there, a token's keys are appended together, and the queries of a head have zeros for those of the
-heads above its own: tile columns of the accumulators that no product adds to, drained with them.
-Where a drain has one row, and a head one tile column, zeros stay where they are, and the drain
-leaves them out.
+A key is a column of a slot, which has ``rows`` places. If a slot has room for two heads of keys or
+more, a token's keys are appended together. The queries of a head then have zeros for the heads
+above it: tile columns of the accumulators that no product adds to, drained with them. If a drain
+has one row, and a head one tile column, zeros are not rewritten, and the drain leaves them out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +18,10 @@ from celosia.generators.quantize.options import NARROW_BITS
 
 
 def most_key_heads(decoder: Decoder, config: Config) -> int:
-    """Return how many key heads a slot may have: 1 where queries cannot have zeros ahead of them.
+    """Return the most key heads of a slot: 1 if queries cannot have zeros before them.
 
-    These are whole tile columns. Slots that have heads in pairs already, and those of a source's
-    keys, which the same queries would read, have one.
+    These zeros are whole tile columns. Slots that have heads in pairs already, and those of a
+    source's keys, which the same queries would read, have one.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -34,8 +33,8 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
     """Return the first column of each query head in its row, and the columns of the row.
 
-    Zeros lie ahead of it: as many columns as keys of so many ``key_heads`` of a slot, or fewer, are
-    above those that it reads; of heads that are ``spaced`` as many for each.
+    Zeros come before it: one column for each column of keys above its keys in a slot of
+    ``key_heads`` heads. Heads that are ``spaced`` all have the same number of columns.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -51,8 +50,8 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
     """Return the place of each tile column of queries among those that are drained.
 
-    With one key head in a slot there is none between them, and none is told; nor where heads are
-    ``spaced`` by the drain.
+    The result is empty if no tile columns lie between them: with one key head in a slot, or if the
+    drain spaces heads (``spaced``).
     """
     if key_heads == 1 or spaced:
         return []
@@ -64,7 +63,7 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
     """Return the parameters of tile columns at some places, [columns that are drained].
 
-    Those of the columns between them make zeros of zeros.
+    The parameters of the columns between them turn zeros into zeros.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []

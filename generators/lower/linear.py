@@ -28,10 +28,10 @@ from celosia.generators.program.image import Bytes
 
 
 class LinearLayer:
-    """A linear layer as items, each with the weights of some columns, and what is behind it.
+    """A linear layer as items, each with the weights of some columns, and its followers.
 
-    ``behind`` works on rows of the target as soon as they are complete; its parameters take the
-    last ``behind_words`` words. ``early`` says that the source's rows come in chunks as well.
+    ``behind`` works on rows of the target as soon as they are complete; its parameters use the last
+    ``behind_words`` words. ``early`` says that the source's rows come in chunks as well.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class LinearLayer:
         return [*items, Item(body=body), *self.behind.items()]
 
     def _rows(self, *, chunks: bool) -> list[list[Part]]:
-        """Return the row parts of products, grouped by the blocks that they lie in.
+        """Return the row parts of products, grouped by the blocks that contain them.
 
         In a loop they are those of the drains as well, so that iterations are alike.
         """
@@ -181,7 +181,7 @@ class LinearLayer:
         return self.lowering.row_groups(op.source.rows, most, *buffers)
 
     def _drains(self, acc: int, row: int, m: int, part: Part) -> list[tuple[Draft, int]]:
-        """Return the drains of a product, one for each block of rows, and the row each ends before.
+        """Return the drains of a product, one for each block of rows, and the row after each.
 
         Rows are those of the source, ends those of the target.
         """
@@ -198,9 +198,9 @@ class LinearLayer:
         return drains
 
     def _blocks(self, blob: str, part: Part, *, first: bool) -> list["_Block"]:
-        """Return what loads and prepares some columns, for each block of the source.
+        """Return the loads and preparations of some columns, for each block of the source.
 
-        A correction's product is that of the last one.
+        A correction's product belongs to the last one.
         """
         lowering, config, op = self.lowering, self.lowering.config, self.op
         rescale = op.rescale.columns(*part)
@@ -243,7 +243,7 @@ class LinearLayer:
         part: Part,
         before: Sequence[Bytes],
     ) -> None:
-        """Load rows of weights behind some bytes, each plane below the first by itself."""
+        """Load rows of weights after some bytes, each plane below the first separately."""
         lowering, config = self.lowering, self.lowering.config
         begin, pieces = 0, [*before]
         for plane in range(len(self.own)):
@@ -266,7 +266,7 @@ class LinearLayer:
                 begin, pieces = begin + piece.size, []
 
     def _keep(self, block: "_Block", blob: str, wanted: Sequence["_Wanted"], part: Part) -> None:
-        """Bring parts of the weights to slots, from which they are multiplied."""
+        """Copy parts of the weights to slots, from which they are multiplied."""
         memory, pieces = self.lowering.memory, list[Bytes]()
 
         def bring(data: Bytes) -> Ref:
@@ -299,12 +299,12 @@ class LinearLayer:
         ]
 
     def _run_rows(self, row: int, m: int) -> int | Given:
-        """Return how many rows of a part of the source an inference has."""
+        """Return the number of rows of a part of the source in an inference."""
         op = self.op
         return self.lowering.run_rows(op.row + row, m, op.row + op.source.rows)
 
     def _acc_stride(self, m: int) -> int:
-        """Return the rows between tile columns: where they may be read in turns, an odd number."""
+        """Return the rows between tile columns: an odd number if they may be read alternately."""
         return m | 1 if self.lowering.config.fused and self.behind.chunks else m
 
 

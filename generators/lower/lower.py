@@ -1,4 +1,4 @@
-"""From a quantized model to instructions: cuts operations into what the memories hold."""
+"""From a quantized model to instructions: cuts operations into parts that fit the memories."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ SAMPLED = 2
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model's items by section, and what lies in external memory."""
+    """A model's items by section, and the content of external memory."""
 
     before: list[Item]
     layers: list[list[Item]]
@@ -34,7 +34,8 @@ class Lowered:
     sizes: dict[str, int]
     """Bytes of every buffer."""
     missing: int
-    """Layers behind those in ``layers`` that are not lowered, as they are like the last one."""
+    """Number of layers after those in ``layers`` that are not lowered, as they are like the last
+    one."""
     image: Bytes
     """External memory from its first byte on; empty if layers are missing."""
     image_bytes: int
@@ -42,11 +43,11 @@ class Lowered:
     input: Piece
     output: Piece
     rows: Rows
-    """The rows that the host counts in registers; none where all inferences have the same."""
+    """The rows that the host counts in registers; none if all inferences have the same."""
     pool: Piece | None
     """Constants that the host writes for each inference, ``pool_bytes``; None for none."""
     slots: int
-    """Weight slots that are taken, with those of weights that come."""
+    """Number of weight slots in use, including those of streamed weights."""
 
 
 def lower(
@@ -59,11 +60,11 @@ def lower(
 ) -> Lowered:
     """Return a model's instructions with buffers that have no addresses yet.
 
-    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`).
-    With ``sample`` layers that are alike are lowered until one has the same loads before it as
-    all that follow; the others are missing.
+    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). With
+    ``sample`` layers that are alike are lowered until one has the same loads before it as all that
+    follow; the others are missing.
 
-    Raises :class:`FitError` where an operation cannot be done on the configuration at all.
+    Raises :class:`FitError` if the configuration cannot do an operation at all.
     """
     check_encoder(model, config)
     lowering = Lowering(
@@ -115,8 +116,8 @@ def lower(
 def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
     """Return the items of operations.
 
-    What works row by row is cut into the same chunks as what it follows, and done as soon as
-    its rows are there, if the parameters of both fit.
+    Row by row operations are cut into the same chunks as the operation before them, and done as
+    soon as its rows are there, if the parameters of both fit.
     """
     lowering.accumulators.restart()
     items: list[Item] = []
@@ -153,7 +154,7 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
 
 
 def _requantized(ops: Sequence[Op]) -> list[Norm | Convert]:
-    """Return operations that no encoder has others of row by row."""
+    """Return row by row operations, after a check that encoders have no other kinds."""
     rowwise = [op for op in ops if isinstance(op, Norm | Convert)]
     assert len(rowwise) == len(ops), "no encoder has others"
     return rowwise

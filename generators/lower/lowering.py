@@ -1,4 +1,4 @@
-"""State of lowering an encoder: parameters, accumulators, buffers that are written."""
+"""State of lowering an encoder: parameters, accumulators, written buffers."""
 
 from collections.abc import Callable, Sequence
 
@@ -77,11 +77,11 @@ class Lowering(Traffic):
         )
 
     def params(self, rescales: Sequence[Rescale]) -> Bytes:
-        """Return parameter words one behind the other, [bytes]."""
+        """Return parameter words one after another, [bytes]."""
         return np.concatenate([rescale_words(r, self.config).ravel() for r in rescales])
 
     def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
-        """Return the instruction that reads so many words from a blob's start."""
+        """Return the instruction that reads ``count`` words from a blob's start."""
         return parameters(Ref(blob), count, SPARE_WORDS + first)
 
     def room_for(self, words: int) -> None:
@@ -89,11 +89,11 @@ class Lowering(Traffic):
         check_at_once(self.name, self.config, words + SPARE_WORDS)
 
     def begin(self) -> None:
-        """Begin an operation: what it writes first is written anew."""
+        """Begin an operation: the first write to a buffer starts its new content."""
         self._written.clear()
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the buffer of rows if the operation writes there first, and nothing before."""
+        """Return the buffer of rows if this is the operation's first write to it, else nothing."""
         place = target.place
         assert isinstance(place, Ref)
         first = place.buffer not in self._written
@@ -101,7 +101,7 @@ class Lowering(Traffic):
         return place.buffer if first and anew else ""
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
-        """Return the instructions of parts (first, count), those of one size as a loop if asked."""
+        """Return the instructions of parts (first, count), as loops over equal parts if chosen."""
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]
         bodies = []
@@ -113,14 +113,14 @@ class Lowering(Traffic):
         return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Return row parts of at most so many rows, grouped by the blocks that they lie in.
+        """Return row parts of at most ``most`` rows, grouped by the blocks that contain them.
 
-        ``tensors`` are buffers and the row of each that row 0 is.
+        ``tensors`` are buffers and the row of each that corresponds to row 0.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Return column parts of at most so many tile columns, grouped by their blocks."""
+        """Return column parts of at most ``tiles`` tile columns, grouped by their blocks."""
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

@@ -1,4 +1,4 @@
-"""Weights of a decoder: in slots for good, or in external memory in the parts that come."""
+"""Weights of a decoder: permanently in slots, or in external memory in loadable parts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -58,16 +58,16 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
 
 def _plane_words(plan: Plan, op: Linear, plane: Plane, words: Words) -> Words:
-    """Return the parameter words of the planes down to one: those of all where they are alike."""
+    """Return the parameter words of the planes down to one: those of all if they are alike."""
     if np.array_equal(plane.bias, op.rescale.bias):
         return words
     return plan.keep(replace(op.rescale, bias=plane.bias), by_tile=True)
 
 
 def _kept(plan: Plan, op: Linear, bounds: Sequence[int]) -> list[list[Product]]:
-    """Return the products with an operation's weights, which are kept, split by split.
+    """Return the products with an operation's weights, split by split.
 
-    Those that come are cut at some tile columns in any case.
+    Streamed weights are always cut at some tile columns.
     """
     memory, stage, config = plan.memory, plan.stage, plan.config
     k, n = op.weight.shape
@@ -94,7 +94,7 @@ def _kept(plan: Plan, op: Linear, bounds: Sequence[int]) -> list[list[Product]]:
 
 
 def _bounds(plan: Plan, op: Linear) -> Sequence[int]:
-    """Return the tile columns at which a matrix that comes to the chip is cut in any case."""
+    """Return the tile columns at which a streamed matrix is always cut."""
     if plan.cache.recompute and kind(op.target) in ("key", "value"):
         return [0, *(end for _, end in plan.made_parts(op))]
     if not plan.passing:
@@ -107,7 +107,7 @@ def _bounds(plan: Plan, op: Linear) -> Sequence[int]:
 def _split_rows(plan: Plan, op: Linear) -> list[int]:
     """Return the rows at which a matrix is cut whose operand comes part by part.
 
-    A part has whole tiles, and groups, as many as are there when the operand's part is.
+    A part has as many whole tiles, and groups, as are complete with a part of the operand.
     """
     rows, model, ready = part_rows(op.stored, plan.config), plan.decoder.description, list[int]()
     if op.residual and op.source.name in plan.contexts:

@@ -28,25 +28,25 @@ from celosia.generators.program.layout import PARAM_BYTES
 from celosia.generators.quantize.options import NARROW_BITS
 
 WORDS_PLACE = REGISTERS - 1
-"""The register of the first token's place where several are looked up."""
+"""The register of the first token's place if several are looked up."""
 FFN_PARTS = 2
-"""Parts that the MLP is cut into where weights stay on the chip."""
+"""Parts that the MLP is cut into if weights stay on the chip."""
 APART = 24
-"""Cycles of a row's product with as many columns from which on texts' rows are apart: the vector
-engine has more instructions then, some 200 cycles of a layer."""
+"""Fewest cycles of a row's product with as many columns for which texts' rows are separated: the
+vector engine then has more instructions, some 200 cycles of a layer."""
 HEAD_TILES = 16
 """Tile columns of a long head's products that are requantized at once."""
 MOST_TILES = 16
-"""Tile columns of a passing matrix that are requantized at once, at most."""
+"""Most tile columns of a passing matrix that are requantized at once."""
 SOURCE_ROW = WORDS_PLACE - 1
-"""The register of the bytes to the first row where tokens of a source are looked up."""
+"""The register of the bytes to the first row if tokens of a source are looked up."""
 MOST_ROWS = WORDS_PLACE - 1
-"""Tokens of a chunk at most: each has a register when it is looked up, from 1 on."""
+"""Most tokens of a chunk: each has a register for its lookup, from 1 on."""
 INPUTS = "inputs"
-"""Name of what is kept where keys and values are made anew, and of words that leave it as it is."""
+"""Name of the kept inputs if keys and values are made anew, and of their identity parameters."""
 PAIRS = "pairs"
-"""Name of the rotations of several texts' places, copied from those that stay, and of the words
-that leave them as they are."""
+"""Name of the rotations of several texts' places, copied from those that stay, and of their
+identity parameters."""
 QUERIES = frozenset({"query", "query_sums"})
 """Results of the linear layer that makes queries."""
 HIDDEN = frozenset({"active", "up", "hidden"})
@@ -62,32 +62,32 @@ class Matrix:
     words: list[Words]
     """Parameter words of the planes down to each, in DRAIN's order."""
     correction: list[Product] = field(default_factory=list)
-    """The products that take the thin tensor of a correction."""
+    """The products that read the thin tensor of a correction."""
     stage: str = WEIGHTS
-    """Kind of the buffers that its parts come to."""
+    """Kind of the buffers that its parts are loaded into."""
     places: Sequence[int] = ()
-    """Of each tile column, which one it is of those that are drained, where others lie between."""
+    """For each tile column, its number among the drained ones, if others are between."""
 
     def columns(self, op: Linear, cols: int) -> int:
-        """Return how many columns of its operation's result are drained."""
+        """Return the number of columns of its operation's result that are drained."""
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return which tile column one is of those that are drained."""
+        """Return a tile column's number among those that are drained."""
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the tile columns (first, count) that lie within some of the drained ones."""
+        """Return the tile columns (first, count) within a range of the drained ones."""
         if not self.places:
             return first, count
         begin = bisect_left(self.places, first)
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Yield tile columns (first, count) that one product takes, of so many from the first on.
+        """Yield tile columns (first, count) that one product computes, from a range.
 
-        With them come the place of their first one behind that of all, and the distance from place
-        to place.
+        The range is ``count`` tile columns from ``first`` on. With them come the place of their
+        first one relative to the first of all, and the distance from place to place.
         """
         places = self.places[first : first + count]
         if not places:
@@ -98,7 +98,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that stay in the scratchpad, or come to it one by one."""
+    """Rows that stay in the scratchpad, or are loaded one by one."""
 
     place: Ref
     stride: int
@@ -121,21 +121,22 @@ class Plan:
     image: ImageBuilder
     stage: Stage
     passing: bool
-    """Parameter words, keys and values lie in external memory, and come for each use."""
+    """True if parameter words, keys and values are in external memory, and are loaded for each
+    use."""
     sparse: bool
-    """Weights that come for each use have no zeros where that is faster."""
+    """True if streamed weights are stored without zeros if that is faster."""
     rows_stay: bool
-    """The vocabulary and positions stay in the scratchpad."""
+    """True if the vocabulary and positions stay in the scratchpad."""
     texts: int = 1
-    """Texts of which a step takes one token each."""
+    """Number of texts; a step processes one token of each."""
     key_heads: int = 1
-    """Key heads of a text whose keys lie in the same slots, below each other, at most."""
+    """Most key heads of a text whose keys share slots, below each other."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
-    """By the name of what each gives, as words and tables are."""
+    """By the name of each one's result, like words and tables."""
     words: dict[str, Words] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
     passing_tables: dict[str, Piece] = field(default_factory=dict)
-    """Tables of activations where parameters pass; all come to the same slot."""
+    """Tables of activations if parameters pass; all use the same slot."""
     kept: dict[str, list[Kept]] = field(default_factory=dict)
     """Places of each text's keys and values, by the name of an attention's keys."""
     rows_tables: dict[str, Table] = field(default_factory=dict)
@@ -143,7 +144,7 @@ class Plan:
 
     @property
     def resident(self) -> bool:
-        """Weights, keys and values stay in weight slots."""
+        """True if weights, keys and values stay in weight slots."""
         return weight_homes([], self.config)[0] == WeightHome.SLOTS
 
     @functools.cached_property
@@ -153,9 +154,9 @@ class Plan:
 
     @property
     def spaced(self) -> bool:
-        """Each head's queries, a tile column, are drained to a place behind zeros that stay.
+        """True if each head's queries, one tile column, are drained after unchanged zeros.
 
-        Keys are drained in the same way, as drains that are alike follow each other.
+        Keys are drained in the same way, as consecutive drains are alike.
         """
         alone = self.rows == 1 and (self.texts == 1 or self.apart)
         tile_wide = self.decoder.key_dim == self.config.array.cols
@@ -163,12 +164,12 @@ class Plan:
 
     @property
     def apart(self) -> bool:
-        """Several texts' rows are multiplied and drained one by one.
+        """True if several texts' rows are multiplied and drained one by one.
 
-        So the norm and the drains of one text's row are beside products of the next one's. Rows of
-        all texts are multiplied at once where these products are short, where weights come for each
-        product, and where the head is one product: each norm of the last layer is waited for by one
-        of its own.
+        So the norm and the drains of one text's row run beside products of the next one's. Rows of
+        all texts are multiplied at once in three cases: if these products are short, if weights are
+        streamed, and if the head is one product, since each norm of the last layer then needs a
+        separate product.
         """
         model, rows, cols = self.decoder.description, self.config.array.rows, self.config.array.cols
         cycles = -(-model.dim // rows) * -(-model.dim // cols)
@@ -177,9 +178,10 @@ class Plan:
 
     @property
     def head_tiles(self) -> int:
-        """Tile columns of the head's products that are requantized at once, at most.
+        """Most tile columns of the head's products that are requantized at once.
 
-        A head that is no longer is two products from three quarters on, so that rows can be apart.
+        A head of no more than that is two products from three quarters on, so that rows can be
+        separated.
         """
         tiles = -(-self.decoder.description.vocabulary // self.config.array.cols)
         return HEAD_TILES if tiles > HEAD_TILES else 3 * HEAD_TILES // 4
@@ -188,9 +190,9 @@ class Plan:
     def query_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, count) of queries that are drained at once.
 
-        Where several texts' have zeros ahead of them, the scores of the first half of the key heads
-        begin while the other half is drained, if it ends with a tile column. Where texts' rows are
-        apart one text's are drained beside the next one's products instead.
+        If the queries of several texts have zeros before them, the scores of the first half of the
+        key heads begin while the other half is drained, if the half ends with a tile column. If
+        texts' rows are separated, one text's are drained beside the next one's products instead.
         """
         model, cols = self.decoder.description, self.config.array.cols
         half = -(-model.kv_heads // 2) * model.group
@@ -208,18 +210,18 @@ class Plan:
         return self.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether slots have keys and values in pairs, those of a text."""
+        """Return whether slots have the keys and values of a text in pairs."""
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
     @property
     def head(self) -> Linear:
-        """The operation that gives the scores of all tokens."""
+        """The operation that computes the scores of all tokens."""
         (linear,) = (op for op in self.decoder.after if isinstance(op, Linear))
         return linear
 
     @functools.cached_property
     def contexts(self) -> frozenset[str]:
-        """Names of what attentions give."""
+        """Names of the results of attentions."""
         ops = (op for graph in self.graphs for op in graph.ops)
         return frozenset(op.target.name for op in ops if isinstance(op, Attention))
 
@@ -231,28 +233,28 @@ class Plan:
 
     @property
     def lookups(self) -> int:
-        """Tokens of a source that are looked up by one run; 0 without a source."""
+        """Number of a source's tokens that one run looks up; 0 without a source."""
         return min(SOURCE_ROW - 1, self.decoder.description.source_positions)
 
     @property
     def source_rows(self) -> int:
-        """Rows that sources take where whole runs look their tokens up; 0 without a source."""
+        """Number of rows for sources if whole runs look up their tokens; 0 without a source."""
         if not self.lookups:
             return 0
         return -(-self.decoder.description.source_positions // self.lookups) * self.lookups
 
     @property
     def most_words(self) -> int:
-        """Parameter words that pass at once, at most."""
+        """Most parameter words that pass at once."""
         model, cols = self.decoder.description, self.config.array.cols
         tiles = -(-max(model.dim, model.query_width, model.kv_width) // cols)
         return max(tiles, self.part_tiles) * self.config.lane_groups
 
     @property
     def part_tiles(self) -> int:
-        """Tile columns at most of a passing matrix that are requantized at once.
+        """Most tile columns of a passing matrix that are requantized at once.
 
-        Those before may still have their words, and gate and up have theirs at the same time.
+        The previous ones may still use their words, and gate and up use theirs at the same time.
         """
         words = min(MOST_TILES * self.config.lane_groups, self.config.vector.words // 4)
         return max(self.score_tiles, words // self.config.lane_groups)
@@ -279,7 +281,7 @@ class Plan:
         return list(pairwise([*(start * step for start in starts), total]))
 
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
-        """Keep the parameter words of some rescales, one behind the other.
+        """Keep the parameter words of some rescales, one after another.
 
         SOFTMAX or NORM requantizes accumulators with those that are ``early``.
         """
@@ -294,7 +296,7 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """External place of the scores of all tokens: that of what fills a chip if all stays."""
+        """External place of the scores of all tokens, or of the filling data if all stays."""
         size, alone = self.logits_bytes, self.resident and self.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 
@@ -306,9 +308,9 @@ class Plan:
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Bytes of a token's ``keys`` and ``values`` of a layer, where these are no slots.
+        """Bytes of a token's ``keys`` and ``values`` of a layer, if these are not in slots.
 
-        Where they are made anew, of its ``inputs``.
+        If they are made anew, of its ``inputs``.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -318,7 +320,7 @@ class Plan:
 
     @property
     def rotates_keys(self) -> bool:
-        """Each run rotates the keys of all tokens, whose places are those of the cache."""
+        """True if each run rotates the keys of all tokens, by their places in the cache."""
         return self.cache.recompute and self.decoder.rotary is not None
 
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
@@ -339,8 +341,8 @@ class Plan:
     def key_parts(self) -> list[tuple[int, int]]:
         """Key heads (first, end) whose values are multiplied while the next ones are divided.
 
-        The first half is that of the first softmax, and the last one is alone, as nothing is left
-        to do beside it. Where texts' rows are apart one text's are all beside the other's.
+        The first half belongs to the first softmax; the last head is alone, as nothing is left to
+        do beside it. If texts' rows are separated, one text's are all beside the other's.
         """
         heads = self.decoder.description.kv_heads
         bounds = [0, heads] if self.apart else sorted({0, -(-heads // 2), heads - 1, heads})
@@ -348,16 +350,16 @@ class Plan:
 
     @property
     def by_row(self) -> bool:
-        """The context of a token's heads is drained with parameters for each head."""
+        """True if the context of a token's heads is drained with parameters for each head."""
         return self.decoder.description.head_dim <= min(
             self.config.vector.lanes, self.config.array.cols
         )
 
     @property
     def ffn_parts(self) -> list[tuple[int, int]]:
-        """Tile columns (first, end) of the MLP that go on while the next ones are multiplied.
+        """Tile columns (first, end) of the MLP that proceed while the next ones are multiplied.
 
-        Where texts' rows are apart it is another text's row that is multiplied meanwhile.
+        If texts' rows are separated, another text's row is multiplied meanwhile.
         """
         tiles = -(-self.decoder.description.ffn // self.config.array.cols)
         parts = FFN_PARTS if self.resident and not self.apart else 1
@@ -372,25 +374,25 @@ def kind(tensor: Tensor) -> str:
 
 
 def makes_input(op: Op) -> bool:
-    """Return whether an operation makes what a layer's products take, and not the stream."""
+    """Return whether an operation computes the input of a layer's products, not the stream."""
     return isinstance(op, Norm | Convert) and op.target.home is not Home.STREAM
 
 
 def context_of(op: Attention) -> Rescale:
-    """Return the parameters of an attention's context, of each of its columns, [columns]."""
+    """Return the parameters of an attention's context, for each of its columns, [columns]."""
     parts = [(head.context.bias, head.context.multiplier, head.context.shift) for head in op.heads]
     return Rescale(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:
-    """Return the parameters of some columns, as one word where they are alike."""
+    """Return the parameters of some columns, as one word if they are alike."""
     columns = rescale if rescale.per_tensor else rescale.columns(first, count)
     values = np.stack((columns.bias, columns.multiplier, columns.shift))
     return columns.columns(0, 1) if np.all(values == values[:, :1]) else columns
 
 
 def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:
-    """Return (first, count) of runs of columns with the same parameters, of so many columns."""
+    """Return (first, count) of runs of columns with the same parameters, of ``total`` columns."""
     if rescale.per_tensor:
         return [(0, total)]
     columns = np.stack((rescale.bias, rescale.multiplier, rescale.shift)).T  # [total, 3]

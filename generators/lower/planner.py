@@ -1,4 +1,4 @@
-"""Puts the parts of a decoder where they stay: into slots, words, tables and buffers."""
+"""Assigns the parts of a decoder to their places: slots, words, tables and buffers."""
 
 import itertools
 from collections.abc import Mapping
@@ -50,13 +50,13 @@ def plan(
     texts: int = 1,
     key_heads: int = 1,
 ) -> Plan:
-    """Return where everything of a decoder stays on a chip.
+    """Return the places on a chip of everything of a decoder.
 
-    What comes to it comes in pieces of at most ``memory_bytes``; ``passing``, ``sparse``,
-    ``rows_stay``, ``texts`` and ``key_heads`` are the plan's. Where either weights or rows stay,
-    and not both, what comes once is in the stage's image.
+    Data are loaded in pieces of at most ``memory_bytes``; ``passing``, ``sparse``, ``rows_stay``,
+    ``texts`` and ``key_heads`` are the plan's. If either weights or rows stay, and not both, data
+    that are loaded once are in the stage's image.
 
-    Raises :class:`InputError` where it does not fit, or lacks a unit that it needs.
+    Raises :class:`InputError` if it does not fit, or lacks a unit that it needs.
     """
     check_decoder(decoder, config, cache, rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
@@ -81,7 +81,7 @@ def plan(
 
 
 def _stream_buffers(planned: Plan) -> int:
-    """Take the buffers of what is computed, and return their bytes."""
+    """Allocate the buffers of computed tensors, and return their bytes."""
     decoder, config, cache, rows = planned.decoder, planned.config, planned.cache, planned.rows
     model, longest = decoder.description, decoder.description.source_positions
     heads = max(planned.texts * model.heads, 2 * rows)
@@ -138,8 +138,8 @@ def _stream_buffers(planned: Plan) -> int:
 def _inputs(planned: Plan) -> dict[str, int]:
     """Return the bytes of the buffers of all layers' inputs.
 
-    Raises :class:`InputError` where these and one layer's keys and values are no fewer than those
-    of all layers would be in their place.
+    Raises :class:`InputError` if these and one layer's keys and values are not fewer than the keys
+    and values of all layers.
     """
     model = planned.decoder.description
     kept = model.kv_heads * planned.decoder.key_dim + model.kv_width
@@ -156,9 +156,9 @@ def _inputs(planned: Plan) -> dict[str, int]:
 
 
 def _inputs_place(planned: Plan, layer: int) -> Ref:
-    """Return where a layer's inputs are kept, or come to.
+    """Return the place where a layer's inputs are kept, or loaded to.
 
-    Those of programs that may be loops are one behind the other if a bank has room.
+    The inputs of programs that may be loops are contiguous if a bank has room.
     """
     layers, size = (
         planned.decoder.description.layers,
@@ -176,9 +176,9 @@ def _attentions(planned: Plan) -> list[Attention]:
 
 
 def _keep_rows(planned: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) -> None:
-    """Keep the vocabulary and the tables of positions, or lay them out row by row.
+    """Keep the vocabulary and the tables of positions, or store them row by row.
 
-    They come in pieces of at most so many bytes.
+    They are loaded in pieces of at most ``most`` bytes.
     """
     for name, (data, stride) in tables.items():
         rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
@@ -202,7 +202,7 @@ def _keep_rows(planned: Plan, tables: Mapping[str, tuple[bytes, int]], most: int
 
 
 def _clear_queries(planned: Plan) -> None:
-    """Begin with the zeros ahead of queries that are drained without them."""
+    """Clear the zeros before queries that are drained without them."""
     if planned.spaced:
         size = planned.texts * planned.query_stride(planned.decoder.attentions[0])
         piece = planned.stage.image.add(np.zeros(size, np.uint8))
@@ -210,7 +210,7 @@ def _clear_queries(planned: Plan) -> None:
 
 
 def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
-    """Return the rows, and their stride, of the vocabulary and of what belongs to each place.
+    """Return the rows, and their stride, of the vocabulary and of each place's data.
 
     There are places for a chunk that begins at the last one, and for whole runs of lookups.
     """
@@ -238,8 +238,8 @@ def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
 def _keep_layers(planned: Plan) -> None:
     """Keep weights, cache, words and tables: a layer's together, alike in every layer.
 
-    So programs may have the layers as iterations of a loop. The words of the last norm lie where
-    those of another layer's first norm would.
+    So programs may have the layers as iterations of a loop. The words of the last norm are at the
+    place of another layer's first norm.
     """
     decoder = planned.decoder
     _keep_tables(planned)
@@ -259,7 +259,7 @@ def _keep_layers(planned: Plan) -> None:
 
 
 def _keep_tables(planned: Plan) -> None:
-    """Keep the activations' tables, or one of them where they come for each layer."""
+    """Keep the activations' tables, or one of them if they are loaded for each layer."""
     linears = [op for graph in planned.graphs for op in graph.ops if isinstance(op, Linear)]
     active = {op.target.name: op.table for op in linears if op.table is not None}
     tables = [*active.values()][: 1 if planned.passing else None]
@@ -268,7 +268,7 @@ def _keep_tables(planned: Plan) -> None:
 
 
 def _keep(planned: Plan, op: Op) -> None:
-    """Keep what an operation needs."""
+    """Keep an operation's data."""
     match op:
         case Embedding() | Norm() | Convert():
             planned.words[op.target.name] = planned.keep(op.rescale)
@@ -305,7 +305,7 @@ def _keep_cache(planned: Plan, op: Attention) -> None:
 
 
 def _kept_cache(planned: Plan, cached: Kept) -> Kept:
-    """Return keys and values with slots, or external memory, that they are kept in."""
+    """Return keys and values with slots, or external memory, to keep them."""
     model, config = planned.decoder.description, planned.config
     memory, heads = planned.memory, range(model.kv_heads)
     if planned.passing:
@@ -337,9 +337,9 @@ def _kept_cache(planned: Plan, cached: Kept) -> Kept:
 
 
 def _kept(planned: Plan, op: Attention) -> list[Kept]:
-    """Return which keys and values an attention reads for each text, before they have places.
+    """Return the keys and values that an attention reads for each text, without places yet.
 
-    Those of a source's encoder are needed by their own layer alone, so all layers have the same.
+    Those of a source's encoder are needed by their layer alone, so all layers share them.
     """
     longest, layer = planned.decoder.description.source_positions, op.prefix.split(".")[1]
     match op.key.home:

@@ -1,7 +1,7 @@
 """Products of a linear layer: rows times parts of its weights, in slots or in memory.
 
-Encoders and decoders cut weights at what their rows, sums and loads allow; what becomes of a part
-is the same for both.
+Encoders and decoders cut weights into parts that their rows, sums and loads allow; the treatment of
+a part is the same for both.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from celosia.generators.program.layout import aligned, aligned_rows
 
 @dataclass(frozen=True)
 class Product:
-    """Some of an operation's weights, and how rows are multiplied with them."""
+    """Some of an operation's weights, and the way in which rows are multiplied with them."""
 
     op: Linear
     """The operation whose source it reads: a layer, a plane of it, or one of a correction's two."""
@@ -32,12 +32,12 @@ class Product:
     plane: int = 0
     """Planes of nested weights above it."""
     k_tiles: int = 0
-    """Slots of a tile column; 0 of weights that are in no slots."""
+    """Slots of a tile column; 0 for weights that are not in slots."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
-        """Return what of it some tile columns have, which are counted from the first one on.
+        """Return the part of it in some tile columns, which are counted from the first one on.
 
-        Slots are taken by the tile column; a part in memory is all there or not at all.
+        Slots are divided by tile columns; a part in memory is included as a whole or not at all.
         """
         if not self.k_tiles:
             if not first <= self.held.tile < end:
@@ -67,7 +67,7 @@ class Product:
 def product_flags(op: Linear, config: Config, model: str) -> frozenset[str]:
     """Return the flags of an operation's products: of its weights' format, and of wide rows.
 
-    Raises :class:`InputError` where the configuration lacks the format.
+    Raises :class:`InputError` if the configuration lacks the format.
     """
     wide = frozenset({"a_wide"} if op.source.wide else ())
     return format_flags(op.stored, config, model) | wide
@@ -81,9 +81,10 @@ def kept_in_slots(
     bring: Callable[[Bytes], Ref],
     add: Callable[[Draft], None],
 ) -> Product:
-    """Add what brings a part of weights to the next slots, and return the product with them.
+    """Add instructions that copy a part of weights to the next slots, and return their product.
 
-    ``cut`` gives the parts of the part that are brought one by one, ``bring`` the place of bytes.
+    ``cut`` divides the part into pieces that are copied one by one, ``bring`` returns the place of
+    bytes.
     """
     config = memory.config
     flags = product_flags(op, config, memory.name)

@@ -31,7 +31,7 @@ ODD = QUERIES | {"up", "hidden"}
 
 
 BEHIND = HIDDEN | {"mlp_sum", "head0", "head1"}
-"""Names of sums that are there when those of attention are not."""
+"""Names of sums that exist when those of attention do not."""
 
 
 @dataclass
@@ -40,18 +40,19 @@ class Instructions:
 
     plan: Plan
     rows: int
-    """Tokens that there is room for; 1 for a step."""
+    """Most tokens of a run; 1 for a step."""
     graph: TextGraph
     """The operations that run: a decoder's, or those of a source's encoder."""
     planes: int = len(PLANES)
     """Planes of nested weights that are read."""
     register: Register = Register.ROWS
-    """The register that tells how many rows a run of several has."""
+    """The register with the number of rows of a run of several."""
     texts: int = 1
-    """Texts, of which the run takes one token each where they are several; these are its rows."""
+    """Number of texts; if there are several, the run processes one token of each, and these are its
+    rows."""
 
     def __post_init__(self) -> None:
-        """Note what does not change."""
+        """Store values that do not change."""
         self.config, self.decoder = self.plan.config, self.plan.decoder
         self.stage = self.plan.stage
         self.model = self.decoder.description
@@ -74,16 +75,16 @@ class Instructions:
     def acc(self, name: str, rows: int) -> int:
         """Return the first of the accumulators' rows for sums of some name.
 
-        All that attention sums is taken before the sums of an MLP, or of the head, are there.
+        All sums of attention are drained before the sums of an MLP, or of the head, are there.
         """
         return self._accumulators.named(name, rows, later=name in BEHIND)
 
     def stride(self, op: Linear) -> int:
         """Return the accumulator rows from one tile column of a product to the next.
 
-        Rows alternate between two banks. The product of one token takes those of one bank, so that
-        it can be drained while a product goes to the other bank; but what attention mixes is
-        drained from both banks beside the product of its output, which takes both in turn.
+        Rows alternate between two banks. The product of one token uses those of one bank, so that
+        it can be drained while a product goes to the other bank. But attention's contexts are
+        drained from both banks beside the product of its output, which uses both alternately.
         """
         if self.rows > 1:
             return self.rows
@@ -97,14 +98,14 @@ class Instructions:
         return first + tile * self.stride(op)
 
     def take(self) -> list[Draft]:
-        """Return the instructions so far, behind which parameter words come to the same places."""
+        """Return the instructions so far; later parameter words reuse the same places."""
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return places of words: each of some kept words, so many from one on, or all for 0.
+        """Return places of words: each of some kept words, a number from one on, or all for 0.
 
-        Those that pass are brought, unless just these were brought last.
+        Passing words are loaded, unless exactly these were loaded last.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -129,7 +130,7 @@ class Instructions:
         return places
 
     def bring_table(self, op: Linear) -> None:
-        """Bring an activation's table, if it passes."""
+        """Load an activation's table, if it passes."""
         if self.plan.passing and op.table is not None:
             place = self.stage.piece(self.plan.passing_tables[op.target.name], WORDS)
             self.stage.add(table(place, self.plan.tables[op.target.name]))
@@ -147,9 +148,9 @@ class Instructions:
         """Add the product of all rows of a buffer or view, or of one row at a place, and a matrix.
 
         With ``tiles`` (first, count) only of some tile columns, with ``split`` of one part. Sums
-        are in the product's own rows, or from ``acc`` on. Of several texts' rows it is that of one
-        ``text`` alone. A correction comes with the last part; the first tile columns have its thin
-        tensor made.
+        are in the product's rows, or from ``acc`` on. With several texts' rows it is that of one
+        ``text`` alone. A correction comes with the last part; the first tile columns also compute
+        its thin tensor.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         single = isinstance(source, Given | Ref)
@@ -184,7 +185,7 @@ class Instructions:
         tiles: tuple[int, int],
         stage: str,
     ) -> None:
-        """Add the products of rows and what some tile columns (first, count) have of the parts."""
+        """Add the products of rows and the parts' weights in some tile columns (first, count)."""
         assert not isinstance(source.place, int)
         for part in parts:
             held_product = part.within(tiles[0], sum(tiles), self.config.array.cols)
@@ -214,8 +215,9 @@ class Instructions:
     ) -> None:
         """Add the requantization of a product's sums, or of some of its tile columns.
 
-        ``row`` are the sums of one row, whose factor has the number ``factor``. The first operation
-        behind the product is done with it. Of several texts' rows it is that of one ``text`` alone.
+        ``row`` means the sums of one row, whose factor has the number ``factor``. The first
+        operation after the product is done with it. With several texts' rows it is that of one
+        ``text`` alone.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix = self.plan.matrices[name]
@@ -286,7 +288,7 @@ class Instructions:
         return Work(source, target, m, dim, words, written).norm(op)
 
     def _normed(self, tensor: Tensor) -> View:
-        """Return the rows of what a norm or a conversion makes: of the stream, or a layer's."""
+        """Return the rows of a norm's or a conversion's result: of the stream, or a layer's."""
         if tensor.home is Home.STREAM:
             return self.stream(tensor)
         return View(Ref("h"), tensor.stride)
@@ -297,14 +299,14 @@ class Instructions:
         return View(place_behind(view.place, (text or 0) * view.stride), view.stride)
 
     def stream(self, tensor: Tensor) -> View:
-        """Return the rows of the residual stream, which has two buffers where norms are of sums."""
+        """Return the rows of the residual stream, which has two buffers if norms are of sums."""
         return View(Ref("x" if tensor.buffer == "stream" else "normed"), 2 * self.model.dim)
 
     def multiply_ready(self, tensor: Tensor, columns: int, text: int | None = None) -> None:
-        """Add the partial products of a tensor's reader whose operands are there: so many columns.
+        """Add the partial products of a tensor's reader for its first ``columns`` columns.
 
-        Those that have been added are not again. Without weights on the chip the product is whole.
-        Of several texts' rows it is that of one ``text`` alone.
+        Those that have been added are not added again. Without weights on the chip the product is
+        whole. With several texts' rows it is that of one ``text`` alone.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
@@ -315,9 +317,9 @@ class Instructions:
             self._ready[name, text] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add what is left of a product, its sum to the residual stream, and what is behind it.
+        """Add the rest of a product, its sum to the residual stream, and the following steps.
 
-        That is the norm of the next layer's input, or norms and conversions one by one.
+        These are the norm of the next layer's input, or norms and conversions one by one.
         """
         step, *others = behind
         assert isinstance(step, Norm | Convert), "no decoder has others"
@@ -327,7 +329,7 @@ class Instructions:
             self.norm(one)
 
     def _sum(self, op: Linear, step: Norm | Convert) -> None:
-        """Add a product's sum to the residual stream, and the first step behind it."""
+        """Add a product's sum to the residual stream, and the first step after it."""
         for text in self.apart:
             self.multiply_ready(op.source, op.source.columns, text)
         matrix, x = self.plan.matrices[op.target.name], self.stream(op.target)
@@ -356,7 +358,7 @@ def factored(words: int, first: int) -> int:
 
 
 def place_behind(place: Ref | Given, offset: int) -> Ref | Given:
-    """Return a place so many bytes behind another."""
+    """Return the place ``offset`` bytes after another."""
     if isinstance(place, Ref):
         return Ref(place.buffer, place.offset + offset)
     assert isinstance(place.base, Ref)

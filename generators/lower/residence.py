@@ -33,25 +33,25 @@ class Register(enum.IntEnum):
     VALUE_LINE = 6
     """The row of the first token's values in their slot."""
     COUNT = 7
-    """Places of the cache that the last token attends to."""
+    """Number of places of the cache that the last token attends to."""
     LIMIT = 8
-    """Places of the cache that the first token attends to."""
+    """Number of places of the cache that the first token attends to."""
     ROWS = 9
-    """Tokens."""
+    """Number of tokens."""
     LAST = 10
     """Bytes from the first normalized row to the last token's."""
     SOURCE = 11
-    """Tokens of the source."""
+    """Number of tokens of the source."""
 
 
 TEXT_REGISTERS = int(Register.COUNT)
-"""Registers of a text's step, from 1 on; those of the next text in the same run are behind them."""
+"""Registers of a text's step, from 1 on; those of the next text in the same run follow."""
 MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
-"""Texts of one run at most."""
+"""Most texts of one run."""
 
 
 def of_text(register: int, text: int) -> int:
-    """Return the register of a text that the first one has this register for."""
+    """Return a text's register that corresponds to the first text's ``register``."""
     return register + TEXT_REGISTERS * text
 
 
@@ -62,13 +62,13 @@ class WeightHome(enum.StrEnum):
     SLOTS = "slots"
     """The array's weight slots."""
     STREAM = "stream"
-    """External memory, from which they come for each run."""
+    """External memory, from which they are loaded for each run."""
 
 
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
-    """Return the homes that the weights of products may have; the last one they surely may.
+    """Return the homes that the weights of products may have; the last one always works.
 
-    Slots are best where a product has few rows, during which the next weights could not enter the
+    Slots are best if a product has few rows, during which the next weights could not enter the
     array. All weights have the same home.
     """
     size = slots = 0
@@ -85,17 +85,17 @@ def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
 
 @dataclass(frozen=True)
 class Cache:
-    """The places that keys and values of a text's tokens have.
+    """The places of the keys and values of a text's tokens.
 
-    The first ``capacity`` tokens take them in order. From then on the first ``sinks`` stay, and
-    each further token takes the place of the one that has been there longest (Xiao et al. 2024,
-    "Efficient Streaming Language Models with Attention Sinks").
+    The first ``capacity`` tokens use them in order. From then on the first ``sinks`` stay, and each
+    further token replaces the one that has been there longest (Xiao et al. 2024, "Efficient
+    Streaming Language Models with Attention Sinks").
     """
 
     capacity: int
     sinks: int
     recompute: bool = False
-    """Of each token the input of every attention is kept, from which each run makes the keys and
+    """True if each token's input of every attention is kept, from which each run makes the keys and
     values of all tokens anew."""
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class Cache:
         return self.sinks + (position - self.sinks) % (self.capacity - self.sinks)
 
     def count(self, position: int) -> int:
-        """Return how many places the token at a position attends to, its own among them."""
+        """Return the number of places that the token at a position attends to, with its own."""
         return min(position + 1, self.capacity)
 
 
@@ -133,48 +133,48 @@ class Kept:
     """Places of the keys and values that an attention reads, of one text."""
 
     name: str
-    """End of the names of their buffers, where they stay in the scratchpad."""
+    """End of the names of their buffers, if they stay in the scratchpad."""
     capacity: int
-    """Tokens that there is room for."""
+    """Most tokens."""
     register: Register
-    """The register that tells how many places the last token attends to."""
+    """The register with the number of places that the last token attends to."""
     grows: bool = True
-    """Each run adds its tokens' places, and a token attends to none behind its own."""
+    """True if each run adds its tokens' places, and a token attends to no later one."""
     inputs: Ref | None = None
-    """Place of the inputs from which each run makes them anew, and which it adds to."""
+    """Place of the inputs from which each run makes them anew, and to which it adds."""
     keys: tuple[Slots, ...] = ()
     """Of each key head: slots of its keys [key_dim, capacity]."""
     values: tuple[tuple[Slots, ...], ...] = ()
     """Of each key head: slots of each tile column of its values [capacity, head_dim]."""
     outside: Mapping[str, int] = field(default_factory=dict)
-    """External addresses of ``keys`` and ``values``, where they come for each run."""
+    """External addresses of ``keys`` and ``values``, if they are loaded for each run."""
     text: int = 0
     """The text's number in its run."""
 
     @property
     def made(self) -> bool:
-        """Each run makes them anew."""
+        """True if each run makes them anew."""
         return self.inputs is not None
 
     @property
     def count(self) -> Given:
-        """Places that the last token attends to."""
+        """Number of places that the last token attends to."""
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
-        """Return the line in its slot that the first token of a run takes."""
+        """Return the line in its slot for the first token of a run."""
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
-        """Return the slot that the first token of a run takes, of those from the first one on."""
+        """Return the slot for the first token of a run, of those from the first one on."""
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
 
 
 @dataclass(frozen=True)
 class Words:
-    """Parameter words that stay in their memory, or come from external memory for each use."""
+    """Parameter words that stay in their memory, or are loaded from outside for each use."""
 
     first: int
     """The first one's place, or its external address (bytes)."""
@@ -185,25 +185,25 @@ class Words:
 
 @dataclass
 class Memory:
-    """Parts of a configuration's memories that are taken for good.
+    """Parts of a configuration's memories that are in use permanently.
 
-    Every ``take`` refuses, in one sentence, what does not fit.
+    Every ``take`` refuses data that do not fit, in one sentence.
     """
 
     name: str
-    """Of the model."""
+    """Name of the model."""
     config: Config
     buffers: dict[str, int] = field(default_factory=dict)
     """Bytes of each scratchpad buffer."""
     slots: int = RING_SLOTS
     early: list[Bytes] = field(default_factory=list)
-    """Parameter words that lie within ``pre_depth``, [words, bytes] each time."""
+    """Parameter words within ``pre_depth``, [words, bytes] each time."""
     words: list[Bytes] = field(default_factory=list)
-    """All others, which lie behind these."""
+    """All other parameter words, which follow these."""
     tables: list[Ints] = field(default_factory=list)
 
     def buffer(self, name: str, size: int) -> Ref:
-        """Return the place of a buffer of at least so many bytes."""
+        """Return the place of a buffer of at least ``size`` bytes."""
         self.buffers[name] = max(size, self.buffers.get(name, 0))
         return Ref(name)
 
@@ -252,9 +252,9 @@ class Memory:
             )
 
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
-        """Return the slots of the layers' tables, one behind the other where they differ.
+        """Return the slots of the layers' tables, one after another if they differ.
 
-        Where there is no room for all of them, equal tables share one.
+        If they do not all fit, equal tables share one.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
         if alike or len(self.tables) + len(tables) > self.config.table_slots:

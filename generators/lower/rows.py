@@ -1,4 +1,4 @@
-"""Lowering of what works row by row, norms and conversions, and of pooling over rows."""
+"""Lowering of operations that work row by row, norms and conversions, and of pooling over rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,10 +23,10 @@ class Rows:
     params: list[Node] = field(default_factory=list)
     """Instructions that read their parameters."""
     chunks: list[tuple[int, list[Node]]] = field(default_factory=list)
-    """The row that each chunk ends before, and its instructions."""
+    """The row after each chunk, and the chunk's instructions."""
 
     def items(self) -> list[Item]:
-        """Return them as an item of their own, none where there is nothing."""
+        """Return them as a separate item, or none if there are no instructions."""
         nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
         return [Item(self.loads, nodes)] if nodes else []
 
@@ -37,13 +37,13 @@ def row_words(lowering: Lowering, ops: Sequence[Norm | Convert]) -> int:
 
 
 def _column_parts(lowering: Lowering, op: Norm | Convert) -> list[Part]:
-    """Return the parts of an operation's columns that lie in one block."""
+    """Return the parts of an operation's columns that are in one block."""
     source, target = lowering.blocks[op.source.buffer], lowering.blocks[op.target.buffer]
     return cut(op.target.columns, [*source.column_marks, *target.column_marks])
 
 
 def _words(lowering: Lowering, op: Norm | Convert) -> list[int]:
-    """Return the parameter words of each part of the columns; alike ones have one for all."""
+    """Return the parameter words of each part of the columns; equal ones have one for all."""
     if op.rescale.per_tensor:
         return [1]
     lanes = lowering.config.vector.lanes

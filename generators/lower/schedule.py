@@ -1,7 +1,7 @@
 """The search for the cuts, the order and the places that make a model's program fast.
 
-Loops cost cycles and save words, hence the first of :data:`LOOPS` that fits is taken; in it, one
-choice after the other is improved (:mod:`celosia.generators.lower.search`).
+Loops cost cycles and save words, so the first of :data:`LOOPS` that fits is used; then one choice
+after another is improved (:mod:`celosia.generators.lower.search`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,12 +32,12 @@ SMALLEST_BLOB = 256
 """Smallest part into which a load of weights is cut (bytes)."""
 
 TOGETHER_FIRST = (1, 4)
-"""Those with which a program is tried to fit."""
+"""Numbers of heads with which a program is first tried."""
 
 SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32), (1, 1))
-"""The parts of a bank that blocks and loads are where blocks leave the scratchpad."""
+"""Fractions of a bank for blocks and loads if blocks leave the scratchpad."""
 SPILL_LOOPS = LOOPS[:2]
-"""Loops of such programs: in the others all blocks of a loop would be there at once."""
+"""Loops of such programs: in others all blocks of a loop would be needed at once."""
 
 
 def schedule(
@@ -51,9 +51,8 @@ def schedule(
     """Return the program of a model: the fastest found, or without ``search`` the first that fits.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`).
-
-    Raises :class:`FitError` where an operation cannot be done on the configuration, or where no
-    program fits; the message is that of the attempt that got furthest.
+    Raises :class:`FitError` if an operation cannot be done on the configuration, or if no program
+    fits; the message is that of the attempt that got furthest.
     """
     scheduler = Search(model, config, batch)
     zeros = sparse or _has_zero_tiles(model, config)
@@ -95,10 +94,10 @@ def schedule(
 
 
 def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
-    """Return the trial with weights that stay on the chip, where they can and no run takes longer.
+    """Return the trial with weights that stay on the chip, if possible and if no run takes longer.
 
-    That are runs behind the first one. Programs of loops, or whose blocks leave, keep nothing, and
-    nor do those of nested weights, of which each run reads its own bits.
+    These runs are those after the first one. Programs of loops, or whose blocks leave, keep
+    nothing. Nor do those of nested weights, since each run may read other bits.
     """
     linears = [op for op in scheduler.model.ops if isinstance(op, Linear)]
     if best.plan.loops or best.plan.spills or is_nested(scheduler.model):

@@ -1,8 +1,8 @@
-"""The search for the program of a model: which of several candidates is the fastest.
+"""The search for the program of a model: the fastest of several candidates.
 
 Every candidate is lowered, given addresses and assembled, and its cycles are predicted
 (``predict``) for an external memory of :data:`LATENCY`. Every weight is loaded once in each
-candidate, so that cycles are all there is to compare.
+candidate, so that only cycles are compared.
 """
 
 import dataclasses
@@ -25,38 +25,38 @@ from celosia.generators.program.executable import AGAIN, ENCODE
 from celosia.generators.program.predict import Prediction, predict
 
 SHORT = 16
-"""A short input has one row in so many."""
+"""Ratio of the longest input's rows to a short one's."""
 SHORT_WEIGHT = 2
-"""A short input's cycles count for one in so many of the longest one's."""
+"""Divisor of a short input's cycles in the sum with the longest one's."""
 
 AHEAD = (MOST_AHEAD, 4, 2, 1, 0)
-"""Items that a load may come ahead of its use."""
+"""Numbers of items by which a load may precede its use."""
 
 TOGETHER = (1, 2, 4, 8, 16)
-"""Heads that one softmax may take at once."""
+"""Numbers of heads that one softmax may take at once."""
 _EIGHTHS = (8, 7, 6, 5, 4, 3, 2)
 """Eighths of a bank that loads and blocks are cut to."""
 
 WHOLE_EIGHTHS = (5, 6, 8)
-"""Parts of 32 of a bank that loads are cut to where sums take all accumulators."""
+"""Sizes of loads in 32nds of a bank if sums use all accumulators."""
 SPILL_INTERVAL = 2
-"""Cycles of an external word that such programs are made for, as boards' SDRAM has them."""
+"""Cycles of an external word that such programs are optimized for, as with boards' SDRAM."""
 
 
 @dataclass(frozen=True)
 class Trial(Timed):
-    """A plan that fits, and what it is worth."""
+    """A plan that fits, and its cost."""
 
     plan: Choices
     placed: Placed
     program: Program
-    """That of the first layers, or the whole one when the search has ended."""
+    """The program of the first layers, or the whole one when the search has ended."""
     cycles: int
-    """Cycles of a run behind others, short inputs counted."""
+    """Cycles of a later run, including short inputs."""
 
 
 class Search:
-    """Tries choices out, and improves them one after the other."""
+    """Tries choices, and improves them one after another."""
 
     def __init__(self, model: QuantizedModel, config: Config, batch: int):
         self.model, self.config, self.batch = model, config, batch
@@ -76,9 +76,9 @@ class Search:
         return self._lowered[choices]
 
     def try_out(self, plan: Choices) -> Trial | Refusal:
-        """Return the program of a plan's first layers, with loads as early as it asks, if it can.
+        """Return the program of a plan's first layers, with loads as early as planned if possible.
 
-        Where the buffers have no room, loads come later.
+        If the buffers do not fit, loads come later.
         """
         lowered = self._lower(plan)
         longest = max(len(section) for section in lowered.layers) - 1
@@ -141,7 +141,7 @@ class Search:
         return Trial(addresses, drafts, whole.timeline, cost, plan, placed, program, cycles)
 
     def rebank(self, best: Trial) -> Trial:
-        """Return the best trial that moving buffers to other banks leads to."""
+        """Return the best trial found by moving buffers to other banks."""
         if best.placed.spilled:
             return best
 
@@ -156,7 +156,7 @@ class Search:
         return settle(best, placed.used, placed.lowered.sizes, self.config, moved)
 
     def improve(self, best: Trial) -> Trial:
-        """Return the best trial that changing one choice after the other leads to."""
+        """Return the best trial found by changing one choice after another."""
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]
         rows = self.model.stream.rows

@@ -23,7 +23,7 @@ from celosia.generators.program.layout import aligned
 
 
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
-    """Return all heads of an attention, in steps of rows that scores and sums have room for."""
+    """Return all heads of an attention, in steps of rows that fit scores and sums."""
     config, choices = lowering.config, lowering.choices
     # Layers have as many parameter words each: heads are alike in all of them or in none.
     alike = all(other.alike for other in lowering.model.ops if isinstance(other, Attention))
@@ -80,9 +80,10 @@ class _Steps:
         self.counted = len(self.value.row_marks) == 1
 
     def _together(self, room: int) -> int:
-        """Return how many heads' scores one softmax takes, one below the other.
+        """Return the number of heads whose scores one softmax takes, concatenated.
 
-        They are all of its rows, as many in every inference, and have nothing of their own.
+        The heads have all of their rows, the same number in every inference, and the same
+        parameters.
         """
         op, config, choices = self.op, self.lowering.config, self.lowering.choices
         shaped = any(head.diagonal is not None for head in op.heads)
@@ -94,7 +95,7 @@ class _Steps:
         return max(1, min(choices.together, min(room, sums) // self.m))
 
     def pipeline(self, heads: Sequence[int]) -> list[Node]:
-        """Return steps such that the products of one run beside the softmax of the one before."""
+        """Return steps such that products run beside the softmax of the previous step."""
         sequences: dict[int, list[Part]] = {}
         for row, m in (part for group in self.row_groups for part in group):
             sequences.setdefault(row // self.m, []).append((row, m))
@@ -148,7 +149,7 @@ class _Steps:
         return self.pipeline([head])
 
     def _probabilities(self, units: Sequence[Unit], parity: int) -> list[Node]:
-        """Return scores and softmax of some heads' rows, one below the other."""
+        """Return scores and softmax of some heads' rows, concatenated."""
         op, config, n = self.op, self.lowering.config, self.n
         head, row, _ = units[0]
         total = sum(m for _, _, m in units)
@@ -203,7 +204,7 @@ class _Steps:
         return replace(first, below=tuple(rest))
 
     def _values(self, units: Sequence[Unit], parity: int) -> list[Node]:
-        """Return the sums of values by their probabilities, drained together where they can be."""
+        """Return the sums of values by their probabilities, drained together if possible."""
         op, config = self.op, self.lowering.config
         nodes: list[Node] = []
         offset = 0
@@ -252,11 +253,11 @@ class _Steps:
         return nodes
 
     def _rows(self, row: int, m: int) -> int | Given:
-        """Return how many of some queries an inference has."""
+        """Return the number of some queries in an inference."""
         return self.lowering.run_rows(row, m, self.op.query.rows)
 
     def _keys(self, key: int, count: int) -> int | Given:
-        """Return how many of some keys an inference has."""
+        """Return the number of some keys in an inference."""
         return self.lowering.run_rows(key, count, self.op.key.rows) if self.counted else count
 
     def _word(self, head: int) -> int:

@@ -1,9 +1,9 @@
 """Blocks that leave the scratchpad for external memory, and come back before their next use.
 
-Where all buffers together have no room, each instruction's own are brought in, and of those that
-compete for room the ones whose next use is furthest leave (Belady 1966). A buffer that has not
-changed since it left is only forgotten. What stands in a :class:`Repeat` is one instruction here.
-Nothing stays from section to section, so that sections which are alike stay alike.
+If not all buffers fit together, each instruction's buffers are loaded. Of those that compete for
+room the ones whose next use is furthest leave (Belady 1966). A buffer that has not changed since it
+left is only dropped. A :class:`Repeat` counts as one instruction here. Nothing stays from section
+to section, so that sections which are alike stay alike.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from celosia.generators.program.image import LONGEST_ROW
 from celosia.generators.program.loops import BARRIER
 
 LEAD = 2
-"""Nodes that a buffer may come back ahead of its use, where there is room."""
+"""Number of nodes by which a buffer may come back before its use, if it fits."""
 _NEVER = 1 << 60
 
 
@@ -29,7 +29,7 @@ class _Touch:
 
     needs: set[str] = field(default_factory=set)
     anew: set[str] = field(default_factory=set)
-    """Those whose content from before it does not take."""
+    """Buffers whose earlier content it does not use."""
     writes: set[str] = field(default_factory=set)
 
 
@@ -39,9 +39,9 @@ class Spilled:
 
     sections: list[Sequence[Node]]
     addresses: dict[str, int]
-    """Of each place that a buffer has had."""
+    """For each place that a buffer has had."""
     bytes: int
-    """External memory that blocks leave for."""
+    """Bytes of external memory for the blocks that leave."""
 
 
 class Spill:
@@ -73,7 +73,7 @@ class Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the whole program, or None where instructions have no room."""
+        """Return the whole program, or None if instructions do not fit."""
         last = len(self.sections) - 1
         sections: list[Sequence[Node]] = []
         for index in range(len(self.sections)):
@@ -84,7 +84,7 @@ class Spill:
         return Spilled(sections, self.addresses, self.free - self.first)
 
     def _across(self) -> set[str]:
-        """Return the buffers whose content goes from a section to a later one."""
+        """Return the buffers whose content is used in a later section."""
         known: set[str] = set()
         across: set[str] = set()
         for touches in self.touches:
@@ -132,7 +132,7 @@ class Spill:
         return _NEVER - 1 if name in self.lasting else _NEVER
 
     def _bring(self, name: str, staying: set[str], *, anew: bool) -> list[Node] | None:
-        """Return what brings a buffer in, or None where it has no room beside those that stay."""
+        """Return the nodes that load a buffer, or None if it does not fit beside ``staying``."""
         window = self._window(self.sizes[name], staying | {BARRIER}, self.known[name])
         if window is None:
             return None
@@ -148,7 +148,7 @@ class Spill:
         return nodes
 
     def _window(self, size: int, staying: set[str], use: Use) -> tuple[int, list[str]] | None:
-        """Return the best address for so many bytes, and the buffers that leave for them."""
+        """Return the best address for ``size`` bytes, and the buffers that leave for them."""
         best: tuple[tuple[int, int, int, int], list[str]] | None = None
         bank_bytes = self.config.bank_bytes
         for bank in range(self.config.scratchpad.banks):

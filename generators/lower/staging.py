@@ -14,14 +14,14 @@ from celosia.generators.program.draft import Draft, Ref
 from celosia.generators.program.image import ImageBuilder, Piece
 
 STAGES = 4
-"""Buffers that pieces of a kind take in turn."""
+"""Number of buffers that pieces of a kind use alternately."""
 WEIGHTS, WORDS, THIN = "stage", "words", "thin"
-"""Kinds of pieces, each with buffers of its own."""
+"""Kinds of pieces, each with separate buffers."""
 
 
 @dataclass
 class Stage:
-    """Loads each piece into the next of its kind's buffers, as early as the one before allows."""
+    """Loads each piece into the next of its kind's buffers, as early as the previous one allows."""
 
     memory: Memory
     image: ImageBuilder
@@ -32,15 +32,15 @@ class Stage:
     _starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def begin(self, size: int) -> None:
-        """Take buffers of weights of so many bytes."""
+        """Allocate buffers of weights of ``size`` bytes."""
         self.size = size
         for index in range(STAGES):
             self.memory.buffer(f"{WEIGHTS}{index}", self.size)
 
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
-        """Load a piece, and return where the instructions that come next find it.
+        """Load a piece, and return its place for the following instructions.
 
-        Its rows are there ``stride`` bytes apart, or without it one behind the other.
+        Its rows are ``stride`` bytes apart there, or without it contiguous.
         """
         starts = self._starts[kind]
         place = Ref(f"{kind}{len(starts) % STAGES}")
@@ -77,7 +77,7 @@ class Stage:
 
 
 def constants(stage: Stage) -> None:
-    """Load all parameter words and tables that the memory has been asked for."""
+    """Load all parameter words and tables that have been added to the memory."""
     memory = stage.memory
     width = memory.config.param_lines * memory.config.line_bytes
     most = max(1, stage.size // width)
@@ -93,14 +93,14 @@ def constants(stage: Stage) -> None:
 
 
 def least_size(config: Config) -> int:
-    """Return the least bytes of a buffer that every piece finds room in."""
+    """Return the least bytes of a buffer that holds any piece."""
     word = config.param_lines * config.line_bytes
     group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
     return max(256, word, config.array.rows * config.array.cols, config.mem_bytes, group)
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:
-    """Return the bytes of a buffer where so many bytes of the scratchpad are taken already.
+    """Return the bytes of a buffer if ``occupied`` bytes of the scratchpad are in use already.
 
     They are at most ``most``, if that suffices for every piece.
     """

@@ -23,7 +23,7 @@ from celosia.generators.quantize.multipliers import held_parameters, refuse_held
 from celosia.generators.quantize.options import Quantization
 
 PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
-"""Bytes of a piece of weights at most that come from external memory for each step."""
+"""Most bytes of a piece of streamed weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +34,16 @@ class TextOptions(Quantization):
     """
 
     sparse: bool = False
-    """Matrices are coded for the zero-skip unit where that is faster."""
+    """True if matrices are coded for the zero-skip unit if that is faster."""
     batch: int = 1
-    """Texts; a step takes one token of each."""
+    """Number of texts; a step processes one token of each."""
     context: int = 0
-    """Tokens that the cache has room for; 0 for all positions of the model."""
+    """Most tokens in the cache; 0 for all positions of the model."""
     sinks: int = 4
-    """First tokens of a text that never leave the cache."""
+    """Number of a text's first tokens that never leave the cache."""
     recompute: bool = False
-    """The inputs of attention are kept, and keys and values are computed from them for each run."""
+    """True if the inputs of attention are kept, and keys and values are computed from them for each
+    run."""
 
     def __post_init__(self) -> None:
         """Check the numbers that do not depend on the model."""
@@ -54,7 +55,7 @@ class TextOptions(Quantization):
 
 
 def check_sparse(config: Config) -> None:
-    """Raise :class:`InputError` where a machine does not skip zeros of a decoder's weights."""
+    """Raise :class:`InputError` if a machine does not skip zeros of a decoder's weights."""
     if not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     if config.array.weight_depth > RING_SLOTS:
@@ -78,26 +79,28 @@ def compile_text(
 ) -> TextProgram:
     """Return the programs of a decoder whose cache has room for ``context`` tokens.
 
-    From the token behind these on, the first ``sinks`` stay in the cache and the last ones. Of a
-    prompt at most ``rows`` tokens are taken at once, as far as accumulators allow, and one where
-    the program memory has no room for more. With more than two weight slots everything stays on the
-    chip, and comes to it in parts of at most ``memory_bytes`` of external memory; the vocabulary
-    and positions come from there for each token where the scratchpad has no room for them. With
-    two, weights come from external memory for each step, and keys and values stay in the
-    scratchpad. Where these or the parameter words have no room, they come as well, and layers are
-    iterations of a loop. Where external memory has no room for all of this, the vocabulary and
-    positions go to the scratchpad, and what comes once comes ahead of what stays in external
-    memory.
-    Where norms are deferred, which takes weights that stay, there are no chunks, either.
-    With two ``texts`` a step takes one token of each, which have caches of their own; there are no
-    chunks then, and parameter words, keys and values must have room on the chip.
-    With ``recompute`` the inputs of attention are kept, and each run makes the keys and values of
-    all tokens from them: the same ones, so that all that is computed is the same. With ``sparse``
-    weights that come from external memory are coded as sparse matrices where one
-    token's product is faster then.
+    For each later token, the first ``sinks`` and the most recent ones stay in the cache. At most
+    ``rows`` tokens of a prompt are processed at once, as far as accumulators allow, and one if the
+    program memory has no room for more.
 
-    Raises :class:`FitError` where a memory or a unit does not suffice, and :class:`InputError`
-    where the context or external memory cannot be, in one sentence.
+    With more than two weight slots everything stays on the chip, and is loaded in parts of at most
+    ``memory_bytes`` of external memory. The vocabulary and positions are read from there for each
+    token if they do not fit the scratchpad.
+
+    With two weight slots, weights are streamed from external memory for each step, and keys and
+    values stay in the scratchpad. If these or the parameter words do not fit, they are streamed as
+    well, and layers are iterations of a loop. If external memory cannot hold all of this, the
+    vocabulary and positions go to the scratchpad, and data that are loaded once come before the
+    data that stay in external memory.
+
+    If norms are deferred, which needs weights that stay, there are no chunks. With two ``texts`` a
+    step processes one token of each, with separate caches; there are no chunks then, and parameter
+    words, keys and values must fit the chip. With ``recompute`` the inputs of attention are kept,
+    and each run computes the keys and values of all tokens from them, with identical results. With
+    ``sparse`` streamed weights are coded as sparse matrices if one token's product is faster then.
+
+    Raises :class:`FitError` if a memory or a unit does not suffice, and :class:`InputError` if the
+    context or the size of external memory is impossible, in one sentence.
     """
     if sparse:
         check_sparse(config)
@@ -161,8 +164,8 @@ def _resident(
 ) -> TextProgram:
     """Return the programs of weights that stay on the chip.
 
-    The vocabulary and positions stay, too, if they have room. Where slots have none for each key
-    head alone, they have several; ``most`` has the tokens of a chunk by their number.
+    The vocabulary and positions stay, too, if they fit. If there are too few slots for each key
+    head alone, slots hold several; ``most`` maps that number to the tokens of a chunk.
     """
     refused: FitError | None = None
     for heads, rows in most.items():
@@ -182,11 +185,11 @@ def _resident(
 def _streamed(
     compiled: Callable[..., TextProgram], rows: int, limit: int, *, alone: bool, texts: int
 ) -> TextProgram:
-    """Return the programs of weights that come for each step.
+    """Return the programs of weights that are streamed for each step.
 
-    Of a decoder ``alone``, without a source, parameter words, keys and values of one text come as
-    well where they have no room, and the vocabulary and positions stay where external memory has
-    none.
+    This is for a decoder ``alone``, without a source. Parameter words, keys and values of one text
+    are streamed as well if they do not fit, and the vocabulary and positions stay if they do not
+    fit external memory.
     """
     try:
         program = _fitting(partial(compiled, passing=False, rows_stay=False), rows)
@@ -229,7 +232,7 @@ def _compile(
     texts: int,
     key_heads: int = 1,
 ) -> TextProgram:
-    """Return the programs that take the fewest cycles, of pieces of weights of some sizes."""
+    """Return the programs that take the fewest cycles, with pieces of weights of some sizes."""
     alone = passing or config.array.weight_depth > RING_SLOTS
     trials: list[Trial] = []
     for most in PIECES[:1] if alone else PIECES:
@@ -244,9 +247,9 @@ def _compile(
 
 
 def _most_rows(decoder: Decoder, config: Config, cache: Cache, key_heads: int) -> int:
-    """Return how many tokens of a chunk the accumulators have room for, at least 1.
+    """Return the most tokens of a chunk that fit the accumulators, at least 1.
 
-    Slots have the keys of so many ``key_heads``.
+    Slots have the keys of ``key_heads`` heads.
     """
     model = decoder.description
     rotated = query_starts(decoder, key_heads)[-1] + model.kv_heads * decoder.key_dim

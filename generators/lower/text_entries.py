@@ -1,4 +1,4 @@
-"""The programs of a decoder's plan, and what the host writes before it starts each of them."""
+"""The programs of a decoder's plan, and the registers that the host writes before each."""
 
 from celosia.arch.formats import PLANES
 from celosia.generators.graph.fewer_planes import BITS, is_nested, planes_of
@@ -37,7 +37,7 @@ def text_entries(plan: Plan) -> dict[str, list[Node]]:
 
 
 def text_calls(plan: Plan) -> dict[str, Call]:
-    """Return what the host writes before each program starts."""
+    """Return the values that the host writes before each program starts."""
     config, strides = plan.config, plan.cache_strides
     model, key_dim = plan.decoder.description, plan.decoder.key_dim
     tables = {name: table.stride for name, table in plan.rows_tables.items()}
@@ -108,7 +108,7 @@ def _scores(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
 
 
 def _words(plan: Plan) -> list[Node]:
-    """Look up as many tokens as a chunk has; register i + 1 is the word of token i."""
+    """Look up the tokens of a chunk; register i + 1 is the word of token i."""
     layers = Layers(plan, plan.rows, plan.decoder)
     for row in range(plan.rows):
         layers.embed(row, row + 1, WORDS_PLACE, behind=row)

@@ -1,7 +1,7 @@
 """A decoder of texts as programs: one that fills the chip once, and those that a text needs.
 
-The host starts a program at its first word after it has written the registers that
-:class:`celosia.generators.runtime.text_host.TextHost` tells.
+The host writes the registers that :class:`celosia.generators.runtime.text_host.TextHost` computes,
+and then starts a program at its first word.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,12 @@ class TextProgram(TextHost):
     decoder: Decoder
 
     def decoder_at(self, bits: int) -> Decoder:
-        """Return the decoder that the entries for so many bits of nested weights compute."""
+        """Return the decoder that the entries for ``bits`` bits of nested weights compute."""
         return coarser(self.decoder, bits)
 
     @property
     def macs_resident(self) -> int:
-        """Products of one token's linear layers, its attention apart."""
+        """Products of one token's linear layers, without attention."""
         return sum(op.size for op in self.decoder.ops if isinstance(op, Linear))
 
     def macs(self, position: int, source: int = 0) -> int:
@@ -50,7 +50,7 @@ class TextProgram(TextHost):
         return self.macs_resident + model.layers * model.heads * seen * columns
 
     def source_macs(self, source: int) -> int:
-        """Return the useful products of encoding so many tokens of a source."""
+        """Return the useful products of encoding ``source`` tokens of a source."""
         encoder, model = self.decoder.source, self.decoder.description
         ops = () if encoder is None else encoder.ops
         linear = sum(op.size for op in ops if isinstance(op, Linear))
@@ -155,10 +155,10 @@ def _expected(
 
 
 def _addresses(plan: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Mapping[str, int]]:
-    """Return a scratchpad address for every buffer, and those that are not to be changed.
+    """Return a scratchpad address for every buffer, and those that must not be changed.
 
-    No two have the same place. A vocabulary that stays has half of its rows in each of two
-    banks where that leaves room for all others: in one bank it would leave all of these the other.
+    No two buffers overlap. A vocabulary that stays has half of its rows in each of two banks if all
+    others still fit: in one bank it would force all of these into the other.
     """
     sizes, config = plan.memory.buffers, plan.config
     if plan.rows_stay:

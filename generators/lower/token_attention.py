@@ -1,7 +1,7 @@
 """Attention of one token, whose heads share products, or of a chunk's tokens.
 
 The query heads of one token that share keys are rows of one product, and the scores of all heads
-lie below each other, so that few instructions do. Of a chunk each head has products of its own.
+are concatenated, so that few instructions suffice. In a chunk each head has separate products.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ from celosia.generators.program.draft import Given, Ref, Written
 from celosia.generators.program.layout import aligned
 
 FOLLOWS = (18, 16)
-"""A softmax is cut in two where products beside it take more cycles than this, without
-``registered`` and with it: the second command has words of its own."""
+"""Cycles of parallel products above which a softmax is cut in two, without ``registered`` and with
+it: the second command needs additional words."""
 
 LONG = 16
 """Beats of a key head's scores from which on a softmax of one of several texts is cut: shorter ones
-wait for each other, as one at a time is behind another."""
+wait for each other, as one at a time follows another."""
 
 Step = Callable[[], None]
 """Adds instructions."""
@@ -86,7 +86,7 @@ class TokenAttention:
         """
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the keys or values of all tokens, some tile columns after the other."""
+        """Add the keys or values of all tokens, some tile columns after another."""
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
         for place, (first, end) in enumerate(parts):
@@ -99,13 +99,13 @@ class TokenAttention:
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
         """Return the steps of one token: the heads of a key head are rows of a product.
 
-        ``drain`` comes behind the first product of one that is ``ahead``.
+        ``drain`` follows the first product of a token that is ``ahead``.
 
-        Where a softmax takes sums there may be two, the first followed: it begins while scores are
-        still multiplied, and values are multiplied while the second one ends. Of several texts each
-        has one or two, followed by those of the next text. Only the first text's has scores beside
-        it that it would wait for, and only the last one's is waited for by values: by those of its
-        last key head alone.
+        If a softmax takes sums there may be two, the first followed by the second: the first begins
+        while scores are still multiplied, and values are multiplied while the second one ends. With
+        several texts each has one or two, followed by those of the next text. Only the first text's
+        softmax runs beside scores that it would wait for. Only the last text's is waited for by
+        values, and only by those of its last key head.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1
@@ -144,7 +144,7 @@ class TokenAttention:
         return [probabilities], sums, contexts
 
     def _products(self, begin: int, count: int, behind: Step | None = None) -> None:
-        """Add scores of one token's heads, and what comes behind the first product."""
+        """Add scores of one token's heads, and the step after the first product."""
         heads, acc = self.model.heads, self.make.acc(self.acc, 0)
         # Where a row of sums leaves in one cycle, those of one head at a time go to one bank, and
         # those before leave the other one. Of two texts as many instructions would take longer.
@@ -160,7 +160,7 @@ class TokenAttention:
             self.cached.append_values()
 
     def _softmaxes(self, begin: int, count: int, followed: bool) -> None:
-        """Add the softmaxes of one token's heads, of as many as are alike at once."""
+        """Add the softmaxes of one token's heads, one for each run of equal heads."""
         acc = self.make.acc(self.acc, 0)
         for first, many in self.runs:
             head, end = max(first, begin), min(first + many, begin + count)
@@ -205,9 +205,9 @@ class TokenAttention:
 
     @property
     def _by_tile(self) -> bool:
-        """The heads are tile columns of a drain, with as many parameter words each, or one for all.
+        """True if the heads are tile columns of a drain, with equally many words or one for all.
 
-        Those of rows of one product lie side by side if each is one tile column.
+        The heads of rows of one product are side by side if each is one tile column.
         """
         name, heads = self.op.target.name, range(self.model.heads)
         counts = {self.plan.words[f"{name}.{head}"].count for head in heads}
@@ -238,7 +238,7 @@ class TokenAttention:
         return [partial(probabilities, n) for n in heads], [partial(context, n) for n in heads]
 
     def _score(self, head: int, stride: int, sums: View, m: Count) -> None:
-        """Add the product of rows of queries, so many bytes apart, and a key head's keys."""
+        """Add the product of rows of queries, ``stride`` bytes apart, and a key head's keys."""
         op, key_head = self.op, head // self.op.group
         (keys, flags), above = self.cached.keys(key_head), self.cached.above(key_head)
         first = (self.plan.query_starts[head] - above) * op.query.element
@@ -256,9 +256,9 @@ class TokenAttention:
             self.make.stage.add(mix(self.op, weights, values, part, m, self.kept.count, n, *flags))
 
     def _softmax(self, head: int, sums: View, at: int, m: Count, *flags: str) -> None:
-        """Add the softmax of rows of sums, through the scratchpad where it must be.
+        """Add the softmax of rows of sums, through the scratchpad if necessary.
 
-        It is written ``at`` so many bytes behind the first probabilities.
+        It is written ``at`` bytes after the first probabilities.
         """
         capacity, n = self.kept.capacity, self.kept.count
         (first,) = (first for first, count in self.runs if first <= head < first + count)
@@ -286,7 +286,7 @@ class TokenAttention:
     ) -> None:
         """Add the requantization of a head's context, or of several ``heads``' side by side.
 
-        With ``per_row`` it is that of as many heads as rows.
+        With ``per_row`` the number of heads is that of rows.
         """
         made, width = self.op.target, self.op.head_dim
         # Those of the heads behind it follow, of which each row, or tile column, takes its own.

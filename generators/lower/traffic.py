@@ -21,7 +21,7 @@ from celosia.generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, P
 
 
 class Traffic:
-    """The memory image, the scratchpad's buffers, and what goes from one to the other."""
+    """The memory image, the scratchpad's buffers, and the data moved between them."""
 
     def __init__(
         self, model: QuantizedModel, config: Config, choices: Choices, blocks: dict[str, Blocks]
@@ -37,11 +37,11 @@ class Traffic:
         """The output, and its place in external memory."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return how many of ``count`` rows from ``first`` on an inference has.
+        """Return the number of ``count`` rows from ``first`` on that an inference has.
 
-        ``total`` are all rows of the tensor. The count is the host's where the tensor has a row for
-        each token, the model takes any length and a register is left. Other programs work on all
-        rows, and so do loops that need the registers, or whose parts differ in theirs.
+        ``total`` are all rows of the tensor. The host provides the count if the tensor has a row
+        for each token, the model accepts any length and a register is free. Other programs process
+        all rows, and so do loops that need the registers, or whose parts differ in their counts.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -62,11 +62,11 @@ class Traffic:
 
     @property
     def keeps(self) -> bool:
-        """Constants that the first run loads stay on the chip for those that follow."""
+        """True if constants that the first run loads stay on the chip for later runs."""
         return self.choices.home != WeightHome.STREAM
 
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
-        """Add bytes to the image and load them into a buffer, once where they stay."""
+        """Add bytes to the image and load them into a buffer, once if they stay."""
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps)
 
     def load_piece(
@@ -79,14 +79,14 @@ class Traffic:
         place: int = 0,
         plane: int = 0,
     ) -> None:
-        """Load a piece of external memory into a buffer, from a byte on behind what it has."""
+        """Load a piece of external memory into a buffer, from a byte on after its other content."""
         self.sizes[buffer] = max(self.sizes.get(buffer, 0), place + piece.size)
         target, defines = Ref(buffer, place), "" if place else buffer
         draft = load(target, piece.addr, piece.m, piece.row_bytes, defines, once=once)
         item.loads.append(replace(draft, plane=plane))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
-        """Load a tensor that lies in external memory row behind row."""
+        """Load a tensor that is stored in external memory row after row."""
         if self.in_columns(tensor):
             for place, addr, row_bytes, _ in self._column_blocks(tensor, piece):
                 draft = load(
@@ -106,7 +106,7 @@ class Traffic:
                 item.loads.append(load(at, addr + first, m, row_bytes, define))
 
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
-        """Store a tensor, byte behind byte, in rows as long as possible."""
+        """Store a tensor, byte after byte, in rows as long as possible."""
         nodes: list[Node] = []
         for place, addr, size, rows in self._runs(tensor, piece):
             moved: list[tuple[int, int | Given, int]] = [*moved_rows(size, piece.row_bytes)]
@@ -144,7 +144,7 @@ class Traffic:
     def _runs(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int | Given]]:
         """Return scratchpad place, external address, bytes and rows of each block of whole rows.
 
-        Rows are counted by the host only where each is one that a load or a store can move.
+        The host counts rows only if each is one that a load or a store can move.
         """
         blocks = self.blocks[tensor.buffer]
         single = tensor.stride <= LONGEST_ROW and not tensor.stride % self.config.mem_bytes

@@ -1,4 +1,4 @@
-"""The order of operations, of encoders and decoders: each with what works on its rows behind it."""
+"""The order of operations, for encoders and decoders: each with its row by row followers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Op,
 from celosia.generators.graph.quantized import IntegerGraph
 
 Rowwise = Norm | Convert | Rotary | Gate
-"""Operations that work on each row of what is before them alone."""
+"""Operations that work on each row of the previous result separately."""
 Product = tuple[Linear, Sequence[Rowwise]]
-"""A linear layer, and the operations behind it."""
+"""A linear layer, and the operations after it."""
 Fits = Callable[[Op, Sequence[Rowwise]], bool]
-"""Condition of what may be done behind an operation."""
+"""Condition for the operations that may be done directly after another."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """An operation, and those that are done behind it as soon as its rows are there."""
+    """An operation, and those that are done after it as soon as its rows are there."""
 
     place: int
     """The operation's place in its section."""
@@ -27,7 +27,7 @@ class Step:
 def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[Step]:
     """Yield the steps of a section's operations.
 
-    What works row by row is a step with what it follows, if ``fits`` allows it.
+    Row by row operations are in one step with the operation before them, if ``fits`` allows it.
     """
     place = 0
     while place < len(ops):
@@ -44,10 +44,10 @@ def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[S
 
 
 def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
-    """Return the operations before the layers, of each layer, and behind them.
+    """Return the operations before the layers, of each layer, and after them.
 
-    All but the last end with the first operation of the next one: the norm of what they leave in
-    the residual stream.
+    All but the last end with the first operation of the next one: the norm of their result in the
+    residual stream.
     """
     first, *rest = graph.before, *graph.layers, graph.after
     sections = [first]

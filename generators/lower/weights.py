@@ -29,7 +29,7 @@ class Held:
     tile: int = 0
     """First tile column, from that of the first columns on."""
     beats: int = 0
-    """Entries of each lane where they are coded as a sparse matrix; 0 where they are not."""
+    """Entries of each lane if they are coded as a sparse matrix, otherwise 0."""
 
     @property
     def k(self) -> int:
@@ -45,10 +45,10 @@ class Held:
 def cuts(
     op: Linear, rows: slice, size: int, config: Config, bounds: Sequence[int] = ()
 ) -> Iterator[Held]:
-    """Yield some rows in parts of at most so many bytes.
+    """Yield some rows in parts of at most ``size`` bytes.
 
-    They are whole tile columns, or, where one is too large, parts of one. None crosses the tile
-    columns ``bounds``, between which they are about equal.
+    They are whole tile columns, or parts of one if it is too large. None crosses the tile columns
+    ``bounds``, between which they are about equal.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -67,7 +67,7 @@ def cuts(
 
 
 def split(total: int, parts: int) -> list[tuple[int, int]]:
-    """Return (first, end) of at most so many parts of about the same size."""
+    """Return (first, end) of at most ``parts`` parts of about the same size."""
     parts = min(parts, total)
     bounds = [total * part // max(parts, 1) for part in range(parts + 1)]
     return list(pairwise(bounds))
@@ -76,10 +76,10 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, rows: slice, columns: slice, config: Config, kept_zeros: int | None
 ) -> list[Held]:
-    """Return the parts that are stored of some rows and columns.
+    """Return the stored parts of some rows and columns.
 
-    All of it is one with ``kept_zeros`` None. Otherwise tiles of zeros are left out, unless there
-    are fewer below each other than that. Tile columns that lack the same tiles are together. A
+    With ``kept_zeros`` None everything is one part. Otherwise tiles of zeros are left out, unless
+    fewer than that are below each other. Tile columns that lack the same tiles are together. A
     column without any tile keeps its first, whose product defines the sums.
     """
     if kept_zeros is None or (op.stored and op.stored.group):
@@ -125,10 +125,10 @@ def _spans(used: NDArray[np.bool_], kept_zeros: int) -> list[tuple[int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return some rows of a product's weights as slots take them, and the flags for that.
+    """Return some rows of a product's weights in the form for slots, and the flags for that.
 
-    It is the product whose weights are preloaded, the rows of it, the flags of PRELOAD, and those
-    of the product that reads the slots. ``flags`` are those of the format.
+    The result is the product whose weights are preloaded, the rows of it, the flags of PRELOAD, and
+    those of the product that reads the slots. ``flags`` are those of the format.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -142,8 +142,8 @@ def stored_parts(
 ) -> Iterator[tuple[Held, Bytes]]:
     """Yield the parts ``held`` of the ``whole`` with their bytes, or the whole as a sparse matrix.
 
-    That is where the zero-skip unit is predicted to be faster in products of ``height`` rows;
-    never for no rows.
+    The latter is used if the zero-skip unit is predicted to be faster in products of ``height``
+    rows, and never for 0 rows.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:
@@ -157,9 +157,9 @@ def stored_parts(
 def _coded(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> tuple[Held, Bytes] | None:
-    """Return the whole as a sparse matrix if that is faster, by what limits each.
+    """Return the whole as a sparse matrix if that is faster, by the limit of each.
 
-    That are bytes loaded, or products.
+    The limit is that of bytes loaded, or of products.
     """
     if not height or op.stored is not None or not LEAST_K <= whole.k <= config.sparse_depth:
         return None
@@ -176,7 +176,7 @@ def _coded(
 
 
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
-    """Return the bytes of all linear layers' weights for one row, as sparse matrices where faster.
+    """Return the bytes of all linear layers' weights for one row, as sparse matrices if faster.
 
     Matrices that are cut for a machine's memories may be chosen for part by part.
     """
