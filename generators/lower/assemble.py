@@ -19,7 +19,7 @@ from celosia.generators.program.allocate import (
 )
 from celosia.generators.program.draft import Draft, Node, Repeat, arrange, flatten, upper
 from celosia.generators.program.executable import AGAIN, ENCODE, Entry, entry_at, written
-from celosia.generators.program.loops import least_words, lines, with_barriers, words
+from celosia.generators.program.loops import least_words, program_words, with_barriers
 
 TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 """Reasons why there is no program, the closest to a program last."""
@@ -137,8 +137,7 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
     made: list[int] = []
     entries: dict[str, Entry] = {}
     for name, some in programs.items():
-        program = lines(some, placed.addresses, config)
-        assembled = None if program is None else words(program, config)
+        assembled = program_words(some, placed.addresses, config)
         if assembled is None:
             text = f"The loops of model {placed.name} differ in more than the registers can hold"
             return Refusal(TOO_VARIED, 0, text, _longer(config))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
+from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Attention
 from celosia.generators.lower.instructions import Count, View, Work, product
 from celosia.generators.program.draft import Draft
@@ -69,6 +70,11 @@ def softmax(
         zero=op.probability_zero,
         diagonal=(0, 0) if diagonal is None else (row, diagonal),
     )
+
+
+def drain_context(op: Attention, work: Work, *flags: str) -> Draft:
+    """Return the requantization of sums of values to columns of the context."""
+    return work.requantize(Opcode.DRAIN, *flags, tensor=op.target, residual=op.residual)
 
 
 def mix(

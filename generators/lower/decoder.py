@@ -57,7 +57,7 @@ class Layers(Instructions):
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
-        flags, beside = ["wide_out"], None
+        flags, beside = list[str](), None
         vector = View(self._row("words", word, row, 0), 0)
         (words,) = self.params((self.plan.words[name], 0, 0))
         if embedding.positions is not None:
@@ -68,7 +68,7 @@ class Layers(Instructions):
             flags.append("per_tensor")
         target, written = View(place_behind(first, 2 * dim * row), 0), Written(name)
         work = Work(vector, target, 1, dim, words, written)
-        self.stage.add(work.requantize(Opcode.MAP, *flags, beside=beside))
+        self.stage.add(work.requantize(Opcode.MAP, *flags, tensor=embedding.target, beside=beside))
 
     def _row(self, name: str, register: int, row: int, behind: int) -> Ref | Given:
         """Return the place of the row of a table that a register selects, or load it."""
@@ -227,7 +227,7 @@ class Layers(Instructions):
         if self.rows > self.texts:
             row = Given(Register.LAST, self.model.dim * (self.rows - 1), Ref("h"))
         self.linear(head, row, acc=acc, tiles=(first, count))
-        flags = ("wide_out", "argmax") if self.config.vector.argmax else ("wide_out",)
+        flags = ("argmax",) if self.config.vector.argmax else ()
         index = first * self.config.array.cols if self.config.vector.argmax else 0
         view, tiles = View(target, 2 * self.model.vocabulary), (first, count)
         self.drain(head, view, *flags, acc=acc, tiles=tiles, table=index, row=True, factor=text)

@@ -12,8 +12,9 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.arch.instruction import wrap
 from celosia.arch.isa import Opcode
-from celosia.generators.graph.operations import Norm
-from celosia.generators.graph.tensors import Ints, Rescale
+from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Rotary
+from celosia.generators.graph.tensors import Ints, Rescale, Tensor
+from celosia.generators.lower.walk import Rowwise
 from celosia.generators.program.draft import Draft, Given, Node, Ref, Written
 from celosia.generators.program.image import Bytes
 from celosia.generators.program.layout import param_words
@@ -104,17 +105,24 @@ class Work:
         self,
         opcode: Opcode,
         *flags: str,
-        zero: int = 0,
+        tensor: Tensor | None = None,
+        residual: bool = False,
         table: int = 0,
         beside: View | None = None,
     ) -> Draft:
-        """Return a DRAIN of sums or a MAP of a tensor.
+        """Return a DRAIN of sums or a MAP of rows, to rows of a ``tensor`` if there is one.
 
-        ``beside`` are rows that are added, used as rotations, or multiplied.
+        ``beside`` are rows that are added, used as rotations, or multiplied; with ``residual`` the
+        target's old values are added.
         """
+        names, zero, beside = {*flags}, 0, self.target if residual else beside
+        if tensor is not None:
+            names |= {"wide_out"} if tensor.wide else set()
+            zero = 0 if {"table", "polynomial"} & names else tensor.zero
+        names |= {"add"} if residual else set()
         operands: Operands = {"o_zero": zero, "table": table}
         operands |= {} if beside is None else beside.operands("r")
-        return self._draft(opcode, "acc" if opcode == Opcode.DRAIN else "i", flags, operands)
+        return self._draft(opcode, "acc" if opcode == Opcode.DRAIN else "i", names, operands)
 
     def norm(self, op: Norm) -> Draft:
         """Return the normalization of the rows."""
@@ -142,6 +150,35 @@ class Work:
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"diagonal": diagonal[0], "diagonal_value": diagonal[1]}
         return self._draft(Opcode.SOFTMAX, "i", ("per_tensor", *flags), operands)
+
+
+def drain(
+    op: Linear,
+    work: Work,
+    *flags: str,
+    behind: Sequence[Rowwise] = (),
+    table: int = 0,
+    beside: View | None = None,
+) -> Draft:
+    """Return the requantization of a product's sums, with its activation or residual.
+
+    If the first operation ``behind`` rotates by ``beside`` or multiplies by it, this is done at
+    once; ``table`` is the operand of the activation or of that operation.
+    """
+    done = {Gate: ("times",), Rotary: ("rotate",)}.get(type(next(iter(behind), None)), op.look_up)
+    names = [*flags, *done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else [])]
+    tensor, residual = (op, *behind)[-1].target, op.residual
+    return work.requantize(
+        Opcode.DRAIN, *names, tensor=tensor, residual=residual, table=table, beside=beside
+    )
+
+
+def rowwise(op: Norm | Convert, work: Work) -> Draft:
+    """Return the normalization or the conversion of INT16 rows."""
+    if isinstance(op, Norm):
+        return work.norm(op)
+    flags = ("wide_in", "per_tensor") if op.rescale.per_tensor else ("wide_in",)
+    return work.requantize(Opcode.MAP, *flags, tensor=op.target)
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -13,16 +12,17 @@ from celosia.generators.graph.stored import stored_rows
 from celosia.generators.lower.blocks import Part, cut
 from celosia.generators.lower.instructions import (
     View,
+    drain,
     fused,
     rescale_words,
     table,
     table_bytes,
 )
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
-from celosia.generators.lower.products import Product, kept_in_slots, product_flags
+from celosia.generators.lower.products import Product, in_memory, kept_in_slots
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.lower.rows import Rows
-from celosia.generators.lower.weights import Held, stored_parts, tiles_held
+from celosia.generators.lower.weights import Held, tiles_held
 from celosia.generators.program.draft import Draft, Given, Item, Node, Ref
 from celosia.generators.program.image import Bytes
 
@@ -125,8 +125,8 @@ class LinearLayer:
         for index, (row, m, acc) in enumerate(sums):
             end.body += self._products(end, row, m, acc)
             end.body += [] if index else setup
-            for drain, last in self._drains(acc, row, m, part):
-                nodes: list[Node] = [drain]
+            for drained, last in self._drains(acc, row, m, part):
+                nodes: list[Node] = [drained]
                 while waiting and waiting[0][0] <= last:
                     nodes += waiting.pop(0)[1]
                 # A stream that is normalized itself does not go on as it was.
@@ -153,7 +153,7 @@ class LinearLayer:
 
             def product(row: int, m: int) -> list[Node]:
                 acc = lowering.accumulators.take(self._acc_stride(m) * nt)
-                drains = [drain for drain, _ in self._drains(acc, row, m, (first, count))]
+                drains = [drained for drained, _ in self._drains(acc, row, m, (first, count))]
                 return [*self._products(block, row, m, acc), *drains]
 
             for group in self._rows(chunks=False):
@@ -186,15 +186,13 @@ class LinearLayer:
         Rows are those of the source, ends those of the target.
         """
         op, stride, first = self.op, self._acc_stride(m), self.op.row + row
-        flags = [*op.look_up, *(["relu"] if op.relu else [])]
-        drains = []
+        # Rows before the first one are loaded.
+        anew, drains = op.row == 0 and not op.residual, []
         for begin, count in cut(m, [mark - first for mark in self.target.row_marks]):
             sums, rows = View(acc + begin, stride), (first + begin, count)
-            drain = partial(self.lowering.requantize, Opcode.DRAIN, sums, op.target, rows, part)
             run = self._run_rows(row + begin, count)
-            # Rows before the first one are loaded.
-            drained = drain(run, SPARE_WORDS, *flags, residual=op.residual, anew=op.row == 0)
-            drains.append((drained, sum(rows)))
+            work = self.lowering.work(sums, op.target, rows, part, run, SPARE_WORDS, anew=anew)
+            drains.append((drain(op, work), sum(rows)))
         return drains
 
     def _blocks(self, blob: str, part: Part, *, first: bool) -> list["_Block"]:
@@ -244,21 +242,19 @@ class LinearLayer:
         before: Sequence[Bytes],
     ) -> None:
         """Load rows of weights after some bytes, each plane below the first separately."""
-        lowering, config = self.lowering, self.lowering.config
-        begin, pieces = 0, [*before]
+        lowering, begin, pieces = self.lowering, 0, [*before]
+
+        def put(data: Bytes) -> Ref:
+            pieces.append(data)
+            return Ref(blob, begin + sum(piece.size for piece in pieces[:-1]))
+
         for plane in range(len(self.own)):
-            for op, wanted_part in (
-                (candidate.op, candidate) for candidate in wanted if candidate.plane == plane
-            ):
-                whole, held = self._held(wanted_part, part)
-                # The zero-skip unit takes rows of INT8.
-                sparse = lowering.choices.coded and op is self.op and not op.source.wide
-                height = self.height if sparse else 0
-                flags = product_flags(op, config, lowering.name)
-                for each, data in stored_parts(op, whole, held, config, height):
-                    place = Ref(blob, begin + sum(piece.size for piece in pieces))
-                    block.products.append(Product(op, each, place, flags, plane))
-                    pieces.append(data)
+            for each in (candidate for candidate in wanted if candidate.plane == plane):
+                op, (whole, held) = each.op, self._held(each, part)
+                height = self.height if lowering.choices.coded and op is self.op else 0
+                block.products += in_memory(
+                    op, whole, held, lowering.memory, put, height, plane=plane
+                )
             if pieces:
                 piece = lowering.image.add(np.concatenate(pieces))
                 once = lowering.keeps

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from celosia.arch.config import Config
-from celosia.arch.isa import Opcode
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.tensors import Rescale, Tensor
 from celosia.generators.lower.accumulators import Accumulators
@@ -47,34 +46,24 @@ class Lowering(Traffic):
         """Scratchpad bytes of a parameter word."""
         return self.config.param_lines * self.config.line_bytes
 
-    def requantize(
+    def work(
         self,
-        opcode: Opcode,
         source: View,
         target: Tensor,
         rows: Part,
         columns: Part,
         m: Count,
         params: int,
-        *flags: str,
-        residual: bool = False,
+        *,
         anew: bool = True,
-    ) -> Draft:
-        """Return a DRAIN or a MAP to some rows and columns of a tensor.
+    ) -> Work:
+        """Return the work that writes some rows and columns of a tensor.
 
-        With ``residual`` their old values are added; without ``anew`` others of the buffer stay.
+        Without ``anew`` the buffer's old content is needed.
         """
         view = self.blocks[target.buffer].view(rows[0], columns[0])
-        on = {"wide_out": target.wide, "add": residual}
         written = Written(target.name, *rows, *columns)
-        defines = self.defines(view, anew=anew and not residual)
-        return Work(source, view, m, columns[1], params, written, defines).requantize(
-            opcode,
-            *flags,
-            *(name for name, enabled in on.items() if enabled),
-            zero=0 if {"table", "polynomial"} & set(flags) else target.zero,
-            beside=view if residual else None,
-        )
+        return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def params(self, rescales: Sequence[Rescale]) -> Bytes:
         """Return parameter words one after another, [bytes]."""

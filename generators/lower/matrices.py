@@ -11,10 +11,10 @@ from celosia.generators.graph.operations import Linear, Plane
 from celosia.generators.graph.stored import part_rows
 from celosia.generators.lower.key_slots import query_places, spread
 from celosia.generators.lower.plan import HIDDEN, QUERIES, Matrix, Plan, kind
-from celosia.generators.lower.products import Product, kept_in_slots, product_flags
+from celosia.generators.lower.products import Product, in_memory, kept_in_slots
 from celosia.generators.lower.residence import Words
 from celosia.generators.lower.staging import STAGES, THIN
-from celosia.generators.lower.weights import Held, cuts, stored_parts
+from celosia.generators.lower.weights import Held, cuts
 from celosia.generators.program.draft import Ref
 from celosia.generators.program.image import Bytes, Piece
 
@@ -72,15 +72,9 @@ def _kept(plan: Plan, op: Linear, bounds: Sequence[int]) -> list[list[Product]]:
     memory, stage, config = plan.memory, plan.stage, plan.config
     k, n = op.weight.shape
     if not plan.resident:
-        flags = product_flags(op, config, memory.name)
-        # The zero-skip unit takes rows of INT8.
-        height = int(plan.sparse and not op.source.wide)
-        parts = [
-            Product(op, part, plan.image.add(data), flags)
-            for held in cuts(op, slice(0, k), stage.size, config, bounds)
-            for part, data in stored_parts(op, held, [held], config, height)
-        ]
-        return [parts]
+        parts = cuts(op, slice(0, k), stage.size, config, bounds)
+        put, height = plan.image.add, int(plan.sparse)
+        return [[p for held in parts for p in in_memory(op, held, [held], memory, put, height)]]
 
     def bring(data: Bytes) -> Ref:
         return stage.piece(stage.image.add(data))

@@ -4,7 +4,7 @@ Encoders and decoders cut weights into parts that their rows, sums and loads all
 a part is the same for both.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from celosia.arch.config import Config
@@ -13,7 +13,7 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.stored import format_flags, stored_data
 from celosia.generators.lower.instructions import Count, View, preload, product
 from celosia.generators.lower.residence import Memory
-from celosia.generators.lower.weights import Held, slotted
+from celosia.generators.lower.weights import Held, slotted, stored_parts
 from celosia.generators.program.draft import Draft, Ref
 from celosia.generators.program.image import Bytes, Piece
 from celosia.generators.program.layout import aligned, aligned_rows
@@ -71,6 +71,28 @@ def product_flags(op: Linear, config: Config, model: str) -> frozenset[str]:
     """
     wide = frozenset({"a_wide"} if op.source.wide else ())
     return format_flags(op.stored, config, model) | wide
+
+
+def in_memory(
+    op: Linear,
+    whole: Held,
+    held: Sequence[Held],
+    memory: Memory,
+    put: Callable[[Bytes], Ref | Piece],
+    height: int,
+    *,
+    plane: int = 0,
+) -> Iterator[Product]:
+    """Yield the products with the parts ``held`` of some weights; ``put`` places a part's bytes.
+
+    If the zero-skip unit is faster with ``height`` rows, the ``whole`` is coded for it; never with
+    0 rows.
+    """
+    flags = product_flags(op, memory.config, memory.name)
+    # The zero-skip unit takes rows of INT8.
+    height = 0 if op.source.wide else height
+    for part, data in stored_parts(op, whole, held, memory.config, height):
+        yield Product(op, part, put(data), flags, plane)
 
 
 def kept_in_slots(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from celosia.arch.formats import PLANES
-from celosia.arch.isa import FACTOR_SHIFT, Opcode
+from celosia.arch.isa import FACTOR_SHIFT
 from celosia.generators.graph.network import Home
 from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Rotary
 from celosia.generators.graph.quantized import TextGraph
@@ -14,8 +14,10 @@ from celosia.generators.lower.instructions import (
     Count,
     View,
     Work,
+    drain,
     fused,
     parameters,
+    rowwise,
     table,
 )
 from celosia.generators.lower.plan import HIDDEN, PAIRS, QUERIES, Matrix, Plan, kind
@@ -206,7 +208,6 @@ class Instructions:
         *flags: str,
         acc: int | None = None,
         tiles: tuple[int, int] | None = None,
-        beside: View | None = None,
         table: int = 0,
         row: bool = False,
         factor: int = 0,
@@ -220,23 +221,19 @@ class Instructions:
         ``text`` alone.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
-        matrix = self.plan.matrices[name]
+        matrix, beside = self.plan.matrices[name], None
         match behind[:1]:
             case (Gate() as gate,):
                 # It lies as the target does.
                 assert isinstance(target.place, Ref)
                 place = Ref(kind(gate.source), target.place.offset)
-                flags, beside = ("times", *flags), View(place, target.stride)
-                name, table = gate.target.name, gate.source.zero
+                name, beside = gate.target.name, View(place, target.stride)
+                table = gate.source.zero
             case (Rotary() as rotary,):
-                flags, beside = ("rotate", *flags), self._pairs(text or 0)
-                name, table = rotary.target.name, self.decoder.key_dim
+                name, beside = rotary.target.name, self._pairs(text or 0)
+                table = self.decoder.key_dim
             case _ if op.table is not None:
-                flags, table = (*op.look_up, *flags), self.plan.tables[name]
-        if (op, *behind)[-1].target.wide:
-            flags = ("wide_out", *flags)
-        if op.factors:
-            flags = ("factors", *flags)
+                table = self.plan.tables[name]
         columns = matrix.columns(op, cols)
         first, count = tiles or (0, columns)
         acc = (self.sums(op, first) if acc is None else acc) + (text or 0)
@@ -249,7 +246,7 @@ class Instructions:
         m = 1 if row or text is not None else self.m
         n, written = end - first * cols, Written(name)
         work = Work(sums, target, m, n, words, written)
-        self.stage.add(work.requantize(Opcode.DRAIN, *flags, beside=beside, table=table))
+        self.stage.add(drain(op, work, *flags, behind=behind, table=table, beside=beside))
 
     def _words(self, matrix: Matrix) -> Words:
         """Return the parameter words of a product, of the planes that are read."""
@@ -278,14 +275,9 @@ class Instructions:
         dim, written = self.model.dim, Written(op.target.name)
         target = self._rows(self._normed(op.target), text)
         m, source = self.m if text is None else 1, self._rows(self.stream(op.source), text)
-        if isinstance(op, Convert):
-            on = {"wide_in": True, "wide_out": op.target.wide}
-            on |= {"per_tensor": op.rescale.per_tensor}
-            flags = (name for name, given in on.items() if given)
-            work = Work(source, target, m, dim, words, written)
-            return work.requantize(Opcode.MAP, *flags)
-        words = factored(words, text or 0) if op.deferred else words
-        return Work(source, target, m, dim, words, written).norm(op)
+        if isinstance(op, Norm) and op.deferred:
+            words = factored(words, text or 0)
+        return rowwise(op, Work(source, target, m, dim, words, written))
 
     def _normed(self, tensor: Tensor) -> View:
         """Return the rows of a norm's or a conversion's result: of the stream, or a layer's."""
@@ -338,7 +330,7 @@ class Instructions:
         if not self.config.fused or (self.plan.passing and not fits):
             for text in self.apart:
                 own = self._rows(x, text)
-                self.drain(op, own, "wide_out", "add", beside=own, text=text)
+                self.drain(op, own, text=text)
             self.norm(step)
             return
         pre, words = self.params(*both)
@@ -347,9 +339,10 @@ class Instructions:
             own, m = self._rows(x, text), self.m if text is None else 1
             sums = View(self.sums(op) + (text or 0), self.stride(op))
             work = Work(sums, own, m, op.target.columns, pre, written)
-            added = work.requantize(Opcode.DRAIN, "wide_out", "add", beside=own)
             keep = self.model.placement == "pre"
-            self.stage.add(*flatten(fused([added, self._norm(step, words, text)], keep=keep)))
+            self.stage.add(
+                *flatten(fused([drain(op, work), self._norm(step, words, text)], keep=keep))
+            )
 
 
 def factored(words: int, first: int) -> int:

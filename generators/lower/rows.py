@@ -9,9 +9,9 @@ from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Convert, Norm, Pool
 from celosia.generators.lower.blocks import Part, cut, even
-from celosia.generators.lower.instructions import View, Work, product, rescale_words
+from celosia.generators.lower.instructions import View, product, rescale_words, rowwise
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
-from celosia.generators.program.draft import Draft, Item, Node, Ref, Written
+from celosia.generators.program.draft import Draft, Item, Node, Ref
 from celosia.generators.program.image import Bytes
 
 
@@ -97,27 +97,14 @@ def lower_rows(
 
 def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int) -> list[Node]:
     """Return the instructions of some rows, one for each of the blocks of columns."""
-    source, target = lowering.blocks[op.source.buffer], lowering.blocks[op.target.buffer]
-    alike = op.rescale.per_tensor
-    flags = ("wide_in", "per_tensor") if alike else ("wide_in",)
+    source, alike = lowering.blocks[op.source.buffer], op.rescale.per_tensor
     nodes: list[Node] = []
     words = _words(lowering, op)
     count, rows = lowering.run_rows(row, m, op.target.rows), (row, m)
     for part, columns in enumerate(_column_parts(lowering, op)):
-        column, n = columns
-        source_view, word = source.view(row, column), params + sum(words[:part]) * (not alike)
-        if isinstance(op, Convert):
-            nodes.append(
-                lowering.requantize(
-                    Opcode.MAP, source_view, op.target, rows, columns, count, word, *flags
-                )
-            )
-            continue
-        target_view, written = target.view(row, column), Written(op.target.name, row, m, column, n)
-        work = Work(
-            source_view, target_view, count, n, word, written, lowering.defines(target_view)
-        )
-        nodes.append(work.norm(op))
+        source_view, word = source.view(row, columns[0]), params + sum(words[:part]) * (not alike)
+        work = lowering.work(source_view, op.target, rows, columns, count, word)
+        nodes.append(rowwise(op, work))
     return nodes
 
 
@@ -159,9 +146,6 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
                 )
             )
         sums, rows, columns = View(acc, batch), (0, batch), (first, count)
-        item.body.append(
-            lowering.requantize(
-                Opcode.DRAIN, sums, op.target, rows, columns, batch, SPARE_WORDS, "per_tensor"
-            )
-        )
+        work = lowering.work(sums, op.target, rows, columns, batch, SPARE_WORDS)
+        item.body.append(work.requantize(Opcode.DRAIN, "per_tensor", tensor=op.target))
     return item

@@ -6,7 +6,7 @@ from functools import partial
 
 from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Attention
-from celosia.generators.lower.attention import WRITTEN, mix, pipeline, score, softmax
+from celosia.generators.lower.attention import WRITTEN, drain_context, mix, pipeline, score, softmax
 from celosia.generators.lower.blocks import Part, cut, even, groups
 from celosia.generators.lower.instructions import View, Work
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
@@ -246,10 +246,10 @@ class _Steps:
                     run = self._rows(row, m)
                     nodes.append(mix(op, View(place, self.stride), values, sums, run, many, count))
             rows, columns = (row, m), (first * op.head_dim + column, count * len(units))
-            drain = partial(self.lowering.requantize, Opcode.DRAIN, View(acc, m), op.target)
-            word, residual = self._word(first) + 1, op.residual
-            run = self._rows(row, m)
-            nodes.append(drain(rows, columns, run, word, "per_tensor", residual=residual))
+            sums, run, word = View(acc, m), self._rows(row, m), self._word(first) + 1
+            anew = not op.residual
+            work = self.lowering.work(sums, op.target, rows, columns, run, word, anew=anew)
+            nodes.append(drain_context(op, work, "per_tensor"))
         return nodes
 
     def _rows(self, row: int, m: int) -> int | Given:

@@ -20,7 +20,7 @@ from celosia.generators.program.allocate import Use, across, allocate, uses
 from celosia.generators.program.draft import Draft, Node, flatten
 from celosia.generators.program.executable import joined, written
 from celosia.generators.program.image import Bytes, Piece
-from celosia.generators.program.loops import lines, words
+from celosia.generators.program.loops import program_words
 from celosia.generators.runtime.text_host import TextHost
 
 
@@ -186,8 +186,7 @@ def _addresses(plan: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Map
 def _assemble(nodes: Sequence[Node], addresses: Mapping[str, int], config: Config) -> list[int]:
     """Return the words of a program, with its loops if layers differ in steps only."""
     for tried in (nodes, [*flatten(nodes)]):
-        placed = lines(tried, addresses, config)
-        made = None if placed is None else words(placed, config)
+        made = program_words(tried, addresses, config)
         if made is not None:
             return made
     raise AssertionError("only loops vary too much")

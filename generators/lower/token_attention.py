@@ -11,7 +11,7 @@ from functools import partial
 from celosia.arch.isa import DEFINITIONS, Opcode
 from celosia.generators.graph.network import Home
 from celosia.generators.graph.operations import Attention, Linear
-from celosia.generators.lower.attention import WRITTEN, mix, score, softmax
+from celosia.generators.lower.attention import WRITTEN, drain_context, mix, score, softmax
 from celosia.generators.lower.cached import Cached
 from celosia.generators.lower.instructions import Count, View, Work
 from celosia.generators.lower.plan import context_of, part, runs
@@ -298,10 +298,9 @@ class TokenAttention:
         offset = self.text * made.stride + head * width * made.element
         target = View(Ref("context", offset), stride)
         flags = flags or (("per_tensor",) if alike else ())
-        flags += ("wide_out",) if made.wide else ()
         if self.op.deferred:
             flags += ("factors", *(("by_tile",) if heads > 1 else ()))
             words = factored(words, self.factor + head)
         written = Written(made.name)
         work = Work(sums, target, m, heads * width, words, written)
-        self.make.stage.add(work.requantize(Opcode.DRAIN, *flags))
+        self.make.stage.add(drain_context(self.op, work, *flags))

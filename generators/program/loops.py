@@ -323,6 +323,17 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     return pack([*program, Instruction(Opcode.HALT)])
 
 
+def program_words(
+    nodes: Sequence[Node], addresses: Mapping[str, int], config: Config
+) -> list[int] | None:
+    """Return the words of a program, or None if its loops differ in more than registers hold.
+
+    Raises :class:`ProgramError` as :func:`lines`.
+    """
+    placed = lines(nodes, addresses, config)
+    return None if placed is None else words(placed, config)
+
+
 def _follow(nodes: Sequence[Line | Loop]) -> None:
     """Let a DRAIN begin while an equal one (except addresses) before it is still writing."""
     before: Line | None = None
