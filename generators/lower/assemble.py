@@ -34,6 +34,8 @@ class Refusal:
     text: str
     remedies: tuple[Changes, ...]
     """Changes of the configuration; any one of them may help."""
+    hopeless: bool = False
+    """Smaller or later loads do not help: they make a program longer, or tensors have no room."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def place(
         least += lowered.missing * (least - words_before)
         used = repeated(used, before, lowered.missing)
     if least > config.control.program_depth:
-        return _too_long(name, least, config)
+        return replace(_too_long(name, least, config), hopeless=True)
     for buffer in kept_buffers(nodes):
         used[buffer] = Use([(0, least)], used[buffer].beside)
     addresses = allocate(used, lowered.sizes, config)
@@ -114,7 +116,10 @@ def place(
         f"{config.scratchpad.bytes} in banks of {config.bank_bytes}"
     )
     least = max(needed, lowered.sizes[largest] * config.scratchpad.banks)
-    return Refusal(TOO_LARGE, needed, text, (doubled(config, "scratchpad_bytes", least),))
+    remedies = (doubled(config, "scratchpad_bytes", least),)
+    tensors = {name: use for name, use in used.items() if name in lowered.blocks}
+    hopeless = live_bytes(tensors, lowered.sizes) > config.scratchpad.bytes
+    return Refusal(TOO_LARGE, needed, text, remedies, hopeless and not spills)
 
 
 def _extent(nodes: Sequence[Node]) -> tuple[int, dict[str, Use]]:

@@ -48,6 +48,11 @@ class Choices:
         """True if weights are coded for the zero-skip unit if that is faster."""
         return self.compact and self.sparse
 
+    def is_smaller(self, other: "Choices") -> bool:
+        """Return whether loads and blocks are at most as large as in other choices."""
+        sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
+        return sizes and self.compact == other.compact
+
     @property
     def unplaced(self) -> "Choices":
         """The choices without those that only affect the places of loads and blocks."""

@@ -33,6 +33,8 @@ class Lowered:
     after: list[Item]
     sizes: dict[str, int]
     """Bytes of every buffer."""
+    blocks: frozenset[str]
+    """Buffers of tensors, which no choice of loads changes."""
     missing: int
     """Number of layers after those in ``layers`` that are not lowered, as they are like the last
     one."""
@@ -102,6 +104,7 @@ def lower(
         layers,
         [*after, last],
         lowering.sizes,
+        frozenset(name for tensor in lowering.blocks.values() for name in tensor.sizes()),
         missing,
         np.zeros(0, np.uint8) if missing else lowering.image.finish(lowering.name),
         lowering.image.size,

@@ -4,14 +4,15 @@ Loops cost cycles and save words, so the first of :data:`LOOPS` that fits is use
 after another is improved (:mod:`celosia.generators.lower.search`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from celosia.arch.config import Config
 from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import QuantizedModel
-from celosia.generators.lower.assemble import TOO_LARGE, TOO_LONG, Refusal
+from celosia.generators.lower.assemble import TOO_LARGE, Refusal
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.residence import weight_homes
@@ -56,26 +57,35 @@ def schedule(
     """
     scheduler = Search(model, config, batch)
     zeros = sparse or _has_zero_tiles(model, config)
-    refusal: Refusal | None = None
-    tries = [(loops, together, False) for loops in LOOPS for together in TOGETHER_FIRST]
-    tries += [(loops, TOGETHER_FIRST[0], True) for loops in SPILL_LOOPS]
-    for loops, together, spills in tries:
-        if spills and refusal is None:
-            if not any(refused.stage == TOO_LARGE for refused in scheduler.refusals):
-                break
-            refusal = _best(scheduler.refusals)
-        # Iterations of a loop are alike, which tiles left out here and there are not.
-        plain = not (loops[0] or loops[2])
-        plans = [
-            plan
-            for compact in ((True, False) if zeros and plain else (False,))
-            for plan in _fallbacks(
-                loops, together, config, compact=compact, spills=spills, sparse=sparse
-            )
-        ]
-        too_long: set[bool] = set()
+    series = partial(_series, config, zeros=zeros, sparse=sparse)
+    plain = [series(loops, together) for loops in LOOPS for together in _together(loops)]
+    found = _first(scheduler, plain, search=search)
+    refusals, scheduler.refusals = scheduler.refusals, []
+    if found is None and any(refused.stage == TOO_LARGE for refused in refusals):
+        spilled = [series(loops, TOGETHER_FIRST[0], spills=True) for loops in SPILL_LOOPS]
+        found = _first(scheduler, spilled, search=search)
+    if found is None and any(
+        refused.stage == TOO_LARGE and refused.hopeless for refused in refusals
+    ):
+        # The sentence is that of the smallest loads.
+        scheduler.patient, scheduler.refusals = True, []
+        found, refusals = _first(scheduler, plain, search=search), scheduler.refusals
+    if found is not None:
+        return _keeping(scheduler, found, search=search)
+    # The attempt that got furthest.
+    refusal = min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
+    raise FitError(refusal.text, *refusal.remedies)
+
+
+def _first(scheduler: Search, tries: Sequence[Sequence[Choices]], *, search: bool) -> Trial | None:
+    """Return the whole program of the first plan that fits, improved if asked, or None.
+
+    Each series of plans has ever smaller loads.
+    """
+    for plans in tries:
+        ended = list[Choices]()
         for plan in plans:
-            if plan.compact in too_long:
+            if any(plan.is_smaller(other) for other in ended):
                 continue
             trial = scheduler.try_out(plan)
             if isinstance(trial, Trial):
@@ -84,13 +94,16 @@ def schedule(
                 if isinstance(whole, Trial) and search:
                     whole = scheduler.finish(scheduler.rebank(scheduler.improve(trial)))
                 if isinstance(whole, Trial):
-                    return _keeping(scheduler, whole, search=search)
+                    return whole
                 trial = whole
-            if trial.stage == TOO_LONG and not spills:
-                # Smaller loads would make the program longer still.
-                too_long.add(plan.compact)
-    refusal = refusal or _best(scheduler.refusals)
-    raise FitError(refusal.text, *refusal.remedies)
+            if scheduler.ends(plan, trial):
+                ended.append(plan)
+    return None
+
+
+def _together(loops: tuple[bool, bool, bool]) -> tuple[int, ...]:
+    """Return the heads whose scores one softmax takes at first: one where these are in a loop."""
+    return TOGETHER_FIRST[:1] if loops[1] or loops[2] else TOGETHER_FIRST
 
 
 def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
@@ -120,34 +133,36 @@ def _has_zero_tiles(model: QuantizedModel, config: Config) -> bool:
     )
 
 
-def _fallbacks(
+def _series(
+    config: Config,
     loops: tuple[bool, bool, bool],
     together: int,
-    config: Config,
     *,
-    compact: bool,
-    spills: bool,
+    zeros: bool,
     sparse: bool,
-) -> Iterator[Choices]:
-    """Yield plans of ever smaller loads, and with ``spills`` of blocks of several sizes."""
+    spills: bool = False,
+) -> list[Choices]:
+    """Return plans of ever smaller loads, and with ``spills`` of blocks of several sizes.
+
+    With ``zeros`` those that leave zeros out come first, but not in loops: iterations are alike,
+    which tiles left out here and there are not.
+    """
     layers, heads, parts = loops
     sizes = [(1, 1 << halvings) for halvings in range(config.bank_bytes.bit_length())]
-    for block, blob in SPILL_SHARES if spills else sizes:
-        if config.bank_bytes // blob >= min(SMALLEST_BLOB, config.bank_bytes):
-            yield Choices(
-                loop_layers=layers,
-                loop_heads=heads,
-                loop_parts=parts,
-                blob_bytes=config.bank_bytes // blob,
-                block_bytes=config.bank_bytes // block,
-                together=together,
-                ahead=1 if spills else AHEAD[0],
-                compact=compact,
-                sparse=sparse,
-                spills=spills,
-            )
-
-
-def _best(refusals: Sequence[Refusal]) -> Refusal:
-    """Return the refusal of the attempt that got furthest."""
-    return min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
+    return [
+        Choices(
+            loop_layers=layers,
+            loop_heads=heads,
+            loop_parts=parts,
+            blob_bytes=config.bank_bytes // blob,
+            block_bytes=config.bank_bytes // block,
+            together=together,
+            ahead=1 if spills else AHEAD[0],
+            compact=compact,
+            sparse=sparse,
+            spills=spills,
+        )
+        for compact in ((True, False) if zeros and not (layers or parts) else (False,))
+        for block, blob in (SPILL_SHARES if spills else sizes)
+        if config.bank_bytes // blob >= min(SMALLEST_BLOB, config.bank_bytes)
+    ]

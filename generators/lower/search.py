@@ -61,6 +61,8 @@ class Search:
     def __init__(self, model: QuantizedModel, config: Config, batch: int):
         self.model, self.config, self.batch = model, config, batch
         self.refusals: list[Refusal] = []
+        self.patient = False
+        """Loads are made smaller and later even if tensors alone have no room."""
         self._alike = are_alike(model.layers)
         self._lowered: dict[Choices, Lowered] = {}
         self._tried: dict[tuple[object, ...], Trial | Refusal] = {}
@@ -75,6 +77,16 @@ class Search:
             self._lowered = {choices: lowered}
         return self._lowered[choices]
 
+    def ends(self, plan: Choices, refusal: Refusal) -> bool:
+        """Return whether no plan of smaller loads and blocks fits, after the refusal of a plan.
+
+        Blocks that leave may take fewer words then. If ``patient``, tensors without room are no
+        reason.
+        """
+        if refusal.stage == TOO_LONG:
+            return refusal.hopeless or not plan.spills
+        return refusal.hopeless and not self.patient
+
     def try_out(self, plan: Choices) -> Trial | Refusal:
         """Return the program of a plan's first layers, with loads as early as planned if possible.
 
@@ -85,7 +97,7 @@ class Search:
         aheads = sorted({min(a, longest) for a in AHEAD if a <= plan.ahead}, reverse=True)
         for ahead in aheads:
             trial = self._try_one(dataclasses.replace(plan, ahead=ahead), lowered)
-            if isinstance(trial, Trial) or trial.stage == TOO_LONG:
+            if isinstance(trial, Trial) or trial.stage == TOO_LONG or self.ends(plan, trial):
                 return trial
         return trial
 
