@@ -11,6 +11,7 @@ from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.templates import are_alike
 from celosia.generators.lower import search
+from celosia.generators.lower.assemble import TOO_LONG
 from celosia.generators.lower.banks import LATENCY
 from celosia.generators.lower.encoder_compiler import Options, compile_quantized
 from celosia.generators.lower.lower import lower
@@ -79,7 +80,7 @@ def test_the_plan_is_the_same_every_time() -> None:
     ("preset", "changes", "searched"),
     [
         ("small", {"program_depth": 1 << 14}, True),
-        ("small", {"scratchpad_bytes": 1 << 13, "program_depth": 1 << 15}, False),
+        ("small", {"scratchpad_bytes": 1 << 12, "program_depth": 1 << 16}, False),
         ("odd", {"scratchpad_bytes": 1 << 13}, False),
     ],
     ids=["straight", "spilled", "looped"],
@@ -99,12 +100,34 @@ def test_a_sample_of_layers_gives_the_program_of_all(
     monkeypatch.setattr(search, "lower", noted)
     sampled = compile_quantized(model, config, options)
     assert max(lowered) >= 3
+    assert bool(sampled.spilled_bytes) == (preset == "small" and not searched)
     assert lowered.count(0) <= 2
     monkeypatch.setattr(search, "are_alike", lambda layers: False)
     whole = compile_quantized(model, config, options)
     assert sampled.words == whole.words
     assert sampled.plan == whole.plan
     np.testing.assert_array_equal(sampled.image, whole.image)
+
+
+def test_loads_are_not_made_smaller_where_tensors_have_no_room(monkeypatch) -> None:
+    config = PRESETS["small"].replace(scratchpad_bytes=1 << 12, program_depth=1 << 16)
+    model, _ = quantized(config)
+    tried = []
+
+    def noted(*arguments, **options):
+        tried.append(arguments)
+        return lower(*arguments, **options)
+
+    monkeypatch.setattr(search, "lower", noted)
+    quick = compile_quantized(model, config, Options(search=False))
+    assert quick.plan.spills
+    few = len(tried)
+    monkeypatch.setattr(
+        search.Search, "ends", lambda self, plan, refused: refused.stage == TOO_LONG
+    )
+    patient = compile_quantized(model, config, Options(search=False))
+    assert len(tried) - few > 2 * few
+    assert quick.words == patient.words
 
 
 def test_layers_that_differ_are_of_no_template() -> None:
