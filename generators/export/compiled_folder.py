@@ -23,11 +23,6 @@ from celosia.generators.runtime.encoder_host import EncoderHost, Request
 from celosia.generators.runtime.text_host import Index, TextHost, Value
 
 
-def is_compiled(model: str) -> bool:
-    """Return whether ``model`` is the path of a folder with a compiled model."""
-    return _kind(model) in (ENCODER, DECODER)
-
-
 def is_compiled_text(model: str) -> bool:
     """Return whether ``model`` is the path of a folder with a compiled decoder."""
     return _kind(model) == DECODER

@@ -101,11 +101,12 @@ class Search:
                 return trial
         return trial
 
+    def _place(self, plan: Choices, lowered: Lowered) -> Placed | Refusal:
+        name, kinds = self.model.description.name, {"loop_layers": plan.loop_layers}
+        return place(name, lowered, plan.ahead, self.config, **kinds, spills=plan.spills)
+
     def _try_one(self, plan: Choices, lowered: Lowered) -> Trial | Refusal:
-        name = self.model.description.name
-        placed = place(
-            name, lowered, plan.ahead, self.config, loop_layers=plan.loop_layers, spills=plan.spills
-        )
+        placed = self._place(plan, lowered)
         if isinstance(placed, Refusal):
             self.refusals.append(placed)
             return placed
@@ -216,14 +217,7 @@ class Search:
         if not placed.lowered.missing:
             return placed
         lowered = lower(self.model, self.config, plan.unplaced, self.batch)
-        whole = place(
-            self.model.description.name,
-            lowered,
-            plan.ahead,
-            self.config,
-            loop_layers=plan.loop_layers,
-            spills=plan.spills,
-        )
+        whole = self._place(plan, lowered)
         if isinstance(whole, Refusal) or whole.spilled:
             return whole
         check_apart(whole.used, lowered.sizes, placed.addresses)
