@@ -63,7 +63,7 @@ class ImageBuilder:
             )
 
     def finish(self, model: str) -> Bytes:
-        """Return the whole image, of which nothing was skipped.
+        """Return the whole image; nothing of it may be skipped.
 
         Raises :class:`FitError` as :meth:`check`.
         """
