@@ -161,9 +161,9 @@ def test_a_mask_of_a_file_cuts_each_sample(tmp_path) -> None:
 
 X, ROWS = np.zeros((2, 4, 6)), np.zeros((2, 5))
 WRONG = {
-    "model takes x, table; give an array of each by its name, in a .npz file": X,
-    "Model model needs the input table; it takes x, table and may have len": {"x": X},
-    "Model model has no input more; it takes x, table and": {"x": X, "table": ROWS, "more": X},
+    "takes arrays of x, table by name, as numpy.savez writes them, not one array in": X,
+    "Model model needs the input 'table'; it takes x, table and may have len": {"x": X},
+    "Model model has no input 'more'; it takes x, table and": {"x": X, "table": ROWS, "more": X},
     "Input table must have the shape [5], not [4]": {"x": X, "table": ROWS[:, :4]},
     "must have as many samples of each input, not 2 of x, 1 of table": {"x": X, "table": ROWS[:1]},
     "must be finite numbers, but input 0 is not": {"x": X, "table": ROWS + np.nan},

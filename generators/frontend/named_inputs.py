@@ -66,8 +66,8 @@ class NamedInputs:
         if not isinstance(values, Mapping):
             if self.others:
                 raise InputError(
-                    f"Model {model} takes {listed}; give an array of each by its name, in a .npz "
-                    "file [count, ...] each"
+                    f"Model {model} takes arrays of {listed} by name, as numpy.savez writes them, "
+                    "not one array"
                 )
             return np.asarray(values), {}
         arrays = {name: np.asarray(array) for name, array in values.items()}
@@ -76,7 +76,7 @@ class NamedInputs:
         if wrong:
             verb = "has no input" if wrong[0] in arrays else "needs the input"
             more = f" and may have {', '.join(kinds)}" if kinds else ""
-            raise InputError(f"Model {model} {verb} {wrong[0]}; it takes {listed}{more}")
+            raise InputError(f"Model {model} {verb} {wrong[0]!r}; it takes {listed}{more}")
         first = arrays[self.first]
         for name, kind in self.masks:
             if name in arrays:
