@@ -69,7 +69,7 @@ def gemm(
 ) -> None:
     """Compile a linear layer of random weights, and run it.
 
-    Operands and result lie in external memory. cycles and utilization are of the window from the
+    Operands and result are in external memory. cycles and utilization are of the window from the
     array's first request for an operand to its last sum in the accumulators; total_cycles and
     total_utilization are of the whole run from start to halt.
     """
@@ -102,8 +102,7 @@ def shapes(
 ) -> None:
     """Compile and run linear layers of the sizes of the products in BERT, ViT, GPT-2 and Llama.
 
-    With TEXT only those that have it in their names.
-    The figures are those of bench gemm.
+    With TEXT only those whose names contain it are run. The figures are those of bench gemm.
     """
     chosen = shapes_named(only)
     with progress(f"{len(chosen)} shapes on {config.name}, {simulator}") as update:
@@ -147,8 +146,8 @@ def attention(
 ) -> None:
     """Compile a model of one layer, run it, and measure its attention.
 
-    The size is of the heads, the queries and keys, and a head's elements. cycles are those that
-    attention takes in the run: scores, softmax and values of all heads.
+    The size is of the heads, the queries and keys, and a head's elements. cycles are those of
+    attention in the run: scores, softmax and values of all heads.
     """
     check_clocked(simulator)
     heads, seq, head_dim = (sizes[name] for name in ("heads", "seq", "dim"))
@@ -244,7 +243,7 @@ def compile_command(
     timing: MemoryTiming,
     as_json: bool,
 ) -> None:
-    """Compile MODEL, and show how long it took and what its program will take."""
+    """Compile MODEL, and show the time that this took and the predicted cycles of its program."""
     with progress(f"{model} on {config.name}"):
         result = bench_compile(model, config, timing)
     report(f"{model} on {config.name}", [result], as_json, result)
@@ -269,8 +268,8 @@ def harness(config: Config, seed: int, as_json: bool) -> None:
 def toggles(config: Config, sizes: dict[str, int], seed: int, as_json: bool) -> None:
     """Count the bits of registers that change in a linear layer, with and without sleep.
 
-    Every register of the machine is looked at in every cycle of the run; its memories are not. A
-    row is an engine or a memory's registers; `engines` are those that numbers of the product pass.
+    Every register of the machine is counted in every cycle of the run; its memories are not. A row
+    is an engine or a memory's registers; `engines` are those that process the product's numbers.
     """
     title = f"{times(sizes)} on {config.name}"
     with progress(f"{title}, without and with sleep"):

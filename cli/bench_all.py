@@ -24,16 +24,16 @@ from celosia.tb.machine.toolchain import environment
 
 @dataclass(frozen=True)
 class Case:
-    """A command whose result has a figure to be shown beside what others published."""
+    """A command with a figure that is shown beside published ones."""
 
     words: str
     """The command's words after ``celosia``, without ``--json``."""
     figure: str = "utilization"
-    """The key of the figure; of a list of results under ``shapes``, the smallest counts."""
+    """The key of the figure; in a list of results under ``shapes``, the smallest counts."""
     published: str = ""
     """Published figures of others for the same shapes."""
     whole: bool = False
-    """The result's ``rows`` are a table of their own."""
+    """True if the result's ``rows`` are a separate table."""
 
 
 _TEXT = (Path(__file__).parent / "benchmarks.toml").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def read_cases(kind: str) -> dict[str, list[Case]]:
 )
 @json_option
 def bench_all(quick: bool, only: str, out: Path | None, as_json: bool) -> None:
-    """Run every benchmark, or those with TEXT in their headings, beside what others published."""
+    """Run every benchmark, or those with TEXT in their headings, beside published figures."""
     if out is not None:
         check_folder(out.parent, [out.name])
     every = read_cases("quick" if quick else "full")
@@ -90,7 +90,7 @@ def bench_all(quick: bool, only: str, out: Path | None, as_json: bool) -> None:
 def measure(case: Case) -> dict[str, Any]:
     """Return a case's line, by running its command from the project's folder.
 
-    Raises :class:`RunError` where the command fails.
+    Raises :class:`RunError` if the command fails.
     """
     main = "from celosia.cli.main import main; main()"
     done = subprocess.run(
@@ -129,7 +129,7 @@ def sections(page: str) -> dict[str, str]:
 
 
 def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield the lines of a page with tables under their headings, of those that there are."""
+    """Yield the lines of a page with tables under their headings, without missing ones."""
     yield _PREFACE
     for heading, lines in tables.items():
         if lines is not None:

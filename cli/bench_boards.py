@@ -1,4 +1,4 @@
-"""celosia bench boards: what every board's build reached, each report kept."""
+"""celosia bench boards: the results of every board's build, each report kept."""
 
 import json
 import subprocess
@@ -61,10 +61,10 @@ def bench_boards(
 ) -> None:
     """Build every board's machine, or those with TEXT in their names; write reports and tables.
 
-    A report that is there already is kept where its design, tools and seed are today's, so that
-    the command can be interrupted and called again. Cycles are always counted anew, on the
-    simulated boards; with --kept of every report whose machine is today's. Some builds are of
-    three seeds; their reports have what each reached, and are of the best.
+    An existing report is kept if its design, tools and seed are today's, so that the command can be
+    interrupted and called again. Cycles are always counted anew, on the simulated boards; with
+    --kept for every report whose machine is today's. Some builds use three seeds; their reports
+    have the frequency of each, and describe the best.
     """
     check_folder(folder)
     cases = [case for case in CASES if only in case.file]
@@ -87,12 +87,12 @@ def bench_boards(
 
 
 def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
-    """Leave a build's report in a folder; return whether it was built.
+    """Write a build's report to a folder; return whether it was built.
 
-    It is not where the folder or one of other reports has it already. What does not fit its device
-    has a report, too, which says so as ``refused``.
+    It is not built if this or another folder has its report already. A build that does not fit its
+    device has a report, too, with the field ``refused``.
 
-    Raises :class:`RunError` where the build fails.
+    Raises :class:`RunError` if the build fails.
     """
     design = case.design()
     for file in (folder / case.file, *others):
@@ -133,13 +133,13 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Count the cycles of a kept report anew, of a machine of the same configuration as today's.
+    """Count the cycles of a kept report anew, for a machine of today's configuration.
 
-    It is so where the report's ``configuration`` is, or its ``design``; of any other one it is told
-    that nothing was counted. A report that was of today's sources and has another design now is of
-    those of the commit that brought it.
+    The configuration is the same if the report's ``configuration`` is, or its ``design``; for any
+    other report a message says that nothing was counted. If a report of today's sources has another
+    design now, its sources become those of the commit that added it.
 
-    Raises :class:`RunError` where an output is not the golden model's.
+    Raises :class:`RunError` if an output is not the golden model's.
     """
     file = folder / case.file
     if not file.is_file():

@@ -34,7 +34,7 @@ from celosia.tb.machine.simulators import make_machine
 from celosia.tb.speed.decode_bench import bench_decode
 
 BOARD = "ulx3s_85f"
-"""Board whose device areas are of."""
+"""Board with the device for which area is measured."""
 _UNIT = "matrix_engine"
 
 
@@ -84,10 +84,10 @@ def bench_formats(
 ) -> None:
     """Run decoder layers in every format of their numbers, and measure machines for it.
 
-    A token of bench decode on the configuration small: of one layer with its weights from memory,
-    of two with all in slots. A row's share is of the cycles of the first one with its weights in
-    the same place; slots are those that weights, keys and values take. Area is that of the matrix
-    engine, slots and zero-skip unit included, on a device of ECP5.
+    A token of bench decode runs on the configuration small: of one layer with its weights from
+    memory, of two with all in slots. A row's share is relative to the cycles of the first one with
+    its weights in the same place; slots are those of weights, keys and values. Area is that of the
+    matrix engine, slots and zero-skip unit included, on a device of ECP5.
     """
     every = list(read_formats())
     chosen = [form for form in every if only.lower() in form.name.lower()]
@@ -111,7 +111,7 @@ def bench_formats(
 
 
 def _measure(case: Format, simulator: str, timing: MemoryTiming, **sizes: int) -> dict[str, Any]:
-    """Return the row of a format, area apart."""
+    """Return the row of a format, without area."""
     figures = bench_decode(
         case.config,
         lambda config, size: make_machine(config, simulator, size, timing),
@@ -137,9 +137,9 @@ def _measure(case: Format, simulator: str, timing: MemoryTiming, **sizes: int) -
 
 @functools.cache
 def measured_area(config: Config) -> dict[str, int]:
-    """Return what the matrix engine of a configuration needs of a device.
+    """Return the resources of a device that the matrix engine of a configuration needs.
 
-    Raises :class:`InputError` where Yosys is not installed.
+    Raises :class:`InputError` if Yosys is not installed.
     """
     unit = SparseMatrixEngine(config) if config.sparse_lanes else make_unit(_UNIT, config)
     device = get_board(BOARD).device

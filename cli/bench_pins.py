@@ -31,7 +31,7 @@ from celosia.tb.models.run_inputs import Files, check_room, read_inputs
 from celosia.tb.models.text_session import TextSession
 
 SAMPLE = 32
-"""Tokens of the text that weights of no model are calibrated on."""
+"""Tokens of the text on which weights without a model are calibrated."""
 TOKEN = 1
 
 _OF_SHAPES = ("layers", "context", "position", "seed")
@@ -40,7 +40,7 @@ _OF_SHAPES = ("layers", "context", "position", "seed")
 @click.command("pins", cls=Command, example="--board ulx3s_85f --memory sdram --layers 1")
 @linked_board_options
 @click.argument("model", default="stories15M")
-@click.option("--layers", type=int, default=0, help="So many of its layers; 0 for all.")
+@click.option("--layers", type=int, default=0, help="Number of its layers; 0 for all.")
 @click.option("--context", default=256, show_default=True, help="Tokens that have room.")
 @click.option("--position", default=128, show_default=True, help="Tokens before.")
 @click.option("--sentences", type=FILE, help="A file whose first line such a model gets.")
@@ -62,9 +62,9 @@ def bench_pins(
 ) -> None:
     """Run a token of a language model of random weights on a simulated board's pins.
 
-    MODEL is a shape, of stories15M and others, or an encoder, which runs on a sentence. With
-    --memory sdram the board's memory holds the model from the start. Exits with code 1 if a
-    result of the board differs from the golden machine's.
+    MODEL is a shape such as stories15M, or an encoder, which runs on a sentence. With --memory
+    sdram the board's memory holds the model from the start. Exits with code 1 if a result of the
+    board differs from the golden machine's.
     """
     board, config = target
     if not board.peak_bytes:
@@ -129,9 +129,9 @@ def _token(
 def encode_at_pins(
     model: str, sentences: Path, board: Board, config: Config, options: Options
 ) -> dict[str, Any]:
-    """Return the figures of the first line of a file on a simulated board, as of a token.
+    """Return the figures of the first line of a file on a simulated board, like a token's.
 
-    Raises :class:`InputError` where the model takes no sentences or does not fit the board.
+    Raises :class:`InputError` if the model takes no sentences or does not fit the board.
     """
     source = load_source(model)
     chosen, samples, _ = read_inputs(model, source, Files(sentences=sentences), 1)
@@ -161,7 +161,7 @@ def encode_at_pins(
 def _shares(
     board: Board, config: Config, counters: Mapping[str, int], moved: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return what a run loaded, and parts of the chip's peak: by its counters, and at the pins."""
+    """Return a run's loaded bytes, and shares of the chip's peak by counters and at the pins."""
     loaded = counters["loaded"] * config.mem_bytes
     return {
         "loaded_bytes": loaded if config.control.counters else None,
@@ -186,15 +186,15 @@ def decode_at_pins(
     position: int,
     sparse: bool = False,
 ) -> dict[str, Any]:
-    """Return the figures of a token on a simulated board, behind ``position`` others.
+    """Return the figures of a token on a simulated board, after ``position`` others.
 
-    Those before it are zeros, on which cycles do not depend. ``reached_share`` is the part of the
-    chip's peak that LOAD reached while it had commands, ``reading_share`` the part at the pins of
-    SDR SDRAM while words were to be read and none to be written, ``moving_share`` that while
-    anything was to be moved, ``weights_share`` the part that the model's weights are over all
-    cycles of the token.
+    The earlier ones are zeros, on which cycles do not depend. All shares are relative to the chip's
+    peak. ``reached_share`` is reached by LOAD while it has commands. ``reading_share`` is reached
+    at the pins of SDR SDRAM while words are to be read and none to be written; ``moving_share``
+    while anything is to be moved. ``weights_share`` is that of the model's weights over all cycles
+    of the token.
 
-    Raises :class:`InputError` where the model does not fit the board, which has SDRAM.
+    Raises :class:`InputError` if the model does not fit the board, which has SDRAM.
     """
     program = compile_text(
         decoder, config, context=context, memory_bytes=board.memory_bytes, sparse=sparse

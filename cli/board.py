@@ -1,4 +1,4 @@
-"""celosia board: a board's complete top level in a simulation, behind a serial port."""
+"""celosia board: a board's complete top level in a simulation, with a serial port."""
 
 import contextlib
 import tempfile
@@ -22,19 +22,19 @@ from celosia.fpga.top import BoardTop
 from celosia.tb.machine.simulated_board import ModelledDdr3, SimulatedBoard
 
 DIVISOR = 4
-"""Cycles of a bit: as few as a receiver can do with, so that little time is simulated."""
+"""Cycles of a bit: the fewest that a receiver supports, so that little time is simulated."""
 
 TIMEOUT = 1 << 15
-"""Cycles after which a request that stopped is given up: some hundredths of a second here."""
+"""Cycles after which an incomplete request is given up: some hundredths of a second here."""
 
 
 def simulated(
     board: Board, config: Config, *, contents: Path | None = None, image: Path | None = None
 ) -> SimulatedBoard:
-    """Return a board in a simulation, with a link that is as fast as can be simulated.
+    """Return a board in a simulation, with the fastest link that can be simulated.
 
-    ``contents`` is a file that its SDRAM or PSRAM holds from the start, ``image`` one that lies in
-    its flash.
+    ``contents`` is a file with the initial content of its SDRAM or PSRAM, ``image`` one for its
+    flash.
     """
     core = None
     if board.ddr3 is not None:
@@ -78,10 +78,10 @@ def _modelled(core: Core) -> ModelledDdr3:
 def opened(
     board: Board, config: Config, image: bytes = b""
 ) -> Iterator[tuple[SimulatedBoard, Device]]:
-    """Give a board in a simulation, and its machine, whose memories hold zeros.
+    """Yield a board in a simulation, and its machine, whose memories hold zeros.
 
-    A chip of external memory holds ``image`` from the start, so that writing just that takes no
-    time; the board has one where there is an image.
+    A chip of external memory holds ``image`` from the start, so that writing the same data takes no
+    time. With an image the board must have such a chip.
     """
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         contents = Path(folder) / "image.bin"
@@ -109,9 +109,9 @@ def board(
     """Simulate a board, to its pins, until it is interrupted.
 
     The first line of output is the path of its port, for celosia host --port. With --link spi the
-    port is one of celosia host --link spi: for each byte that is written, the one received
-    can be read. Where the machine is neither a preset nor a board's own, its configuration is in a
-    file that celosia host needs. With --flash the board does at first what the image says.
+    port is one of celosia host --link spi: for each byte that is written, the one received can be
+    read. If the machine is neither a preset nor a board's default, its configuration is in a file
+    that celosia host needs. With --flash the board first executes the image.
     """
     target_board, config = target
     image = None

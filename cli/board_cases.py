@@ -54,7 +54,7 @@ class Case:
         return resolve_board(self.board, self.config, self.changes, "uart", self.memory)
 
     def design(self) -> str:
-        """Return what a report of this build has as ``design``."""
+        """Return the ``design`` of a report of this build."""
         board, config = self.target()
         seeds = range(self.seed, self.seed + self.seeds)
         if self.unit is None:
@@ -63,7 +63,7 @@ class Case:
 
 
 def _case(*, changes: Sequence[str] = (), more: Sequence[str] = (), **values: Any) -> Case:
-    """Return a build, whose ``more`` are changes that one like it may have without the others."""
+    """Return a build; ``more`` are changes that a similar one may have without the others."""
     return Case(**values, changes=(*changes, *more))
 
 
@@ -81,10 +81,10 @@ SPREAD = ("icebreaker", "tang_nano_9k", "tang_primer_20k")
 """Boards that are built with three seeds, as each takes minutes."""
 
 BOARD_CASES = tuple(Case(name, seeds=3 if name in SPREAD else 1) for name in BOARDS)
-"""Every board with its own machine."""
+"""Every board with its default machine."""
 
 CASES = (*BOARD_CASES, *MACHINES, *UNITS)
-"""Everything that is built, each into a report of its own."""
+"""Everything that is built, each with a separate report."""
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def older_sources(file: Path, design: str) -> str:
-    """Return the commit that brought a design to a report, or "older" where none is known."""
+    """Return the commit that added a design to a report, or "older" if none is known."""
     command = ["git", "log", "-1", "--format=commit %h", f"-S{design}", "--", file.name]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, encoding="utf-8")
     return done.stdout.strip() or "older"

@@ -20,7 +20,7 @@ link_option = click.option(
     default="uart",
     show_default=True,
     metavar="LINK",
-    help=f"What the host is behind: {', '.join(LINKS)}.",
+    help=f"Link of the host: {', '.join(LINKS)}.",
 )
 
 
@@ -41,9 +41,9 @@ def resolve_board(
 ) -> tuple[Board, Config]:
     """Return the board that the options name, and its machine's configuration.
 
-    Two columns of narrow operands share multipliers where the device's are wide enough, unless the
-    options say themselves whether they do. Registers between far units are the board's own
-    (``registered``) where a TOML file or ``--set`` does not say so, too.
+    Two columns of narrow operands share multipliers if the device's are wide enough, unless the
+    options decide this. Registers between far units are the board's default (``registered``),
+    unless a TOML file or ``--set`` decides it.
     """
     board = get_board(name, link)
     if memory == "sdram":
@@ -67,7 +67,7 @@ def resolve_board(
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return a board that begins with the image in its flash, and its machine's configuration.
 
-    The board's own machine is the one that leaves room for what reads the flash.
+    The board's default machine is replaced by one with room for the flash's reader.
     """
     board, config = target
     reading_board = with_flash(board, kind)
@@ -75,7 +75,7 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
 
 
 def checked_clock(mhz: float) -> float:
-    """Return a clock (MHz); raise :class:`InputError` where it cannot be one."""
+    """Return a clock (MHz); raise :class:`InputError` if it is out of range."""
     if not 0 < mhz <= _MOST_MHZ:
         raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
     return mhz
@@ -107,12 +107,12 @@ _OPTIONS = (
     click.option(
         "--memory",
         metavar="BYTES_OR_SDRAM",
-        help="External memory: so many bytes on the chip, or sdram, the board's; without it the "
+        help="External memory: bytes on the chip, or sdram, the board's; without it the "
         "board's memory on the chip.",
     ),
 )
 board_options = grouped("target", resolve_board, *_OPTIONS[:3], link_option, *_OPTIONS[3:])
-"""Adds options that say what is on which board; the command gets that as ``target``."""
+"""Adds options for the board and its machine; the command gets both as ``target``."""
 linked_board_options = grouped(
     "target",
     lambda name, source, overrides, memory: resolve_board(name, source, overrides, "uart", memory),

@@ -12,7 +12,7 @@ from celosia.cli.rates import RATES, SPEEDS
 from celosia.fpga.devices import RESOURCES
 
 TODAY = "today's"
-"""The field ``sources`` of a report whose design today's sources give as well."""
+"""The field ``sources`` of a report whose design is that of today's sources."""
 
 
 def row(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def row(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spread(seeds: Mapping[str, float | None]) -> str | None:
-    """Return the least, median and highest frequency of several seeds; None of a single one."""
+    """Return the least, median and highest frequency of several seeds; None for a single one."""
     reached = [mhz for mhz in seeds.values() if mhz is not None]
     if len(seeds) < 2 or not reached:
         return None
@@ -45,7 +45,7 @@ def _spread(seeds: Mapping[str, float | None]) -> str | None:
 
 
 def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the boards' table, and below it what does not fit."""
+    """Yield the lines of the boards' table, and below it the machines that do not fit."""
     cases = [case for case in CASES if case.unit is None and case.file in by_file]
     reports = [by_file[case.file] for case in cases]
     yield from _table(
@@ -65,7 +65,7 @@ def _named(title: str, case: Case, report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary_table(by_file: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a short table of the boards' own machines that fit."""
+    """Yield the lines of a short table of the boards' default machines that fit."""
     names = ("board", "device", "LUT4s", "multipliers", "block RAMs", "clock MHz")
     rates = [name.replace("_", " ") for name in RATES]
     reports = [by_file[case.file] for case in CASES if case in BOARD_CASES and case.file in by_file]
@@ -102,9 +102,9 @@ TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table
 
 
 def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
-    """Return a page with every table that it has a place for made anew of reports.
+    """Return a page with every table that it has a place for, made anew from reports.
 
-    Raises :class:`InputError` where the page, which messages call ``name``, has no place.
+    Raises :class:`InputError` if the page, which messages call ``name``, has no place.
     """
     places = 0
     for table, make in TABLES.items():

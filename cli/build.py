@@ -60,7 +60,7 @@ def build(
     """Synthesize, place and route, and make the bitstream of a board.
 
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
-    tools' logs. Where it has them already of the same design, only the report's cycles are counted
+    tools' logs. If it has them already for the same design, only the report's cycles are counted
     anew, on the simulated board.
     """
     board, config = target
@@ -96,7 +96,7 @@ def build(
 
 
 def _kept(board: Board, unit: str | None, folder: Path, design: Callable[[], str]) -> Build | None:
-    """Return what a folder has of the design that is to be built; None where it is not there."""
+    """Return a folder's results of the design that is to be built, or None if it has none."""
     bitstream = f"{board.name}.{board.device.family.bitstream}"
     if not all((folder / name).is_file() for name in (REPORT, *((bitstream,) if not unit else ()))):
         return None

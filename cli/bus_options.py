@@ -1,4 +1,4 @@
-"""Options for a generated module's name, and what an accelerator's ports are behind."""
+"""Options for a generated module's name, and for the protocols of an accelerator's ports."""
 
 import re
 
@@ -18,7 +18,7 @@ _OPTIONS = (
         default="native",
         show_default=True,
         metavar="BUS[:WIDTH][@BASE]",
-        help=f"What the accelerator's external memory is behind: {', '.join(BUSES)}; with the "
+        help=f"Protocol of the external memory's port: {', '.join(BUSES)}; with the "
         "width of a byte address, 32 without it, and the first one, as axi4:40@0x80000000.",
     ),
     click.option(
@@ -26,7 +26,7 @@ _OPTIONS = (
         default="native",
         show_default=True,
         metavar="BUS",
-        help=f"What the accelerator's host port is behind: {', '.join(CONTROL_BUSES)}.",
+        help=f"Protocol of the host port: {', '.join(CONTROL_BUSES)}.",
     ),
 )
 
@@ -58,7 +58,7 @@ attachment_options = grouped("attachment", _attachment, *_OPTIONS)
 
 
 def attached(config: Config, attachment: Attachment) -> Component:
-    """Return the accelerator with its ports behind buses.
+    """Return the accelerator with its ports converted to buses.
 
     Raises :class:`InputError` as :func:`celosia.generators.verilog.units.make_accelerator`.
     """
@@ -67,9 +67,9 @@ def attached(config: Config, attachment: Attachment) -> Component:
 
 
 def check_modules(component: Component | None, top: str | None, prefix: str | None = None) -> None:
-    """Raise :class:`InputError` where no module of Verilog can have a name that is given.
+    """Raise :class:`InputError` if a given name is not possible for a module of Verilog.
 
-    Without the component, whose ports are no names for it, nothing but the letters are looked at.
+    Without the component, whose ports' names are excluded, only the letters are checked.
     """
     for option, name in (("--top", top), ("--prefix", prefix)):
         if name is not None:

@@ -1,4 +1,4 @@
-"""Options of commands that run campaigns, and how such a campaign is run and reported."""
+"""Options of commands that run campaigns, and the running and reporting of such a campaign."""
 
 import re
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ campaign_options = grouped(
     click.option(
         "--results",
         type=FILE,
-        help="SQLite file of the outcomes: a campaign goes on where it stopped.",
+        help="SQLite file of the outcomes: a campaign continues from it.",
     ),
 )
 """Adds ``--jobs`` and ``--results``; the command gets a ``runner``."""

@@ -49,7 +49,7 @@ DECODER_ONLY = (
     *("prompts", "tokenizer", "steps"),
     *(key.name for key in DECODER_KEYS.values()),
 )
-"""Parameters of the command that one kind of model does not take."""
+"""Parameters of the command that one kind of model does not accept."""
 
 
 @click.command("compile", cls=Command, example="digits --config small --out build/digits")
@@ -94,11 +94,11 @@ def compile_command(
 ) -> None:
     """Write MODEL (a name, a folder or an ONNX file) as files that run it elsewhere.
 
-    The program, the memory image, and model.json with addresses, shapes, scales and cycles. What
-    is expected of the inputs are the golden machine's integers. Where no inputs are given an
-    encoder must be one of the digits, and gets those. A language model is as celosia run takes it,
-    which runs the folder, as celosia host run does. What an earlier call left in the folder is
-    removed, if nobody has changed it since.
+    These are the program, the memory image, and model.json with addresses, shapes, scales and
+    cycles. The expected outputs are the golden machine's integers. If no inputs are given, an
+    encoder must be one of the digits, and gets those. A language model is named as for celosia run.
+    celosia run and celosia host run accept the folder. Files of an earlier call in the folder are
+    removed unless they were changed since.
     """
     check_modules(None, top)
     check_folder(folder)

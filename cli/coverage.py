@@ -1,4 +1,4 @@
-"""celosia verify coverage: what of the circuits and of the instruction set tests reach."""
+"""celosia verify coverage: the parts of circuits and instruction set that tests reach."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ FUNCTIONAL = "functional"
 
 @dataclass
 class Found:
-    """Points of each kind that were reached, and all of them; those that were not, and failures."""
+    """The numbers of reached points and of all, by kind; the missed points, and failures."""
 
     points: dict[str, tuple[int, int]] = field(default_factory=dict)
     holes: list[str] = field(default_factory=list)
@@ -57,10 +57,10 @@ def coverage(
     runner: Runner,
     as_json: bool,
 ) -> None:
-    """Run the units' benches and programs, and tell what of the circuits they do not reach.
+    """Run the units' benches and programs, and list the parts of the circuits that they miss.
 
     Points of `line` are blocks, both outcomes of each condition and of each choice; those of
-    `toggle` are both changes of each bit. A module that stands in several units or configurations
+    `toggle` are both changes of each bit. A module that several units or configurations contain
     with the same circuit counts once. Points of `functional` are each instruction with each flag,
     at the bounds of each size, under each timing of memory; with --unit there are none.
     """
@@ -101,7 +101,7 @@ def coverage(
 def _circuits(
     units: Sequence[str], configs: Sequence[str], seed: int, runner: Runner, into: Found
 ) -> list[dict[str, Any]]:
-    """Run what reaches points of circuits; return a row for each unit."""
+    """Run benches and programs for points of circuits; return a row for each unit."""
     whole: Coverage = {}
     own: dict[str, Coverage] = {unit: {} for unit in units}
     for name in configs:
@@ -123,7 +123,7 @@ def _circuits(
 
 
 def _row(unit: str, own: Coverage, whole: Coverage) -> dict[str, Any]:
-    """Return a unit's row: what its own bench reaches, and what any run reaches of it."""
+    """Return a unit's row: the points that its bench reaches, and those that any run reaches."""
     return {
         "unit": unit,
         "line_points": totals(own.values())["line"][1],
@@ -133,7 +133,7 @@ def _row(unit: str, own: Coverage, whole: Coverage) -> dict[str, Any]:
 
 
 def _functional(configs: Sequence[str], seed: int, runner: Runner, into: Found) -> None:
-    """Run programs; what was reached counts where all results were exact."""
+    """Run programs; reached points count if all results were exact."""
     wanted, reached = set(), set()
     for name in configs:
         wanted |= {f"{name} {point}" for point in programs.points(name)}

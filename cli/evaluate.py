@@ -1,4 +1,4 @@
-"""celosia evaluate: how good a model's integers are, beside its floats."""
+"""celosia evaluate: the quality of a model's integers, compared with its floats."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -131,7 +131,7 @@ def _classes(
 
 
 def _closeness(model: str, values: Mapping[str, Any], *, as_json: bool) -> None:
-    """Report how far a model's outputs are from its floats."""
+    """Report the distance of a model's outputs from its floats."""
     with progress(f"{model}, calibration") as update:
         count = values["count"] or _COUNT
         measured = closeness(model, values["tokenizer"], PRESETS["small"], count, update)
@@ -153,9 +153,9 @@ def _perplexity(
     verbatim: bool,
     as_json: bool,
 ) -> None:
-    """Report how well a language model predicts texts.
+    """Report the perplexity of a language model on texts.
 
-    The configuration counts if it does not hold all bits of requantization parameters.
+    The configuration matters if it does not hold all bits of requantization parameters.
     """
     formats: Formats = values["formats"]
     other = given_options(("kv", *(key.name for key in RANGE_KEYS.values())))
@@ -220,7 +220,7 @@ def _perplexity(
 
 
 def _samples(calibration: Path | None) -> int:
-    """Return the number of texts that the model makes up."""
+    """Return the number of texts that the model samples."""
     if calibration is None:
         return Quantization.texts
     if not str(calibration).isdecimal():

@@ -43,10 +43,10 @@ def faults(
     runner: Runner,
     as_json: bool,
 ) -> None:
-    """Flip a bit of the circuit in a cycle of an inference, at random, and tell what comes of it.
+    """Flip a bit of the circuit in a cycle of an inference, at random, and report the effect.
 
-    Every bit of every register and memory is as likely, and every cycle. MODEL is one that
-    `celosia run` takes. A row is an engine or memory of the machine.
+    Every bit of every register and memory is equally likely, and so is every cycle. MODEL is one
+    that `celosia run` accepts. A row is an engine or memory of the machine.
     """
     fields = {"model": model, "config": source, "set": ";".join(overrides)}
     fields |= {UNITS: ";".join(units)} if units else {}

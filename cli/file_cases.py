@@ -25,7 +25,7 @@ _MODULES = (
 
 @functools.cache
 def _import_all() -> None:
-    """Import what the commands need once, and not in each process that is forked."""
+    """Import the commands' modules once, and not in each forked process."""
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     for name in _MODULES:
         importlib.import_module(name)

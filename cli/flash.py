@@ -74,11 +74,11 @@ def flash(
 ) -> None:
     """Load the bitstream of a build into a board, through the board's usual loader.
 
-    With --model an image of the model is written into the board's flash, and the bitstream as
-    well. One of celosia build --flash loads the model at power-on, runs it on the inputs and
-    sends a line of text with their classes. If neither inputs nor sentences are given, the
-    model must be one of the digits, and runs on the first of their test split. With --prompt it
-    goes on with a text, taking the likeliest token each time.
+    With --model an image of the model is written into the board's flash, and the bitstream as well.
+    A bitstream of celosia build --flash loads the model at power-on, runs it on the inputs and
+    sends a line of text with their classes. If neither inputs nor sentences are given, the model
+    must be one of the digits, and runs on the first of their test split. With --prompt it continues
+    a text with the likeliest token each time.
     """
     board, config = target
     if model is None:

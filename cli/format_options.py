@@ -1,4 +1,4 @@
-"""The option --quantize: choices that make a model integers, the same for every command."""
+"""The option --quantize: choices of a model's integers, the same for every command."""
 
 import functools
 import math
@@ -15,14 +15,14 @@ from celosia.generators.graph.fewer_planes import check_bits
 from celosia.generators.quantize.options import INT8, MIXED
 
 AUTO = "auto"
-"""Weights whose formats are searched for."""
+"""Name of the search for weights' formats."""
 WIDE = "wide"
-"""Functions that take INT16."""
+"""Name of functions with INT16 inputs."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key of ``--quantize``: its argument of the command, and how its value is read."""
+    """A key of ``--quantize``: its argument of the command, and the kind of its value."""
 
     name: str
     kind: type | tuple[str, ...]
@@ -88,10 +88,10 @@ DECODER_KEYS = KV_KEYS | KEPT_KEYS | NORM_KEYS
 
 @dataclass(frozen=True, kw_only=True)
 class Formats:
-    """Formats that a model is made integers in.
+    """Formats of a model's integers.
 
-    Raises :class:`InputError` where bits are asked for that no weights are read at, a search
-    without a bound, or a bound without it.
+    Raises :class:`InputError` if bits are requested that the weights cannot be read with, a search
+    without a bound, or a bound without a search.
     """
 
     weights: str = INT8
@@ -104,7 +104,7 @@ class Formats:
     sparse: bool = False
 
     def __post_init__(self) -> None:
-        """Check what does not depend on where the model comes from."""
+        """Check the fields as far as possible without the model."""
         if self.group > 0 and self.weights == INT8:
             raise InputError(
                 f"Option --quantize group={self.group} needs a format of fewer bits in weights, "
@@ -123,7 +123,7 @@ class Formats:
     def quantization(self) -> Mapping[str, Any]:
         """Fields of :class:`celosia.generators.quantize.options.Quantization`, before any search.
 
-        Raises :class:`InputError` where bits are asked for that these weights are not read at.
+        Raises :class:`InputError` if bits are requested that these weights cannot be read with.
         """
         check_bits(self.bits, self.weights)
         return {
@@ -147,13 +147,13 @@ class Formats:
         }
 
     def one_bits(self, user: str) -> int:
-        """Return the bits; raise :class:`InputError` where several are taken in turn."""
+        """Return the bits; raise :class:`InputError` if there are several."""
         if len(self.bits) > 1:
             raise InputError(f"{user} with one number of bits, not {len(self.bits)}")
         return self.bits[0]
 
     def refuse_bits(self, user: str) -> None:
-        """Raise :class:`InputError` where fewer bits are asked for by what computes with all."""
+        """Raise :class:`InputError` if fewer bits are requested; ``user`` computes with all."""
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))
             raise InputError(
@@ -161,7 +161,7 @@ class Formats:
             )
 
     def refuse_search(self, model: str) -> None:
-        """Raise :class:`InputError` where formats are to be searched for by what has no loss."""
+        """Raise :class:`InputError` if a search is requested for ``model``, which has no loss."""
         if self.loss is not None:
             raise InputError(f"Option --quantize weights={AUTO} needs a trained model, not {model}")
 
@@ -192,9 +192,8 @@ def quantize_options(*others: Mapping[str, Key]) -> Adder:
 def read_keys(texts: Sequence[str], keys: Mapping[str, Key]) -> dict[str, Any]:
     """Return the values of ``--quantize`` by the names of the command's arguments.
 
-    A part without ``=`` continues the value before it: ``bits=8,4``.
-
-    Raises :class:`InputError` for a key that the command does not take, or a wrong value.
+    A part without ``=`` continues the value before it: ``bits=8,4``. Raises :class:`InputError` for
+    a key that the command does not accept, or a wrong value.
     """
     texts_by_key: dict[str, str] = {}
     for text in texts:

@@ -30,7 +30,7 @@ def spelling(command: str, option: str) -> str | None:
 
 
 def holes(template: str) -> list[str]:
-    """Return the names in a template; an empty one stands for the option's own value."""
+    """Return the names in a template; an empty one stands for the option's value."""
     return _HOLE.findall(template)
 
 
@@ -99,7 +99,7 @@ def _value(command: str, hole: str, values: Mapping[str, str]) -> str:
 
 
 def refuse_former(tree: click.Group, words: Sequence[str]) -> None:
-    """Raise :class:`InputError` with the line to write today where a line has a former name."""
+    """Raise :class:`InputError` with the line to write today if a line has a former name."""
     line = today(tree, words)
     if line is not None:
         raise InputError(f"This is written in another way today: celosia {shlex.join(line)}")

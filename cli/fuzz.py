@@ -23,7 +23,8 @@ CASES: dict[str, tuple[Job, dict[str, tuple[str, ...]], int]] = {
     "line": (lines.run, {"line": lines.LINES}, 1),
     "files": (file_cases.run, {"format": tuple(FORMATS)}, 8),
 }
-"""Of each kind its job, the values that its field takes in turns, and cases handed over at once."""
+"""For each kind its job, the values that its field takes alternately, and cases handed over at
+once."""
 
 _SHOWN = 20  # failures
 _MOST = 100_000_000
@@ -114,5 +115,5 @@ def _turns(fields: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:
 
 
 def _refused(result: dict[str, Any]) -> int:
-    """Return how many of a case's things were refused."""
+    """Return the number of a case's objects that were refused."""
     return int(result.get("refused", bool(result.get("refusal"))))

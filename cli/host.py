@@ -1,4 +1,4 @@
-"""celosia host: a machine on a board, behind its serial port."""
+"""celosia host: a machine on a board, through its serial port."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -66,7 +66,7 @@ def host(
 @json_option
 @click.pass_obj
 def info(connect, as_json: bool) -> None:
-    """Show what the board says of itself."""
+    """Show the board's identity."""
     device = connect()
     figures = {
         "port": device.name,
@@ -91,7 +91,7 @@ def info(connect, as_json: bool) -> None:
 @click.option(
     "--contents",
     type=FILE,
-    help="What external memory holds already, as image.bin of celosia compile.",
+    help="Present content of external memory, such as image.bin of celosia compile.",
 )
 @quantize_options(DECODER_KEYS)
 @text_options
@@ -108,12 +108,12 @@ def run(
 ) -> None:
     """Run MODEL, and compare its outputs with the golden machine's.
 
-    With --prompt a text goes on; without it the model runs on what is given, and one of the
-    digits on their test split.
+    With --prompt a text is continued. Without it the model runs on the given inputs, and a model of
+    the digits on their test split.
     """
     inputs = InputOptions.of(values)
     if prompts and replace(inputs, calibration=None, tokens=0).given():
-        raise InputError("Option --prompt is for texts that go on, and excludes other inputs")
+        raise InputError("Option --prompt is for texts to continue, and excludes other inputs")
     held = b"" if contents is None else read_bytes(contents)
     device = connect()
     device.contents = held

@@ -24,7 +24,7 @@ from celosia.tb.models.inference import Progress
 from celosia.tb.models.run_inputs import Files, run_files
 
 RANDOM = "random:"
-"""Begins the value of ``--inputs`` that asks for random ones."""
+"""Beginning of the value of ``--inputs`` for random inputs."""
 inputs_option = click.option(
     "--inputs",
     type=FILE,
@@ -46,7 +46,7 @@ _OPTIONS = (
 
 
 def input_options(command: Command) -> Command:
-    """Add what a model runs on; :class:`InputOptions` takes the values."""
+    """Add options for a model's inputs; :class:`InputOptions` takes the values."""
     return added(_OPTIONS, command)
 
 
@@ -77,7 +77,7 @@ SINKS = 4
 
 
 def random_count(inputs: Path | None) -> tuple[Path | None, int]:
-    """Return the file of ``--inputs``, and the number of random inputs that it asks for."""
+    """Return the file of ``--inputs``, and the number of random inputs that it requests."""
     text = str(inputs)
     if not text.startswith(RANDOM):
         return inputs, 0
@@ -126,8 +126,7 @@ class InputOptions:
     ) -> dict[str, Any]:
         """Run a model and write its outputs, with the figures of ``celosia.tb.models.run_inputs``.
 
-        Where no inputs are given the model must be one of the digits, and runs on their test
-        split.
+        If no inputs are given, the model must be one of the digits, and runs on their test split.
         """
         files = Files(
             inputs=self.inputs,
@@ -183,9 +182,9 @@ _HIDDEN = (
 
 
 def report_model(title: str, result: Mapping[str, Any], as_json: bool) -> None:
-    """Show what running a model gave, or print all of it as JSON.
+    """Show the results of running a model, or print all of them as JSON.
 
-    Exits with code 1 where a tensor differs from the golden machine's.
+    Exits with code 1 if a tensor differs from the golden machine's.
     """
     shown = {name: value for name, value in result.items() if name not in _HIDDEN}
     for name in ("host", "unused"):

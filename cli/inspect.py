@@ -1,4 +1,4 @@
-"""celosia inspect: what a model is made of, and what of it runs where."""
+"""celosia inspect: the parts of a model, and the places where they run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +32,7 @@ from celosia.generators.studies.inspection import inspect as look
     "--config",
     "config_name",
     metavar="NAME_OR_TOML",
-    help=f"Whether it fits a TOML file or one of {', '.join(PRESETS)}, and if not, what helps.",
+    help=f"Whether it fits a TOML file or one of {', '.join(PRESETS)}, or helpful changes.",
 )
 @click.option(
     "--reference",
@@ -51,7 +51,7 @@ def inspect(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show the parts of MODEL, their shapes and sizes, and what runs on the machine or the host."""
+    """Show the parts of MODEL, their shapes and sizes, and whether machine or host runs them."""
     if overrides and config_name is None:
         raise InputError("Option --set needs --config")
     config = resolve(config_name, overrides) if config_name is not None else None

@@ -116,7 +116,7 @@ _watch: _Watch | None = None
 
 
 def interrupted() -> bool:
-    """Return whether the command was interrupted: what fails from then on is no defect."""
+    """Return whether the command was interrupted: a later failure is no defect."""
     return _watch is not None and bool(_watch.number)
 
 

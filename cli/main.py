@@ -24,7 +24,7 @@ HEADINGS = {
     "Checks": ("test", "verify"),
     "First": ("demo",),
 }
-"""Every command; its module in this folder is loaded only where the command is used."""
+"""Every command; its module in this folder is loaded only if the command is used."""
 
 COMMANDS = tuple(name for names in HEADINGS.values() for name in names)
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _code() -> int:
-    """Run the command, report what is wrong, and return the exit code."""
+    """Run the command, report errors, and return the exit code."""
     try:
         code = _run()
     except click.exceptions.NoArgsIsHelpError as help_text:
@@ -87,7 +87,7 @@ def _code() -> int:
 
 
 def _run() -> Any:
-    """Run the command; where a model does not fit, find out what would help."""
+    """Run the command; if a model does not fit, find changes that help."""
     refuse_former(celosia, sys.argv[1:])
     try:
         return celosia(prog_name="celosia", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""Options for how an encoder is made integers."""
+"""Options for an encoder's integers."""
 
 from dataclasses import dataclass, replace
 
@@ -34,7 +34,7 @@ model_options = grouped("ranges", ModelOptions, *_OPTIONS)
 
 
 def encoder_options(formats: Formats, ranges: ModelOptions | None = None) -> Options:
-    """Return the compiler's options, before any search; without ``ranges`` the default ones."""
+    """Return the compiler's options, before any search; the default ones without ``ranges``."""
     options = Options(**formats.quantization, sparse=formats.sparse)
     if ranges is None:
         return options
@@ -50,7 +50,7 @@ def encoder_options(formats: Formats, ranges: ModelOptions | None = None) -> Opt
 def searched(
     model: str, config: Config, formats: Formats, ranges: ModelOptions | None = None
 ) -> Options:
-    """Return options with the formats of weights that lose so much at most, and say which."""
+    """Return options with the formats of weights within the allowed loss, and print them."""
     options = encoder_options(formats, ranges)
     if formats.loss is None:
         return options

@@ -1,4 +1,4 @@
-"""celosia verify mutate: how many mutants of a unit's netlist its bench notices."""
+"""celosia verify mutate: the share of mutants of a unit's netlist that its bench detects."""
 
 import math
 from typing import Any
@@ -52,11 +52,11 @@ def mutate(
     runner: Runner,
     as_json: bool,
 ) -> None:
-    """Change units' netlists, one cell at a time, and see whether their benches notice.
+    """Change units' netlists, one cell at a time, and count the changes that benches detect.
 
-    A mutant that is proven to equal the unit counts for nothing; the score is of the others. Those
-    that the bench does not notice are named by the source lines of their cells, with the reason
-    if it is known.
+    A mutant that is proven to equal the unit is not counted; the score is of the others. Those that
+    the bench does not detect are named by the source lines of their cells, with the reason if it is
+    known.
     """
     config = resolve(source, overrides)
     for unit in units:
@@ -109,6 +109,6 @@ def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _score(sums: dict[str, int]) -> float | None:
-    """Return the part of the mutants that differ from the unit which was noticed."""
+    """Return the share of detected mutants among those that differ from the unit."""
     different = sums["mutants"] - sums["equivalent"]
     return round(sums["killed"] / different, 4) if different else None

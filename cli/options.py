@@ -27,9 +27,9 @@ def added(options: Sequence[Adder], command: Command) -> Command:
 
 
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
-    """Return what adds options to a command, which gets what ``make`` returns as ``name``.
+    """Return a decorator that adds options; the command gets the result of ``make`` as ``name``.
 
-    ``make`` takes the options' values as arguments of their names.
+    The arguments of ``make`` are the options' values, by name.
     """
     names = inspect.signature(make).parameters
 
@@ -53,7 +53,7 @@ simulator_option = click.option(
     default="verilator",
     show_default=True,
     metavar="NAME",
-    help=f"What runs the machine: {', '.join(MACHINES)}.",
+    help=f"The machine's simulator: {', '.join(MACHINES)}.",
 )
 seed_option = click.option(
     "--seed",
@@ -88,7 +88,7 @@ def source_option(default: str) -> Adder:
 def config_choice(defaults: str) -> Adder:
     """Add ``--config`` and ``--set``; the command gets a function of the default as ``configured``.
 
-    ``defaults`` is what the help says of the default, which depends on the model.
+    ``defaults`` is the help's text about the default, which depends on the model.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -210,13 +210,13 @@ UNIT_FIELDS = {
     "rotary": "rotary",
     "argmax": "argmax",
 }
-"""The field that puts a unit into the accelerator, of units that it may leave out."""
+"""The field that switches a unit of the accelerator on, for units that may be left out."""
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` where a unit is asked for that is left out by name.
+    """Raise :class:`InputError` if a requested unit is explicitly left out.
 
-    What a preset leaves out may be made alone all the same. The command has ``--config`` and
+    A unit that a preset leaves out may still be made alone. The command has ``--config`` and
     ``--set``.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params

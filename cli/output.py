@@ -43,7 +43,7 @@ _CONTROLS = {
 
 
 def plain(words: str) -> str:
-    """Return a text whose control characters are written as escapes, so that no terminal acts."""
+    """Return a text whose control characters are escaped, so that a terminal ignores them."""
     return words.translate(_CONTROLS)
 
 
@@ -63,11 +63,10 @@ def _column(words: str) -> Column:
 
 @contextmanager
 def progress(title: str) -> Iterator[Update]:
-    """Show a bar on standard error; the value is called with what is done and the total.
+    """Show a bar on standard error; call the yielded function with the done and the total.
 
-    Where standard error is no terminal, a line tells the same every half minute.
-
-    What is printed meanwhile goes to standard error too: standard output carries results only.
+    If standard error is no terminal, a line shows the same every half minute. Text that is printed
+    meanwhile goes to standard error too: standard output carries results only.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -114,7 +113,7 @@ def announced(words: str) -> Iterator[None]:
 
 
 def warn(warning: str | None) -> None:
-    """Tell a warning on standard error, if there is one."""
+    """Print a warning on standard error, if there is one."""
     if warning:
         say(f"celosia: warning: {warning}", err=True)
 
@@ -129,9 +128,8 @@ def report(
 ) -> None:
     """Print a result as one JSON object, or its rows as a table.
 
-    A row is a line, or, where lines would be longer than the screen is wide, a column. With
-    ``wrong``, or where the result's ``mismatches`` or ``failed`` are more than 0,
-    :func:`exit_code` is 1.
+    A row is a line, or a column if lines would be wider than the screen. With ``wrong``, or if the
+    result's ``mismatches`` or ``failed`` are more than 0, :func:`exit_code` is 1.
     """
     if wrong or result.get("mismatches") or result.get("failed"):
         click.get_current_context().meta[_WRONG] = True
@@ -162,7 +160,7 @@ def report(
 
 
 def exit_code() -> int:
-    """Return the command's exit code, 1 where what it reported differs from its reference."""
+    """Return the command's exit code, 1 if its results differ from their reference."""
     return int(click.get_current_context().meta.get(_WRONG, False))
 
 
@@ -170,8 +168,7 @@ def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:
     """Print where a result's cycles went: the array's, and with ``engines`` each engine's.
 
     ``where`` and ``counters`` of the result are those of :class:`celosia.sim.report.Report`.
-
-    Nothing is printed with ``as_json``, or where the machine has no clock.
+    Nothing is printed with ``as_json``, or if the machine has no clock.
     """
     if as_json or not result.get("where"):
         return
@@ -199,9 +196,9 @@ _SHOWN = 12
 
 
 def predictions_table(result: Mapping[str, Any], as_json: bool) -> None:
-    """Print the first predictions of a result, with the labels where they are known.
+    """Print the first predictions of a result, with the labels if they are known.
 
-    Nothing is printed with ``as_json``, or where the outputs are no scores of classes.
+    Nothing is printed with ``as_json``, or if the outputs are no scores of classes.
     """
     predictions, labels = result.get("predictions"), result.get("labels")
     if as_json or not predictions:
@@ -234,8 +231,8 @@ def text(value: Any) -> str:
 def write_array(path: Path, values: Sequence[NDArray[np.floating]]) -> None:
     """Write outputs as one array [count, ...] to a ``.npy`` file.
 
-    Outputs of different lengths are filled up with NaN behind their last rows. Raises
-    :class:`InputError` where the file cannot be written.
+    Outputs of different lengths are extended with NaN after their last rows. Raises
+    :class:`InputError` if the file cannot be written.
     """
     rows = max(len(value) for value in values)
     filled = [

@@ -13,7 +13,7 @@ _LONGEST = 4095  # bytes; of a whole path
 
 
 def check_name(text: str) -> str:
-    """Return what is wrong with a name as that of a file, or an empty text."""
+    """Return the error in a file's name, or an empty text."""
     parts = [part.encode("utf-8", "surrogateescape") for part in text.split(os.sep)]
     if not text:
         return "must name a file or a folder, not be empty"
@@ -54,7 +54,7 @@ MODEL = _Model()
 
 
 def check_ending(path: Path, endings: tuple[str, ...]) -> None:
-    """Raise :class:`click.BadParameter` where a file's ending is none of some."""
+    """Raise :class:`click.BadParameter` if a file's ending is not allowed."""
     if path.suffix not in endings:
         raise click.BadParameter(f"The name of {path} must end in {' or '.join(endings)}")
 
@@ -62,7 +62,7 @@ def check_ending(path: Path, endings: tuple[str, ...]) -> None:
 def read_bytes(path: Path) -> bytes:
     """Return a file's bytes.
 
-    Raises :class:`InputError` where it cannot be read.
+    Raises :class:`InputError` if it cannot be read.
     """
     with reading(path):
         return path.read_bytes()

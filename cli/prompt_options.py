@@ -1,4 +1,4 @@
-"""The option --prompt of the commands that go on with texts."""
+"""The option --prompt of the commands that continue texts."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from celosia.generators.lower.residence import MOST_TEXTS
 
 
 def prompt_option(about: str) -> Callable[[Command], Command]:
-    """Return what adds the option to a command of one text, which gets it as ``prompt``."""
+    """Return a decorator that adds the option for one text, given to the command as ``prompt``."""
 
     def one(context: click.Context, _: click.Parameter, prompts: tuple[str, ...]) -> str | None:
         if len(prompts) > 1:
@@ -25,7 +25,7 @@ def prompt_option(about: str) -> Callable[[Command], Command]:
 
 
 def prompts_option(about: str) -> Callable[[Command], Command]:
-    """Return what adds the option to a command of one text or two, as a tuple ``prompts``."""
+    """Return a decorator that adds the option for one text or two, given as a tuple ``prompts``."""
 
     def some(_: click.Context, __: click.Parameter, prompts: tuple[str, ...]) -> tuple[str, ...]:
         if len(prompts) > MOST_TEXTS:

@@ -21,7 +21,7 @@ MODEL = "digits"
 """The model whose inferences are counted."""
 
 COUNT = 4
-"""Inferences that are simulated."""
+"""Number of inferences that are simulated."""
 
 RATES = ("cycles_per_inference", "inferences_per_second")
 """Rates in the report of a board's machine."""
@@ -31,33 +31,32 @@ TEXT_MODEL = STORIES260K
 """The model whose tokens are counted."""
 
 POSITION = 128
-"""Tokens of the text before the one that is counted."""
+"""Tokens of the text before the counted one."""
 
 TOKEN = 1
-"""The token that is counted."""
+"""The counted token."""
 
 TOKEN_RATES = ("cycles_per_token", "tokens_per_second")
 """Rates in the report of a machine that has room for a language model."""
 
 PAIR_RATES = ("cycles_per_token_two_texts", "tokens_per_second_two_texts")
-"""Rates where two texts go on in the same runs, of either's tokens."""
+"""Rates of tokens if two texts are continued in the same runs."""
 
 SPEEDS = (*RATES, *TOKEN_RATES, *PAIR_RATES)
 """All rates, in the order of tables."""
 
 KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration")
-"""All that :func:`rates` may give."""
+"""All fields that :func:`rates` may return."""
 
 
 def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
     """Return a machine's rates on a board, and as ``configuration`` its fingerprint.
 
-    Cycles are counted by the machine itself in a simulation of the board's complete top level with
-    its own external memory, on the chip or with the chip at the pins, whose times are cycles of
-    ``clock_mhz``. What begins with an image in the flash is left out: it is over before a host's
-    first run.
+    The machine itself counts cycles, in a simulation of the board's complete top level with its
+    external memory: on the chip, or a chip at the pins, whose times are cycles of ``clock_mhz``.
+    The image in the flash is left out, since it is over before a host's first run.
 
-    Raises :class:`RunError` where an output is not the golden model's.
+    Raises :class:`RunError` if an output is not the golden model's.
     """
     board = replace(board, target_mhz=clock_mhz, flash=None)
     made = {"configuration": f"{fingerprint(config.replace(trace=False)):08x}"}
@@ -65,17 +64,17 @@ def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
 
 
 def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a report with what :func:`rates` gave in the place of what it gave before."""
+    """Return a report in which the results of :func:`rates` are replaced by new ones."""
     return {name: value for name, value in report.items() if name not in KEYS} | dict(counted)
 
 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return ``cycles_per_inference`` and ``inferences_per_second`` of the digits' model.
 
-    Cycles are the mean of the first images'. Where the model does not fit the machine both are
-    None, and ``no_inference`` says why.
+    Cycles are the mean of the first images'. If the model does not fit the machine, both are None,
+    and ``no_inference`` has the reason.
 
-    Raises :class:`RunError` where an output is not the golden model's.
+    Raises :class:`RunError` if an output is not the golden model's.
     """
     with opened(board, config) as (_, device):
         try:
@@ -95,13 +94,13 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at a position.
 
-    Where the machine has room for two texts in the same runs, so it has the rates of these
-    (:data:`PAIR_RATES`): half the cycles of a run, and how many tokens of either a second has. The
+    If the machine has room for two texts in the same runs, it also has their rates
+    (:data:`PAIR_RATES`): half the cycles of a run, and the tokens of either text per second. The
     circuit also fills its weight slots, from external memory; the weights are random, as cycles do
-    not depend on them. Nothing is returned where the model does not fit, or its weights would not
-    stay on the chip.
+    not depend on them. Nothing is returned if the model does not fit, or its weights would not stay
+    on the chip.
 
-    Raises :class:`RunError` where a token's scores are not the golden model's.
+    Raises :class:`RunError` if a token's scores are not the golden model's.
     """
     if config.array.weight_depth == RING_SLOTS:
         return {}
@@ -129,7 +128,7 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
 
 
 def _run(program: TextProgram, board: Board) -> int:
-    """Return the cycles of a run on a simulated board: a token of each text, behind others."""
+    """Return the cycles of a run on a simulated board: a token of each text, after others."""
     image = program.setup[0].image if board.peak_bytes else b""
     with opened(board, program.config, image) as (_, device):
         session = TextsSession(program, device)
@@ -148,5 +147,5 @@ def _run(program: TextProgram, board: Board) -> int:
 
 
 def _rates(names: tuple[str, str], cycles: float, board: Board) -> dict[str, Any]:
-    """Return cycles, and how often a second has so many, by two names."""
+    """Return cycles, and their rate per second, by two names."""
     return dict(zip(names, (cycles, round(board.target_mhz * 1e6 / cycles, 1)), strict=True))

@@ -29,7 +29,7 @@ KINDS = {
 @click.argument("text", metavar="CASE")
 @json_option
 def replay(text: str, as_json: bool) -> None:
-    """Run one case of a campaign again, by the name that its failure was reported with."""
+    """Run one case of a campaign again, by the name in its failure's report."""
     case = Case.parse(text)
     check_known("kind of case", case.kind, KINDS)
     job = importlib.import_module(KINDS[case.kind]).run

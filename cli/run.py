@@ -97,7 +97,7 @@ def run(
 
 
 def refuse_other_kind(model: str, names: tuple[str, ...], *, text: bool) -> None:
-    """Raise :class:`InputError` if an option is given that the kind of model does not take."""
+    """Raise :class:`InputError` if an option is given that the kind of model does not accept."""
     refused = given_options(names)
     if refused:
         kind = "a language model" if text else "an encoder"

@@ -33,7 +33,8 @@ from celosia.tb.models.run_text import run_text
 from celosia.tb.models.run_texts import run_texts
 
 KEEP, RECOMPUTE = "keep", "recompute"
-"""Choices of what is there of earlier tokens: keys and values, or what these are made of."""
+"""Choices of the data kept of earlier tokens: keys and values, or the inputs to compute them
+from."""
 _DECODER_OPTIONS = (
     click.option(
         "--tokenizer",
@@ -53,17 +54,17 @@ _OPTIONS = (
 
 
 def decoder_options(command: Command) -> Command:
-    """Add what says how a decoder is compiled; :class:`DecoderOptions` takes the values."""
+    """Add options of compiling a decoder; :class:`DecoderOptions` takes the values."""
     return added(_DECODER_OPTIONS, command)
 
 
 def text_options(command: Command) -> Command:
-    """Add what says how a text is continued; :class:`ContinuationOptions` takes the values."""
+    """Add options of continuing a text; :class:`ContinuationOptions` takes the values."""
     return decoder_options(added(_OPTIONS, command))
 
 
 def likeliest_options(command: Command) -> Command:
-    """Add the same without sampling: a board that begins by itself takes the likeliest token."""
+    """Add the same options without sampling: a board without a host takes the likeliest token."""
 
     @functools.wraps(command)
     def with_sampling(**named: Any) -> Any:
@@ -89,7 +90,7 @@ class DecoderOptions:
     formats: Formats
 
     def __post_init__(self) -> None:
-        """Check what does not depend on the model."""
+        """Check the fields that do not depend on the model."""
         TextOptions(context=self.context, sinks=self.sinks)
 
     @classmethod
@@ -98,7 +99,7 @@ class DecoderOptions:
         return cls(**{name: values[name] for name in cls.__dataclass_fields__})
 
     def options(self, texts: int) -> TextOptions:
-        """Return the compiler's options for texts that go on in the same runs."""
+        """Return the compiler's options for texts that are continued in the same runs."""
         return TextOptions(
             kv_bits=self.kv_bits,
             whole=self.kv_whole,
@@ -126,12 +127,14 @@ class DecoderOptions:
     ) -> Program:
         """Return a checkpoint's programs, or those of a folder that ``celosia compile`` wrote.
 
-        A configuration that is not ``fixed`` gets what the options need. Of a folder it is the
-        folder's own; a fixed one must be as that. So many ``texts`` go on in the same runs.
+        A configuration that is not ``fixed`` gets the fields that the options need. For a folder it
+        is the folder's; a fixed one must equal that. ``texts`` is the number of texts that are
+        continued in the same runs.
 
-        Raises :class:`InputError` where options are given that a compiled folder has answered, or
-        it is for another number of texts; and before any work where the model cannot go on with one
-        of the ``prompts`` by ``steps`` tokens, or does not fit the context or the configuration.
+        Raises :class:`InputError` if options are given that a compiled folder has decided, or if it
+        is for another number of texts. It is also raised, before any work, if the model cannot
+        continue one of the ``prompts`` by ``steps`` tokens, or does not fit the context or the
+        configuration.
         """
         if is_compiled_text(checkpoint):
             return self._loaded(Path(checkpoint), config, memory_bytes, fixed=fixed, texts=texts)
@@ -205,7 +208,7 @@ class ContinuationOptions(DecoderOptions):
     seed: int
 
     def __post_init__(self) -> None:
-        """Check what does not depend on the model."""
+        """Check the fields that do not depend on the model."""
         super().__post_init__()
         if self.steps < 1:
             raise InputError(f"Steps must be at least 1, not {self.steps}")
@@ -222,7 +225,7 @@ class ContinuationOptions(DecoderOptions):
         memory_bytes: int | None = None,
         timing: MemoryTiming = PROMPT,
     ) -> dict[str, Any]:
-        """Go on with a prompt, shown as it grows unless ``quiet``; return what it took.
+        """Continue a prompt, shown as it grows unless ``quiet``; return its figures.
 
         Arguments are those of :func:`celosia.tb.models.run_text.run_text` and ``compile_text``.
         """
@@ -257,7 +260,7 @@ class ContinuationOptions(DecoderOptions):
         memory_bytes: int | None = None,
         timing: MemoryTiming = PROMPT,
     ) -> dict[str, Any]:
-        """Go on with two prompts in the same runs; return the texts and what they took.
+        """Continue two prompts in the same runs; return the texts and their figures.
 
         Arguments are those of :func:`celosia.tb.models.run_texts.run_texts` and ``compile_text``.
         """
@@ -293,7 +296,7 @@ class ContinuationOptions(DecoderOptions):
         machine: str,
         timing: MemoryTiming,
     ) -> dict[str, Any]:
-        """Answer sources that have a right answer; return the share of these, and what it took.
+        """Answer sources that have a right answer; return the share of right ones, and figures.
 
         Arguments are those of :func:`celosia.tb.models.run_answers.run_answers`.
         """
@@ -319,14 +322,14 @@ class ContinuationOptions(DecoderOptions):
 
 
 def tell(program: Program) -> None:
-    """Show on standard error how formats were found, and how far integers are from floats."""
+    """Print the search for formats, and the distance of integers from floats, on standard error."""
     if program.summary:
         say(f"celosia: {program.summary}", err=True)
     warn(None if program.parting is None else program.parting.warning)
 
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:
-    """Show what a text took, or print all of it as JSON; of two texts, each of them as well."""
+    """Show the figures of a text, or print all of them as JSON; of two texts, each text as well."""
     for entry in () if as_json else result.get("texts", ()):
         say(entry["text"])
     hidden = ("text", "texts", "tokens", "cycles", "counters", "calibration")

@@ -53,7 +53,7 @@ def trace(
     timing: MemoryTiming,
     as_json: bool,
 ) -> None:
-    """Run MODEL once and write what every engine did, cycle by cycle.
+    """Run MODEL once and write every engine's activity, cycle by cycle.
 
     The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle.
     """

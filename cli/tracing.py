@@ -19,9 +19,9 @@ from celosia.tb.models.timeline import timeline
 
 
 class RunTrace:
-    """Makes a machine that is recorded where a file is named, and writes the file.
+    """Makes a machine that is recorded if a file is named, and writes the file.
 
-    Raises :class:`InputError` where the file cannot be written.
+    Raises :class:`InputError` if the file cannot be written.
     """
 
     def __init__(self, file: Path | None):
@@ -31,10 +31,10 @@ class RunTrace:
             check_folder(file.parent, [file.name])
 
     def machine(self, config: Config, simulator: str, *arguments: Any) -> Machine:
-        """Return the machine, recorded where a file is named.
+        """Return the machine, recorded if a file is named.
 
-        Raises :class:`InputError` as :func:`celosia.tb.machine.simulators.make_machine`, and where
-        a machine without a clock is to be recorded.
+        Raises :class:`InputError` as :func:`celosia.tb.machine.simulators.make_machine`, and if a
+        machine without a clock is to be recorded.
         """
         if self._file is None:
             return make_machine(config, simulator, *arguments)

@@ -32,7 +32,7 @@ class Command(click.Command):
 
 
 class Tree(click.Group):
-    """Commands under headings; a module is loaded where its command is asked for."""
+    """Commands under headings; a module is loaded when its command is used."""
 
     command_class = Command
 
@@ -70,7 +70,7 @@ class Tree(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; an unknown name is refused with those that are close."""
+        """Return the command; an unknown name is refused with similar ones."""
         names = self.list_commands(ctx)
         if args and args[0] not in names and get_close_matches(args[0], names):
             raise NoSuchCommand(args[0], possibilities=names, ctx=ctx)
@@ -91,7 +91,7 @@ class Tree(click.Group):
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Yield all commands below a group that are no groups, with their words."""
+    """Yield all commands below a group, without groups, with their words."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -103,7 +103,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 def command_of(group: click.Group, name: str) -> click.Command | None:
-    """Return the command of some words, whose module alone is loaded; None where it is no command.
+    """Return the command of some words, or None; only its module is loaded.
 
     Raises :class:`InputError` as :meth:`Tree.get_command`.
     """

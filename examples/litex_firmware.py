@@ -3,7 +3,7 @@
 The firmware is in examples/firmware; the processor is a VexRiscv. Needs LiteX, its
 pythondata-cpu-vexriscv, Verilator and riscv64-unknown-elf-gcc. Run it with a folder to write to,
 and perhaps a configuration (tiny without one); it compiles the model, generates the system, builds
-its simulation, and prints what the firmware does:
+its simulation, and prints the firmware's output:
 
     python examples/litex_firmware.py DIR small
 """

@@ -70,7 +70,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Surplus:
-    """Multipliers and memories of which a part has too few; they are made of tables."""
+    """Multipliers and memories beyond a part's number; they are made of tables."""
 
     products: Mapping[str, int]
     """Multipliers, by module."""

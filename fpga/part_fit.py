@@ -72,7 +72,7 @@ def fit_part(
 ) -> Fit:
     """Return the export of a configuration for a device; ``make`` makes its Verilog.
 
-    Multipliers and memories of which the device has too few are made of tables. The family's plain
+    Multipliers and memories beyond the device's number are made of tables. The family's plain
     synthesis counts the rest, which takes minutes; ``tell`` is called before each such step.
 
     Raises :class:`InputError` if the design needs more than the device has. The sentence names the

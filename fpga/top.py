@@ -66,7 +66,9 @@ class BoardTop(Component):
     ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run, and ``error`` if STATUS
     of the last one reports an error.
 
+        memory's size is impossible, or if an image in the flash has no serial line for its text.
     Raises :class:`InputError` if no number of the clock's cycles is close enough to a bit, if the
+    memory's size is impossible, or if an image in the flash has no serial line.
     memory's size is impossible, or if an image in the flash has no serial line for its text.
     """
 

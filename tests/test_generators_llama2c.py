@@ -69,9 +69,7 @@ def test_checkpoints_that_are_refused(tmp_path) -> None:
     path.write_bytes(b"short")
     refused(f"Checkpoint {path} is too short for a header of 28 bytes", load_llama2c, path)
     path.write_bytes(checkpoint(SIZES, 100))
-    message = (
-        f"Checkpoint {path} must have {len(checkpoint(SIZES))} bytes as its header tells, not 428"
-    )
+    message = f"Checkpoint {path} must have {len(checkpoint(SIZES))} bytes by its header, not 428"
     refused(message, load_llama2c, path)
     path.write_bytes(checkpoint((12, 10, 2, 6, 4, 7, 5)))
     message = (
@@ -137,7 +135,7 @@ def test_other_files_are_no_checkpoints(tmp_path) -> None:
     path = tmp_path / "notes.bin"
     path.write_text("# Some text that is long enough for a header of seven integers\n")
     message = (
-        f"File {path} is not a llama2.c checkpoint, as its header tells no sizes of a model; use "
+        f"File {path} is not a llama2.c checkpoint, as its header has no sizes of a model; use "
         "such a file, an ONNX file, or a folder with config.json and model.safetensors"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

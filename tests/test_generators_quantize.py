@@ -112,7 +112,7 @@ def test_shaped_attention_keeps_its_three_terms() -> None:
     weights["layers.0.beta"] = np.full(3, 0.1)
     message = (
         "Shaped attention of head 0 in layers.0 of model toy needs alpha and gamma less than 8 "
-        "times beta, but alpha is 1.2, beta is 0.1 and gamma is 0.9"
+        "times beta; alpha is 1.2, beta is 0.1 and gamma is 0.9"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         quantize_model(model, weights, inputs, SMALL)

@@ -54,8 +54,8 @@ ELECTRA, ALBERT = "electra.embeddings", "albert.embeddings"
          "Weights {0}/model.safetensors hold the tensor 'embeddings.word_embeddings.weight' twice"),
         ("BertForSequenceClassification", {"classifier.weight": np.zeros((5, 24)),
                                            "classifier.bias": np.zeros(5)}, {},
-         "Setting 'id2label' in {0}/config.json must have 5 names, as the classifier in "
-         "{0}/model.safetensors has so many outputs, not 3"),
+         "Setting 'id2label' in {0}/config.json must have 5 names, one for each "
+         "output in {0}/model.safetensors, not 3"),
         ("BertForSequenceClassification", {}, {"max_position_embeddings": 30},
          "Setting 'max_position_embeddings' in {0}/config.json must be 24, not 30, by the weight "
          "'embeddings.position_embeddings.weight'"),

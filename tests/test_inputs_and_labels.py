@@ -51,7 +51,7 @@ def test_lines_end_where_lines_end(tmp_path: Path) -> None:
 
 def test_blank_lines_are_refused_where_labels_could_belong_to_them(tmp_path: Path) -> None:
     path = write(tmp_path / "x", "a\n \nb\n\n\n")
-    with pytest.raises(InputError, match=r"^Line 2 of .*x is blank; take it out, and what"):
+    with pytest.raises(InputError, match=r"^Line 2 of .*x is blank; remove it, and its entries"):
         read_sentences(path)
     assert read_sentences(path, blank=True) == ["a", "b"]
     assert read_sentences(write(path, "a\nb\n\n")) == ["a", "b"]

@@ -139,7 +139,7 @@ def test_the_circuit_has_the_golden_machines_tensors(model) -> None:
         (
             LLAMA,
             {},
-            "must be larger than what they are made of, but model llama has inputs of 24 columns "
+            "must be larger than their inputs, but model llama has inputs of 24 columns "
             "and keys and values of 24",
         ),
         (GPT, {"kv_bits": 4}, "have 8 bits, not 4"),

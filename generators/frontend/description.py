@@ -67,8 +67,8 @@ class Description:
         """Check every field by itself, and fill in the heads of keys and the width of a head.
 
         Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if
-        a number is larger than any model's or smaller than it may be, a text is none of its
-        choices, or a number of heads is not a divisor of what it divides.
+        a number is out of its range, a text is none of its choices, or heads do not divide the
+        dimensions.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)

@@ -60,7 +60,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Folder:
-    """The settings of a folder, and its tensors, each of which is used once."""
+    """The settings of a folder, and its tensors; each tensor is used once."""
 
     def __init__(self, path: Path):
         """Read config.json, and fill in the defaults of its class of models.
@@ -165,8 +165,8 @@ class Folder:
         names_by_number = self.config.get("id2label") or {}
         if names_by_number and len(names_by_number) != outputs:
             raise InputError(
-                f"Setting 'id2label' in {self.config_path} must have {outputs} names, as the "
-                f"classifier in {self.weights_path} has so many outputs, not {len(names_by_number)}"
+                f"Setting 'id2label' in {self.config_path} must have {outputs} names, one for each "
+                f"output in {self.weights_path}, not {len(names_by_number)}"
             )
         names = [names_by_number.get(str(number)) for number in range(len(names_by_number))]
         for number, name in enumerate(names):

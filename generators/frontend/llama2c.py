@@ -47,7 +47,7 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
         or positions < 1
     ):
         raise InputError(
-            f"File {path} is not a llama2.c checkpoint, as its header tells no sizes of a model; "
+            f"File {path} is not a llama2.c checkpoint, as its header has no sizes of a model; "
             "use such a file, an ONNX file, or a folder with config.json and model.safetensors"
         )
     with within(f"checkpoint {path}"):
@@ -76,7 +76,7 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     expected = HEADER.size + 4 * sum(int(np.prod(shape)) for _, shape in shapes)
     if len(content) != expected:
         raise InputError(
-            f"Checkpoint {path} must have {expected} bytes as its header tells, not {len(content)}"
+            f"Checkpoint {path} must have {expected} bytes by its header, not {len(content)}"
         )
     numbers = np.frombuffer(content, "<f4", offset=HEADER.size)
     weights: dict[str, Floats] = {}

@@ -188,7 +188,7 @@ def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     if len(sentences) < len(lines) and not blank:
         place = next(number for number, line in enumerate(lines, 1) if not line.strip())
         raise InputError(
-            f"Line {place} of {path} is blank; take it out, and what belongs to it in other files"
+            f"Line {place} of {path} is blank; remove it, and its entries in other files"
         )
     return sentences
 

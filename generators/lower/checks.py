@@ -73,7 +73,7 @@ def _check_recomputed(decoder: Decoder) -> None:
     kept = model.kv_heads * decoder.key_dim + model.kv_width
     if model.dim >= kept:
         raise InputError(
-            f"{subject} must be larger than what they are made of, but model {model.name} has "
+            f"{subject} must be larger than their inputs, but model {model.name} has "
             f"inputs of {model.dim} columns and keys and values of {kept}"
         )
     if decoder.kv_bits < NARROW_BITS:

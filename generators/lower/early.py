@@ -22,8 +22,8 @@ from celosia.generators.quantize.options import INT8, Quantization
 LAYERS = 2
 """Layers of the reduced model that is compiled first: a program's layers are alike."""
 MANY = 1 << 22
-"""Number of weights from which on calibration takes long enough to compile some layers first, and
-number of scores from which on it takes long enough to check their rows first."""
+"""Number of weights from which on some layers are compiled before calibration, since it takes long;
+and number of scores from which on their rows are checked first."""
 
 D = TypeVar("D", bound=Description)
 

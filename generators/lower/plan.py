@@ -190,9 +190,9 @@ class Plan:
     def query_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, count) of queries that are drained at once.
 
-        If the queries of several texts have zeros before them, the scores of the first half of the
-        key heads begin while the other half is drained, if the half ends with a tile column. If
-        texts' rows are separated, one text's are drained beside the next one's products instead.
+        The queries of several texts may have zeros before them. Then the scores of the first half
+        of the key heads begin while the other half is drained, if the half ends with a tile column.
+        If texts' rows are separated, one text's are drained beside the next one's products instead.
         """
         model, cols = self.decoder.description, self.config.array.cols
         half = -(-model.kv_heads // 2) * model.group

@@ -90,7 +90,7 @@ def compile_text(
     With two weight slots, weights are streamed from external memory for each step, and keys and
     values stay in the scratchpad. If these or the parameter words do not fit, they are streamed as
     well, and layers are iterations of a loop. If external memory cannot hold all of this, the
-    vocabulary and positions go to the scratchpad, and data that are loaded once come before the
+    vocabulary and positions go to the scratchpad. Then data that are loaded once come before the
     data that stay in external memory.
 
     If norms are deferred, which needs weights that stay, there are no chunks. With two ``texts`` a

@@ -70,9 +70,9 @@ class TokenAttention:
         self.ahead = several and not text and self.rows == 1 and long
         """All products of scores come before the first softmax, and before the values' drain.
 
-        So they are of the first of several texts where softmaxes take sums and products take longer
-        than to be sent: as queues hold few commands, they would wait behind what waits for the
-        vector engine.
+        This is so for the first of several texts if softmaxes take sums and products run longer
+        than their commands take to be sent. As queues hold few commands, they would otherwise wait
+        for commands that wait for the vector engine.
         """
         self._before = text * self.model.heads * self.stride
         self._whole = self.config.beat_lanes >= self.config.array.cols
@@ -80,9 +80,9 @@ class TokenAttention:
         self._apart = self.model.heads | 1 if several and self._whole else self.model.heads
         """Accumulator rows from tile column to tile column of a head's scores.
 
-        Products of two heads give rows of one parity and the other by turns. A softmax that takes a
-        row of the same parity in each cycle would wait for every other one, and for one of three if
-        its rows are by turns of one parity and the other, too.
+        Products of two heads write rows of even and odd numbers alternately. A softmax that reads a
+        row of the same parity in each cycle would wait for every other one. If its rows alternate
+        in parity, too, it waits for one of three.
         """
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:

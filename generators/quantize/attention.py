@@ -121,7 +121,7 @@ def _shaped(
     if max(abs(alpha), abs(mean)) * _UNITS >= abs(beta) * limit:
         raise InputError(
             f"Shaped attention of head {index} in {prefix} of model {model.name} needs "
-            f"alpha and gamma less than {limit / _UNITS:g} times beta, but alpha is {alpha:g}, "
+            f"alpha and gamma less than {limit / _UNITS:g} times beta; alpha is {alpha:g}, "
             f"beta is {beta:g} and gamma is {gamma:g}"
         )
     probabilities = rescale_of(round(-mean / beta * _UNITS), beta / (_UNITS * scale))

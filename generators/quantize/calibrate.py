@@ -65,8 +65,8 @@ def calibrate(
     inputs together, exactly as :func:`numpy.percentile` would. About :data:`SAMPLES` rows are kept
     of each tensor in ``wanted``.
 
-    Raises :class:`InputError` if there is no input, an input is not finite or has a shape that the
-    model does not accept, or the percentile is not above 50 and at most 100.
+    Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
+    the model does not accept. It is also raised unless the percentile is above 50 and at most 100.
     """
     if not 50 < percentile <= 100:
         raise InputError(f"Calibration percentile must be above 50, at most 100, not {percentile}")

@@ -42,8 +42,8 @@ def check_mixed(model: Description) -> None:
         )
     if model.head_dim > WIDE_LONGEST:
         raise InputError(
-            f"Activations mixed sum head_dim products of 16 bits by {bits}, "
-            f"of which 32 bits hold {WIDE_LONGEST}, but model {model.name} has head_dim "
+            f"Activations mixed sum head_dim products of 16 bits by {bits}; "
+            f"32 bits hold {WIDE_LONGEST} of these, but model {model.name} has head_dim "
             f"{model.head_dim}"
         )
 

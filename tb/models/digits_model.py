@@ -44,6 +44,6 @@ def read_digits(
         shape = (source.description.tokens,)
     text = ", ".join(map(str, ("count", *shape)))
     raise InputError(
-        f"Model {model} takes inputs of its own, [{text}]; give them with --inputs FILE.npy, or "
+        f"Model {model} takes inputs of the shape [{text}]; give them with --inputs FILE.npy, or "
         "ask for random ones with --inputs random:COUNT"
     )

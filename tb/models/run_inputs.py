@@ -156,8 +156,9 @@ def read_inputs(
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
     """Return the prepared inputs to run on, those to calibrate on, and the labels of the first.
 
-    Raises :class:`InputError` if a file or the count cannot be used, if the number of labels is not
-    that of the file's inputs, or if no file is given for a model that does not accept the digits.
+    Raises :class:`InputError` if a file or the count cannot be used, or if the number of labels is
+    not that of the file's inputs. It is also raised if no file is given for a model that does not
+    accept the digits.
     """
     if not files.given():
         samples, images, right = read_digits(model, source)

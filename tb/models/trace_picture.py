@@ -114,8 +114,8 @@ def utilization(
 ) -> Figure:
     """Return a picture of each operation's utilization and of the array's activity meanwhile.
 
-    In the upper part, an operation is as wide as its cycles, in several pieces if others come
-    between, and as high as its utilization, so that its area is its useful products. The outline
+    In the upper part, an operation is as wide as its cycles, and as high as its utilization, so
+    that its area is its useful products. It has several pieces if others come between. The outline
     adds products computed in vain because tiles were not full. The lower part shows the array's
     cycles by cause. ``total`` is the run's utilization.
     """

@@ -46,7 +46,7 @@ def added(node: str, left: Tensor, right: Tensor) -> Tensor:
                 below = added(node, tensor.source, inner)
                 return affine(node, below, tensor.gains, tensor.shifts)
     if isinstance(left, Affine) or isinstance(right, Affine):
-        raise UnsupportedError("it adds to a batch normalization what no linear layer gives")
+        raise UnsupportedError("it adds to a batch normalization a tensor without a linear layer")
     return Sum(node=node, rows=left.rows, columns=left.columns, left=left, right=right)
 
 

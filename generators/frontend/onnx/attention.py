@@ -74,7 +74,7 @@ def _turned(node: Node, view: View, factor: float) -> View:
     old = view.tensor
     assert isinstance(old, Scores)
     if old.variable or old.causal:
-        raise UnsupportedError("it is not taken over the keys, of which a mask takes some out")
+        raise UnsupportedError("it is not taken over the keys, and a mask removes some of these")
     made = replace(
         old,
         node=node.name,

@@ -28,8 +28,9 @@ def onnx_library(name: str) -> Any:
 def read_model(path: Path) -> Any:
     """Return the model in a file, its functions expanded.
 
-    Raises :class:`InputError` if the file cannot be read or is no ONNX model, if a tensor's size or
-    file does not match its header, or if the graph might run without an end or at random.
+    Raises :class:`InputError` if the file cannot be read or is no ONNX model. It is also raised if
+    a tensor's size or file does not match its header, or if the graph might run without an end or
+    at random.
     """
     onnx = onnx_library("onnx")
     try:

@@ -305,7 +305,7 @@ class Graph:
         return nodes[::-1]
 
     def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
-        """Return a runner that computes values from others, of which it takes those it needs.
+        """Return a runner that computes values from others, using those that it needs.
 
         Raises :class:`InputError` if that part of the graph cannot be run.
         """

@@ -424,6 +424,6 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
             worst = float(np.abs(floats.reshape(expected.shape) - expected).max())
         if worst > TOLERANCE * max(float(np.abs(expected).max()), 1.0) or math.isnan(worst):
             raise InputError(
-                f"Model {path} does not compute what its nodes were taken for: "
+                f"Model {path} differs from the meaning of its nodes: "
                 f"outputs of {length} tokens differ by {worst:.3g}"
             )

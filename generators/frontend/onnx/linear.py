@@ -135,7 +135,7 @@ def einsum(node: Node) -> View:
         raise UnsupportedError(f"its equation {equation!r} sums an operand alone")
     if isinstance(right, np.ndarray):
         if alike:
-            raise UnsupportedError(f"its equation {equation!r} has weights of their own for rows")
+            raise UnsupportedError(f"its equation {equation!r} has different weights for rows")
         settled = node.made.settled(left)
         index = settled.index.transpose([a.index(letter) for letter in (*own, *summed)])
         lead = index.shape[: len(own)]

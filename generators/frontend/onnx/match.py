@@ -116,7 +116,7 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
     bare = not blocks[0].norms
     if norms and bare:
         raise UnsupportedError(
-            f"node {norms[0].node}: it normalizes what blocks without norms give"
+            f"node {norms[0].node}: it normalizes the output of blocks without norms"
         )
     norms += [norm for block in blocks for norm in block.norms]
     dim, length = x.columns, x.rows
@@ -125,7 +125,7 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
     try:
         if isinstance(x, Norm):
             if bare:
-                raise UnsupportedError(f"node {x.node}: blocks without norms take what it gives")
+                raise UnsupportedError(f"node {x.node}: its output goes to blocks without norms")
             parts |= _affine("embedding_norm", x)
             x = x.source
         embedding, start = _embedding(x, parts)

@@ -100,6 +100,5 @@ def _verify(path: Path, graph: Graph, model: TextDescription, weights: Weights) 
     worst = float(np.abs(logits - expected).max())
     if not worst <= TOLERANCE * max(float(np.abs(expected).max()), 1.0):
         raise InputError(
-            f"Model {path} does not compute what its nodes were taken for: scores differ by "
-            f"{worst:.3g}"
+            f"Model {path} differs from the meaning of its nodes: scores differ by {worst:.3g}"
         )

@@ -342,4 +342,4 @@ def _times(tensor: Tensor, factor: float) -> Tensor:
         return replace(tensor, gains=factor * tensor.gains, shifts=factor * tensor.shifts)
     if isinstance(tensor, Shift):
         return replace(tensor, source=_times(tensor.source, factor), values=factor * tensor.values)
-    raise UnsupportedError(f"it multiplies by {factor:g} what no linear layer gives")
+    raise UnsupportedError(f"it multiplies by {factor:g} a tensor without a linear layer")

@@ -1,4 +1,4 @@
-"""Parts of which the harnesses of proofs are made."""
+"""Parts of the harnesses of proofs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -43,8 +43,8 @@ def run(case: Case) -> dict[str, Any]:
     ABORT, and the program without those words must then be exact.
 
     Registers and memories of the circuit begin with random contents. They begin with zeros, as the
-    golden machine's do, if a program with random words is accepted, since it may read what was
-    never written.
+    golden machine's do, if a program with random words is accepted, since it may read unwritten
+    words.
     """
     rng = case.rng()
     config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])
