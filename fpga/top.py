@@ -54,22 +54,20 @@ class BoardTop(Component):
     (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`), which the machine starts. With ``psram`` it
     is that chip on the pins ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`).
 
-    With ``flash`` the machine begins with the image there
-    (:class:`celosia.hdl.flash.power_on.PowerOn`), on the pins ``flash_NAME``
-    (:class:`celosia.hdl.flash.reader.FlashPins`), before it listens to the host; after an image
-    that was refused ``heartbeat`` changes four times as often, and ``error`` with it.
+    With ``flash`` the machine first runs the image in the flash
+    (:class:`celosia.hdl.flash.power_on.PowerOn`), which it reads through the pins ``flash_NAME``
+    (:class:`celosia.hdl.flash.reader.FlashPins`), and then listens to the host. After a refused
+    image ``heartbeat`` changes four times as often, and ``error`` with it.
 
     ``link`` is one of ``celosia.fpga.boards.LINKS``. With ``uart`` the line ``rx`` and ``tx`` runs
     at ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles. With ``spi`` the
     host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most a twelfth of the
-    machine's. A request that stops for ``timeout`` cycles, without it for 20 ms, is given up.
+    machine's. A request that pauses for ``timeout`` cycles (by default 20 ms) is dropped.
     ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run, and ``error`` if STATUS
     of the last one reports an error.
 
-        memory's size is impossible, or if an image in the flash has no serial line for its text.
-    Raises :class:`InputError` if no number of the clock's cycles is close enough to a bit, if the
+    Raises :class:`InputError` if no whole number of cycles is close enough to a bit, if the
     memory's size is impossible, or if an image in the flash has no serial line.
-    memory's size is impossible, or if an image in the flash has no serial line for its text.
     """
 
     def __init__(
