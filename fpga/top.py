@@ -48,11 +48,12 @@ class BoardTop(Component):
     """A board's machine with its serial line or its SPI, for any board.
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
-    memory. Without further arguments this memory is on the chip. With ``sdram`` it is that chip of
-    SDRAM on the pins ``sdram_NAME`` (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). With
-    ``ddr3`` it is DDR3, connected by LiteDRAM's core on the ports ``ddr3_NAME``
-    (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`), which the machine starts. With ``psram`` it
-    is that chip on the pins ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`).
+    memory. Without further arguments this memory is on the chip. With ``sdram`` it is this SDRAM
+    chip on the pins ``sdram_NAME`` (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). With
+    ``psram`` it is this PSRAM chip on the pins ``psram_NAME``
+    (:class:`celosia.hdl.memory.psram.pins.PsramPins`). With ``ddr3`` it is DDR3 behind LiteDRAM's
+    core, which the machine starts, on the ports ``ddr3_NAME``
+    (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`).
 
     With ``flash`` the machine first runs the image in the flash
     (:class:`celosia.hdl.flash.power_on.PowerOn`), which it reads through the pins ``flash_NAME``
@@ -61,13 +62,13 @@ class BoardTop(Component):
 
     ``link`` is one of ``celosia.fpga.boards.LINKS``. With ``uart`` the line ``rx`` and ``tx`` runs
     at ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles. With ``spi`` the
-    host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most a twelfth of the
-    machine's. A request that pauses for ``timeout`` cycles (by default 20 ms) is dropped.
-    ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run, and ``error`` if STATUS
-    of the last one reports an error.
+    host's clock ``sck`` is at most a twelfth of the machine's; the other lines are ``cs_n``,
+    ``copi`` and ``cipo``. A request that pauses for ``timeout`` cycles (by default 20 ms) is
+    dropped. ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run. ``error`` is 1
+    if STATUS of the last run reports an error.
 
-    Raises :class:`InputError` if no whole number of cycles is close enough to a bit, if the
-    memory's size is impossible, or if an image in the flash has no serial line.
+    Raises :class:`InputError` for a bit that no whole number of cycles comes close to, an
+    impossible size of the memory, or an image in the flash without a serial line.
     """
 
     def __init__(
