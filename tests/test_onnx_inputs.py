@@ -57,6 +57,23 @@ def two_sequences(form: Form, kind: str) -> str:
     return form.block(form.add("Concat", *halves, axis=1))
 
 
+def other_attention(form: Form, kind: str) -> str:
+    """A second sequence that attends to itself, pooled and added to the first one's mean."""
+    heads = []
+    for order in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]):
+        rows = form.add("Reshape", form.linear("table", 6, 2), np.array([1, 4, 2, 3]))
+        # A function that is not known hides what the product is made of.
+        heads.append(form.add("Sin", form.add("Transpose", rows, perm=order)))
+    shares = form.add("Hardmax", form.add("MatMul", *heads[:2]), axis=-1)
+    second = form.add("Transpose", form.add("MatMul", shares, heads[2]), perm=[0, 2, 1, 3])
+    second = form.add("Reshape", second, np.array([1, 4, 6]))
+    means = [
+        form.add("ReduceMean", x, axes=[1], keepdims=0)
+        for x in (form.block(form.linear("x", 6)), second)
+    ]
+    return form.add("Add", *means)
+
+
 def pooled_mask(form: Form, kind: str) -> str:
     """A mean over the tokens of a mask, which attention does not know."""
     there = form.add("Unsqueeze", form.add("Cast", "mask", to=FLOAT), np.array([2]))
@@ -116,6 +133,13 @@ def test_a_length_of_a_file_cuts_each_sample(kind, tmp_path) -> None:
         np.testing.assert_allclose(source.floats(sample), expected[0], rtol=1e-4, atol=1e-5)
     (tmp_path / "labels.txt").write_text("0\n2\n1\n")
     assert read_labels(tmp_path / "labels.txt", source).tolist() == [0, 2, 1]
+
+
+def test_attention_of_another_input_is_no_host_step(tmp_path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    form.write(path, other_attention(form, ""), FORMS["columns"][1], 2)
+    with pytest.raises(ValueError, match=r"^Model .* is not run: "):
+        load_onnx(path)
 
 
 class Batch(Form):

@@ -216,9 +216,8 @@ def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bo
         data = [operand for operand in operands if isinstance(operand, View)]
         pools = any(isinstance(operand.tensor, Shares) for operand in data)
         if node.op_type in ("MatMul", "Einsum") and data == operands and not pools:
-            own = [name for name in node.input if _depends(graph, name)]
-            shapes = [graph.shape(name) for name in own]
-            if len(own) > 1 or any(np.prod(shape) != shape[-1] for shape in shapes):
+            own = [graph.shape(name) for name in node.input if _depends(graph, name)]
+            if len(own) != 1 or np.prod(own[0]) != own[0][-1]:
                 return True
     return False
 
