@@ -60,12 +60,12 @@ def test_sums_of_the_stream_take_all_accumulators(monkeypatch) -> None:
         name="toy", tokens=24, features=32, dim=24, layers=2, heads=4, ffn=96, placement="post"
     )
     half = random_case(3, model, config)
-    fallbacks = celosia.generators.lower.schedule._fallbacks
+    series = celosia.generators.lower.schedule._series
 
     def whole(*arguments, **named):
-        return (dataclasses.replace(plan, whole=True) for plan in fallbacks(*arguments, **named))
+        return [dataclasses.replace(plan, whole=True) for plan in series(*arguments, **named)]
 
-    monkeypatch.setattr(celosia.generators.lower.schedule, "_fallbacks", whole)
+    monkeypatch.setattr(celosia.generators.lower.schedule, "_series", whole)
     wide = random_case(3, model, config)
     assert wide.plan == dataclasses.replace(half.plan, whole=True)
     assert not half.plan.whole
