@@ -12,6 +12,7 @@ from celosia.arch.latency import part_width
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.element import ProcessingElement
 from celosia.hdl.matrix.parts import part_layout
+from celosia.hdl.stream.fields import inputs, outputs
 
 
 class ElementColumn(Component):
@@ -63,21 +64,17 @@ class ElementColumn(Component):
             "row_slot_i": In(slots),
             "row_slot_o": Out(slots),
         }
-        if gating:
-            members |= {"live_i": In(rows), "live_o": Out(rows), "column_live": In(1)}
+        live = rows * gating
+        members |= inputs(live_i=live) | outputs(live_o=live) | inputs(column_live=gating)
         if transpose:
             members |= {
                 "row_data": In(operands),
                 "column_strobe_i": In(1),
                 "column_slot_i": In(range(weight_depth)),
             }
-        if transpose and gating:
-            members["row_live"] = In(rows)
-        if sleep:
-            members["awake_i"] = In(1)
-        if pass_width < OPERAND_BITS:
-            parts = data.ArrayLayout(part_layout(pass_width), rows)
-            members |= {"part_i": In(parts), "part_o": Out(parts)}
+        parts = data.ArrayLayout(part_layout(pass_width), rows)
+        members |= inputs(row_live=rows * (transpose and gating), awake_i=sleep, part_i=parts)
+        members |= outputs(part_o=parts)
         if side:
             other = part_width(pass_width) if pass_width < OPERAND_BITS else width
             beside = data.ArrayLayout(other + gating, rows)

@@ -19,7 +19,7 @@ from celosia.hdl.ports import (
     WritePort,
     command_layout,
 )
-from celosia.hdl.stream.fields import assign, carry
+from celosia.hdl.stream.fields import assign
 from celosia.hdl.stream.pipeline import KEPT, delay
 from celosia.hdl.stream.slice import RegisterSlice, slices_before
 from celosia.hdl.vector.beats import collect, distribute
@@ -349,7 +349,8 @@ class VectorEngine(Component):
             argmax=flag.argmax,
             column=overlap.o.table,
         )
-        m.d.comb += carry(self, epilogue, "largest")
+        if self.config.vector.argmax:
+            m.d.comb += self.largest.eq(epilogue.largest)
 
     def _sums(self, m, fronts, walk, start, done, written):
         """Write a normalization's sums back; they may be late if their bank is busy."""
