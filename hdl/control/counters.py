@@ -17,11 +17,11 @@ class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; ``count_NAME`` is added to counter NAME each cycle.
 
     ``widths`` gives the counters' names and the widths of their increments (bits). Increments are
-    collected in a few bits for each counter; one adder adds these to the memory, one counter per
-    cycle in turn. Separate wide counters would cost more than the rest of the control. A counter is
-    therefore complete ``len(widths) + 3`` cycles after its last increment. ``settled`` is 1 once
-    this time has passed since the cycle after the last one with ``hold``, in which counters may
-    still grow. ``clear`` sets all counters to 0.
+    collected in a few bits for each counter. One adder adds these to the counters in the memory,
+    one counter per cycle in turn; separate wide counters would cost more than the rest of the
+    control. A counter is therefore complete ``len(widths) + 3`` cycles after its last increment.
+    Counters may grow in cycles with ``hold`` and one cycle later; ``settled`` is 1 once all of them
+    are complete. ``clear`` sets all counters to 0.
 
     ``value`` is the counter at position ``index`` of the previous cycle, as numbered by ``places``,
     by default in the order of ``widths``; other positions read as 0.

@@ -1,4 +1,4 @@
-"""Counts from the first to the last cycle of an activity, pauses included."""
+"""The length of an activity, from its first to its last cycle, pauses included."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -10,11 +10,11 @@ PAUSE_WIDTH = 16
 
 
 class Span(Component):
-    """Converts an activity bit into increments of a counter from its first to its last cycle.
+    """Counts the cycles of an activity from its first to its last one, pauses included.
 
-    In each cycle with ``active``, ``grows`` is 1 plus the length of the pause before it; a pause
-    longer than 2**PAUSE_WIDTH - 1 cycles counts as that number. ``clear`` forgets earlier activity.
-    ``grows`` is combinational from ``active``.
+    ``grows`` is the increment of the counter. In each cycle with ``active`` it is 1 plus the length
+    of the pause before it; a pause longer than 2**PAUSE_WIDTH - 1 cycles counts as that number.
+    ``clear`` forgets earlier activity. ``grows`` is combinational from ``active``.
     """
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ class ActivationEdge(Component):
 
 
 class SleepEdge(Component):
-    """The array's upper edge: column c learns whether it is awake c + 1 cycles after a vector.
+    """The array's upper edge: reports whether column c is awake, c + 1 cycles after a vector.
 
     The first ``n`` columns are awake if there is a vector. A column with a 1 in ``together`` is at
     the right of a pair that shares multipliers, and is awake whenever its left neighbour is.
@@ -142,9 +142,9 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays each column's sum until the last column's is available.
 
-    Columns whose sums are already delayed by some cycles in ``late`` wait that much less.
-    ``o_valid`` is ``valid`` of ``latency`` cycles before, the time of activations from the left
-    edge through the array and this edge.
+    ``late`` gives for each column the cycles by which its sums are delayed already; the edge delays
+    them by fewer cycles accordingly. ``o_valid`` is ``valid`` of ``latency`` cycles before, the
+    time of activations from the left edge through the array and this edge.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

@@ -19,11 +19,10 @@ class Retirement(Component):
     """Keeps the destination of each vector while the array computes it.
 
     ``acc_addr`` leaves ``latency`` cycles after it entered. ``status.done`` with ``push`` follows
-    ``last`` with a delay such that a drain whose first request is ``dispatch_cycles`` later reads
-    the sums of ``latency`` cycles after ``last``. ``offered`` and ``taken`` are 1 when a command is
-    offered and accepted, ``named`` while there is a tile to fetch, ``waiting`` while a tile waits
-    for a memory. ``working`` is 1 from the first tile until the last sum of all commands has been
-    written.
+    ``last`` so late that a drain whose first request is ``dispatch_cycles`` after it reads complete
+    sums. ``offered`` and ``taken`` are 1 when a command is offered and accepted, ``named`` while
+    there is a tile to fetch, ``waiting`` while a tile waits for a memory. ``working`` is 1 from the
+    first tile until the last sum of all commands has been written.
     """
 
     def __init__(self, config: Config, latency: int):

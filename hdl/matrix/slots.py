@@ -107,10 +107,10 @@ class SlotGuard(Component):
 
 
 class StagedSlotGuard(SlotGuard):
-    """A guard that computes ``free`` in the previous cycle, for a register.
+    """A guard that computes ``free`` one cycle ahead, so that it comes from a register.
 
-    ``moves`` says that ``slot`` and ``line`` will become ``next_slot`` and ``next_line``, else they
-    stay.
+    If ``moves`` is 1, ``slot`` and ``line`` become ``next_slot`` and ``next_line`` in the next
+    cycle; else they stay.
     """
 
     def _more_members(self):

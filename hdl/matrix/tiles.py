@@ -335,7 +335,7 @@ def b_transposed(config: Config, command):
 
 
 def flag_if(unit, command, name: str):
-    """Return a flag of a MATMUL or PRELOAD, or 0 in a machine without the unit that it is of."""
+    """Return a flag of a MATMUL or PRELOAD, or 0 in a machine without the flag's unit."""
     return _flags_of(command, name) if unit else Const(0, 1)
 
 

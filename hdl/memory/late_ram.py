@@ -1,4 +1,4 @@
-"""A memory whose words are used uncorrected, and corrected one cycle later if needed."""
+"""A memory with check bits whose words are used at once, and corrected a cycle later if wrong."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -12,10 +12,10 @@ from celosia.hdl.memory.ram import Ram
 class LateRam(Component):
     """A :class:`Ram` with the check bits of ``correct`` that adds no gates to its read path.
 
-    ``read_data`` is the stored word. If it is wrong and the reader consumes it (``take``),
-    ``repair`` is 1 in the next cycle, from registers. In that cycle it only makes the word
-    ``corrected`` from the consumed word, which the reader returns in ``taken``; ``errors`` reports
-    the error. A word is checked in the cycle in which it is consumed, even if it waited before.
+    ``read_data`` is the stored word, uncorrected. If it is wrong and the reader consumes it
+    (``take``), ``repair`` is 1 in the next cycle, from registers. In that cycle the reader returns
+    the consumed word in ``taken``, ``corrected`` is the right word, and ``errors`` reports the
+    error. A word is checked in the cycle in which it is consumed, even if it waited before.
     """
 
     def __init__(self, width: int, depth: int):

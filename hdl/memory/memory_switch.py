@@ -11,10 +11,11 @@ _HALVES = ("read", "write")
 
 
 class MemorySwitch(Component):
-    """Connects ``a_read`` and ``a_write`` to ``read`` and ``write``, or ``b``'s with ``to_b``.
+    """Connects the external memory port to one of two users: ``a``, or ``b`` while ``to_b`` is 1.
 
-    It is combinational. ``to_b`` may change only while no transfer is outstanding; the other user's
-    requests wait.
+    The user's ``a_read`` and ``a_write``, or ``b_read`` and ``b_write``, are combinationally
+    connected to ``read`` and ``write``. ``to_b`` may change only while no transfer is outstanding.
+    Requests of the other user wait.
     """
 
     def __init__(self, memory: Memory):

@@ -18,14 +18,16 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Passes the input ``i`` and the second input ``r`` through the front end of a command.
+    """Selects the front end of a command, which turns its inputs into values for the back end.
 
-    With ``drain``, available with ``fused``, the input of SOFTMAX and NORM is ``drained``. For
-    other commands than MAP, SOFTMAX and NORM no beat moves. The command must hold from at most one
-    cycle before its first beat to the last value of ``o``; ``opcode`` and ``flag`` from one cycle
-    later. ``start`` starts a SOFTMAX, possibly before the last beat of a previous one; the command
-    must hold while ``owes`` is 1. With ``registered`` each front end has separate registers for all
-    of these, because it may be far from the command.
+    ``i`` is the input and ``r`` the second input. With ``drain``, available with ``fused``, SOFTMAX
+    and NORM take ``drained`` instead of ``i``. For commands other than MAP, SOFTMAX and NORM no
+    beat moves.
+
+    The command must hold from at most one cycle before its first beat to the last value of ``o``;
+    ``opcode`` and ``flag`` from one cycle later. ``start`` starts a SOFTMAX, possibly before the
+    last beat of a previous one; the command must hold while ``owes`` is 1. With ``registered`` each
+    front end has separate registers for all of these, because it may be far from the command.
     """
 
     def __init__(self, config: Config):

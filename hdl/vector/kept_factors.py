@@ -15,9 +15,10 @@ class KeptFactors(Component):
 
     ``command`` is the next command, and ``first`` the number of its first factor; ``norm`` and
     ``softmax`` say that it starts. A NORM's factors arrive on ``factor``, a SOFTMAX's on
-    ``sum_factor`` with their numbers, if the configuration has the unit. ``o`` outputs both. They
-    never arrive together, provided that no NORM starts while ``softmaxes`` is 1, and no command
-    while ``norms`` is 1; these say that factors of either are outstanding. Latency of ``o`` is 0.
+    ``sum_factor`` with their numbers, if the configuration has the unit. ``o`` outputs both, with a
+    latency of 0. ``norms`` and ``softmaxes`` say that factors of a NORM or a SOFTMAX are
+    outstanding. No NORM may start while ``softmaxes`` is 1, and no command while ``norms`` is 1; so
+    two factors never arrive together.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):

@@ -11,10 +11,12 @@ from celosia.hdl.ports import command_layout
 class Overlap(Component):
     """Keeps a command with the flag ``followed`` while the next one is read.
 
-    ``i`` is the next command, and ``o`` the command of the back end: the same one or, while
+    ``i`` is the next command. ``o`` is the command of the back end: the same one or, while
     ``behind`` is 1, the previous one. ``read`` says that the next command has requested its last
-    row of accumulators, ``reading`` that it still requests its second input. ``owes`` says that the
-    units after it have not begun it, and ``written`` that the last beat of ``o`` is written.
+    row of accumulators, ``reading`` that it still requests its second input. ``owes`` says that a
+    later unit has not begun the next command, and ``written`` that the last beat of ``o`` is
+    written.
+
     ``early`` accepts the next command while ``o`` is still being written, with ``registered`` at
     least one cycle after ``read``. ``follows`` says that the next command may then start. Without
     ``fused`` commands never overlap.
