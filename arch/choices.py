@@ -1,4 +1,4 @@
-"""Choices in the place of fields of earlier versions, whose names are taken as aliases."""
+"""Choices that replace fields of earlier versions, whose names are still accepted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,10 +24,10 @@ EARLIER = {
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by short names, in which choices replace earlier fields.
+    """Replace earlier fields by the choices that stand for them, and return the values.
 
-    Raises :class:`InputError` if no choice has the values of the earlier fields, and
-    :class:`InputTypeError` if one of these has the wrong type.
+    ``values`` are by short names. Raises :class:`InputError` if no choice has the values of the
+    earlier fields, and :class:`InputTypeError` if one of these has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():

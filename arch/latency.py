@@ -83,7 +83,10 @@ def drain_latency(config: Config) -> int:
 
 
 def words_wait(config: Config, first: int) -> int:
-    """Return the cycles that a command's first beat, after ``first`` cycles, waits for its word."""
+    """Return the cycles that a command's first beat waits for its parameter word.
+
+    ``first`` is the number of cycles from the command's start to this beat.
+    """
     return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 
 
@@ -130,7 +133,7 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of a part with its sign (bits); a whole weight has the width unchanged."""
+    """Return the bits of a part of a weight with its sign; ``width`` itself for a whole weight."""
     return width + (width < OPERAND_BITS)
 
 

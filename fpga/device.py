@@ -69,15 +69,16 @@ _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 
 
 class Device:
-    """A board's machine, whose requests are sent again until they are answered.
+    """A board's machine; requests are sent again until they are answered.
 
-    ``config`` is the machine's configuration; without it, it is the preset or the board's
+    ``config`` is the machine's configuration. By default it is the preset or the board's
     configuration that the bitstream names. ``identity`` is the board's answer to HELLO;
     ``repeated`` counts the requests that were sent again.
 
-    An answer may take ``answer_seconds``. A machine that has answered before gets twice as long
-    each time that it is silent, or stops within an answer. A run may take ``run_seconds``. A port
-    without any answer is given up after ``FIRST_TRIES`` waits, each at most ``FIRST_SECONDS``.
+    ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. Once a
+    machine has answered, the timeout doubles, up to a limit, each time that it is silent or stops
+    within an answer. A port without any answer is given up after ``FIRST_TRIES`` waits of at most
+    ``FIRST_SECONDS`` each.
 
     Raises :class:`RunError` if nothing answers, or if the machine has another version or
     configuration.

@@ -67,10 +67,11 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
 
 
 def with_multipliers(verilog: str, family: str) -> str:
-    """Return a design in which a family's multipliers replace the modules for which it has some.
+    """Return a design with a family's hardware multipliers in place of its multiplier modules.
 
-    All are replaced, even if a device has fewer multipliers. Each remains a module with nothing but
-    the multiplier, since Yosys leaves its parameters alone then.
+    All modules for which the family has a multiplier are replaced, even if a device has fewer
+    multipliers. Each remains a module that contains only the multiplier, because Yosys then leaves
+    its parameters alone.
     """
     own = find_multipliers(verilog, family)
 

@@ -134,7 +134,10 @@ class TerminalWires:
         return bool(select.select([self._file], [], [], seconds)[0])
 
     def exchange(self, data: bytes) -> bytes:
-        """Return the bytes received while others were sent; raise :class:`OSError` without any."""
+        """Send bytes and return the bytes that were received meanwhile, equally many.
+
+        Raises :class:`OSError` if the other side does not answer.
+        """
         received = b""
         for place in range(0, len(data), CHUNK):
             part = data[place : place + CHUNK]

@@ -121,9 +121,10 @@ def _placed(verilog: str, family: str) -> str:
 
 
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
-    """Return a design with a family's memories and pairs of multipliers, and its multipliers.
+    """Return a design adapted to a family, and the multipliers that the family can replace.
 
-    The latter are the products that multipliers of the family can replace, by their modules' names.
+    The design has the family's memories and pairs of multipliers. The multipliers are by the names
+    of their modules.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)

@@ -40,12 +40,12 @@ def rounded(values: Ints, count: int) -> Ints:
 
 
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
-    """Return slot rows [n, cols] of pairs of rows [n, size] of 8-bit values, each pair a block.
+    """Pack two arrays of 8-bit values as rows of slots, [n, cols]: equation (22).
 
+    ``first`` and ``second`` are [n, size]; the two rows with the same number share an exponent.
     Each byte holds the mantissa of ``second`` in its high half and that of ``first`` in its low
-    half; the columns from ``size`` on hold zeros. The row's exponent is stored above the bytes,
-    ``above`` bits in each column with the lowest in column 0, above the ``scale_bits`` of a slot's
-    scale.
+    half; the columns from ``size`` on hold zeros. The exponent is stored above the bytes and above
+    the ``scale_bits`` of a slot's scale: ``above`` bits in each column, the lowest in column 0.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

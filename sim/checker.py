@@ -39,11 +39,11 @@ class _History:
 
 
 class Memories:
-    """The last access to each unit of cells of every memory.
+    """The last step of each engine that read or wrote each cell of every memory.
 
-    A unit is a word of external memory, one cell of other memories, or the cells that ``units``
-    gives. Runs of cells must begin at whole units: if two have a unit in common, they have its
-    first cell in common.
+    Cells are recorded in units: a word of external memory, one cell of other memories, or the
+    number of cells that ``units`` gives. Runs of cells must begin at whole units: if two have a
+    unit in common, they have its first cell in common.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

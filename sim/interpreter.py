@@ -17,7 +17,7 @@ from celosia.sim.vector_steps import VectorSteps
 
 
 class Interpreter(MatrixSteps, VectorSteps):
-    """A machine of a configuration without clock and concurrency.
+    """The golden machine of a configuration: untimed, with one instruction after another.
 
     The circuit must write the same values to its memories (:class:`celosia.sim.memories.Memories`).
     """

@@ -100,9 +100,10 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return the slot words of ``b``, which has a row of unsigned scales before each tile.
+    """Return the words of slots for weights with scales.
 
-    A tile is ``rows`` rows; each word is a weight with ``scale_bits`` bits of a scale above it.
+    ``b`` has a row of unsigned scales before each tile of ``rows`` rows. A word is a weight with
+    ``scale_bits`` bits of its column's scale above it.
     """
     words = []
     for first in range(0, len(b), rows + 1):

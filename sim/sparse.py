@@ -25,7 +25,7 @@ PLACES = 1 << ENTRY_WIDTH
 
 @dataclass(frozen=True)
 class Decoded:
-    """The nonzero weights of a coded matrix, one array element for each."""
+    """The nonzero weights of a coded matrix: their rows, columns and values, in three arrays."""
 
     k: Ints
     """Rows, [products]."""
@@ -113,7 +113,11 @@ def _pack(fields: Ints) -> NDArray[np.uint8]:
 
 
 def decode(code: NDArray[np.uint8], lanes: int, cols: int, k: int) -> Decoded:
-    """Return the products of a code [bytes] of columns of k rows, in tiles of ``cols`` columns."""
+    """Return the nonzero weights of a coded matrix.
+
+    ``code`` holds the bytes of a matrix with ``k`` rows, coded for ``lanes`` lanes and tiles of
+    ``cols`` columns.
+    """
     bits = np.unpackbits(code.reshape(-1, beat_bytes(lanes)), axis=1, bitorder="little")
     bits = bits[:, : lanes * ENTRY_WIDTH].reshape(-1, lanes, ENTRY_WIDTH).astype(np.int64)
     fields = bits @ (1 << np.arange(ENTRY_WIDTH))  # [HEADER_BEATS + beats, lanes]

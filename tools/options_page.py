@@ -41,7 +41,7 @@ def lines() -> Iterator[str]:
 
 
 def today(template: str, option: str) -> str:
-    """Return the template of an old option's spelling of today as Markdown."""
+    """Return today's spelling of an old option, as Markdown, from its template."""
     if is_gone(template):
         return template
     other, _, words = template.rpartition("! ")

@@ -25,7 +25,10 @@ _HEAD = ("model", "source", "licence", "form", "kind", "runs", "cosine", "differ
 
 
 def checked(folder: Path, name: str, entry: dict[str, Any]) -> Path:
-    """Return the path to give to `celosia run`, of a file whose hash is that of the list."""
+    """Return the path of a downloaded model for `celosia run`.
+
+    Raises :class:`InputError` if the file is missing, or its hash is not that of the list.
+    """
     path = folder / name
     file = path / (
         "model.safetensors" if entry["form"] == "safetensors" else Path(entry["path"]).name

@@ -126,7 +126,7 @@ _BASES: dict[str, dict[str, Any]] = {
 
 
 def base(name: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the settings and shapes that a class writes of a model with random weights."""
+    """Return the settings and tensor shapes that transformers saves for a random model."""
     kind = getattr(transformers, name)
     model = kind(kind.config_class(**settings))
     model.save_pretrained(folder)

@@ -33,7 +33,7 @@ TINY = PRESETS["tiny"]
 
 
 def requantizer() -> Scenario:
-    """Three sums, one a cycle, and a pause of en."""
+    """Return the scenario of three sums, one a cycle, and a pause of ``en``."""
     multiplier, shift = quantize_multiplier(0.05)
     return Scenario(
         unit=Requantizer(),
@@ -51,7 +51,7 @@ def requantizer() -> Scenario:
 
 
 def reciprocal() -> Scenario:
-    """Three inverses, one a cycle."""
+    """Return the scenario of three inverses, one a cycle."""
     return Scenario(
         unit=Reciprocal(16),
         held={"en": 1},
@@ -70,7 +70,7 @@ def reciprocal() -> Scenario:
 
 
 def sequencer() -> Scenario:
-    """A program is written and started: a loop around one instruction."""
+    """Return the scenario of a program that is loaded and run: a loop with one instruction."""
     words = pack(assemble("LOOP count=2\nPARAMS i_addr=64 n=5\nENDLOOP\nHALT\n"))
     begin = len(words) + 2
     return Scenario(
@@ -99,7 +99,7 @@ def sequencer() -> Scenario:
 
 
 def uart() -> Scenario:
-    """A byte on the line."""
+    """Return the scenario of one byte on the serial line."""
     divisor, byte = 4, 0x4B
     bits = [1, 0, *(byte >> place & 1 for place in range(8)), 1]
     return Scenario(
@@ -113,7 +113,7 @@ def uart() -> Scenario:
 
 
 def wide_multiplier() -> Scenario:
-    """A product of two numbers of 32 bits."""
+    """Return the scenario of a product of two 32-bit numbers."""
     return Scenario(
         unit=WideMultiplier(),
         patterns={

@@ -23,10 +23,11 @@ STORIES260K = SHAPES["stories260K"]
 def untrained(
     model: TextDescription, options: Quantization, seed: int = 1, sparsity: float = 0.0
 ) -> Decoder:
-    """Return a decoder with random weights, in integers.
+    """Return a quantized decoder with random weights, made from ``seed``.
 
-    ``sparsity`` is the share of the layers' weights that are 0. Programs and their cycles are those
-    of a trained one of the same shape. Raises :class:`InputError` if the share is not from 0 to 1.
+    ``sparsity`` is the share of the layers' weights that are 0. The decoder's programs and cycles
+    are those of a trained decoder of the same shape. Raises :class:`InputError` if the share is not
+    from 0 to 1.
     """
     return quantize_decoder(model, random_weights(model, seed, sparsity), 0, options)
 

@@ -15,7 +15,7 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add the keys and values of a source that a layer of the decoder attends to."""
+    """Add instructions that compute and store a source's keys and values for one layer."""
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):
         make.linear(projection, "h")

@@ -18,10 +18,11 @@ from celosia.generators.quantize.options import NARROW_BITS
 
 
 def most_key_heads(decoder: Decoder, config: Config) -> int:
-    """Return the most key heads of a slot: 1 if queries cannot have zeros before them.
+    """Return the most key heads that can share a slot.
 
-    These zeros are whole tile columns. Slots that have heads in pairs already, and those of a
-    source's keys, which the same queries would read, have one.
+    It is 1 if queries cannot have zeros before them, because these zeros are whole tile columns. It
+    is also 1 for slots that have heads in pairs already, and for slots of a source's keys, which
+    the same queries would read.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS

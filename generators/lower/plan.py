@@ -267,7 +267,10 @@ class Plan:
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """Tile columns (first, end) of a passing head, in groups of ``STAGES`` that look alike."""
+        """Parts of a head that is loaded piece by piece: first and end tile column of each.
+
+        Groups of ``STAGES`` parts look alike, so that one loop runs them.
+        """
         head = self.head
         step, total = self.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
         column = stored_rows(head.stored, head.weight.shape[0]) * self.config.array.cols

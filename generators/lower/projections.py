@@ -295,10 +295,11 @@ class Instructions:
         return View(Ref("x" if tensor.buffer == "stream" else "normed"), 2 * self.model.dim)
 
     def multiply_ready(self, tensor: Tensor, columns: int, text: int | None = None) -> None:
-        """Add the partial products of a tensor's reader for its first ``columns`` columns.
+        """Add those partial products that need only the first ``columns`` columns of a tensor.
 
-        Those that have been added are not added again. Without weights on the chip the product is
-        whole. With several texts' rows it is that of one ``text`` alone.
+        The product is that of the tensor's reader. Partial products that have been added are not
+        added again. Without weights on the chip the product is whole. With rows of several texts it
+        is that of one ``text`` alone.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name

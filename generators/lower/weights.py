@@ -102,7 +102,7 @@ def tiles_held(
 
 
 def tiles_used(weight: Ints | Floats, rows: int, cols: int) -> NDArray[np.bool_]:
-    """Return for each tile of a weight [k, n] whether it has others than zeros, [kt, nt]."""
+    """Return for each tile of a weight [k, n] whether any element is not 0, [kt, nt]."""
     (k, n) = weight.shape
     kt, nt = -(-k // rows), -(-n // cols)
     padded = np.zeros((kt * rows, nt * cols), np.bool_)

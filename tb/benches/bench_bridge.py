@@ -105,7 +105,7 @@ class Surroundings:
 
 
 def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int]:
-    """Return the words of bursts in a memory."""
+    """Return the words that a memory holds at the addresses of bursts, in their order."""
     width = config.mem_bytes
     return [
         int.from_bytes(memory[place : place + width].tobytes(), "little")

@@ -13,13 +13,14 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """Registers of two byte lanes; each lane passes in certain windows of delays and places.
+    """A model of the core's registers, with two byte lanes.
 
-    Outside them one bit of one word of a test is wrong, or the strobe of one of its two bursts is
-    missing: another one for each delay and place.
+    ``windows`` gives for each lane the delays that pass at each bit slip. At other delays one bit
+    of one word of a test is wrong, or the strobe of one of its two bursts is missing; the fault
+    depends on the delay and the bit slip.
 
-    ``late`` lanes pass in the last test only, as a chip that warms up might. In that test ``wrong``
-    lanes return another byte, and ``silent`` ones no strobe.
+    ``late`` lanes pass in the last test only, like a chip that warms up. In that test ``wrong``
+    lanes return another byte, and ``silent`` lanes no strobe.
     """
 
     def __init__(

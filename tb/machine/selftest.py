@@ -54,7 +54,7 @@ _TRIES = 10
 
 
 class HostedMachine(Machine, Protocol):
-    """A machine whose host's registers can be written."""
+    """A machine with a method that writes registers of its host port."""
 
     def write_register(self, name: str, value: int) -> None:
         """Write a register of the host port."""

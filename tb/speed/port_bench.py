@@ -37,9 +37,10 @@ class PortFigures:
 def bench_port(
     verilog: str, config: Config, *, seed: int, bursts: int, memory_bytes: int
 ) -> PortFigures:
-    """Return the results of bursts over the ports ``read`` and ``write`` of the module ``top``.
+    """Measure random bursts over the memory ports of a simulated circuit, and return the figures.
 
-    Its port ``ready`` is 1 when the memory may be used, and ``failed`` if it cannot be.
+    ``verilog`` has the module ``top`` with the ports ``read`` and ``write``. Its port ``ready`` is
+    1 when the memory may be used, and ``failed`` is 1 if it cannot be used.
     """
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")

@@ -38,7 +38,11 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 
 
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
-    """Return the sum of two tensors; the gains of an :class:`Affine` move after the sum."""
+    """Return the sum of two tensors.
+
+    If one is an :class:`Affine`, its gains are applied after the sum, and the other tensor is
+    divided by them. Raises :class:`UnsupportedError` if that is impossible.
+    """
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):
             inner = affine(node, other, 1 / tensor.gains, np.zeros(1))

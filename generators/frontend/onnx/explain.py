@@ -31,10 +31,10 @@ def explain(
     error: UnsupportedError | None,
     others: Iterable[UnsupportedError] = (),
 ) -> str:
-    """Return all parts of a graph that cannot be run, with a remedy each, and the nodes at fault.
+    """Return one sentence on why a graph cannot be run: each obstacle with a remedy, and the nodes.
 
-    ``error`` is the reason why the graph's output is not a block's. ``others`` are the reasons of
-    earlier values, which count if nothing else is known.
+    ``error`` is the reason why the graph's output is not that of a block. ``others`` are reasons
+    found at earlier values; they are used only if nothing else is known.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

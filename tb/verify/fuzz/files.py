@@ -69,7 +69,7 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
 
 def judged(ended: Ended) -> str:
-    """Return the error in a command's end, or an empty text."""
+    """Return a sentence on the error in a command's end, or an empty text if there is none."""
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:
         return f"A file outside the folder was opened: {ended.opened}"
