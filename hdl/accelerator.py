@@ -258,7 +258,9 @@ class Accelerator(Component):
         m.d.sync += watchdog.watched.eq(Cat(guard.waits, sequencer.busy & ~moves))
         # So are faults where units are far from each other.
         domain = domain_of(m, self.config.stages)
-        domain += [registers.faults[cause].eq(found) for cause, found in faults.items()]
+        domain += [
+            registers.faults[cause].eq(errors_of_cause) for cause, errors_of_cause in faults.items()
+        ]
         m.d.comb += [
             core.clk.eq(ClockSignal()),
             core.rst.eq(recovery.clear),

@@ -88,8 +88,8 @@ def bounds_layout() -> data.StructLayout:
 
 def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
     """Return the fields of a :func:`bounds_layout`."""
-    found = {"zero": zero, "low": low, "high": high}
-    return found | {"above_low": zero - low, "above_high": zero - high}
+    flags = {"zero": zero, "low": low, "high": high}
+    return flags | {"above_low": zero - low, "above_high": zero - high}
 
 
 class Requantizer(Component):

@@ -82,7 +82,7 @@ class Counters(Component):
         total = Signal(COUNTER_WIDTH)
         m.submodules.totals = totals = Ram(COUNTER_WIDTH, turns, ordered=False)
         m.submodules.shown = shown = Ram(COUNTER_WIDTH, 1 << self.index_width)
-        found = Array([*self.places, *[self.nobody] * (turns - len(self.places))])
+        turn_places = Array([*self.places, *[self.nobody] * (turns - len(self.places))])
         m.d.comb += [
             total.eq(before + delay(m, collected, 1)),
             totals.read_addr.eq(turn),
@@ -97,7 +97,7 @@ class Counters(Component):
                 ram.write_data.eq(total),
             ]
         m.d.comb += totals.write_addr.eq(place)
-        m.d.sync += shown.write_addr.eq(found[delay(m, turn, 1)])
+        m.d.sync += shown.write_addr.eq(turn_places[delay(m, turn, 1)])
 
         settling = Signal(range(turns + 5))
         m.d.comb += self.settled.eq(settling == 0)

@@ -260,7 +260,7 @@ class Sequencer(Component):
             m.d.sync += [self.busy.eq(0), self.error.eq(1)]
         with m.If(starting):
             m.d.sync += [self.busy.eq(1), self.error.eq(0)]
-        gather(m, self, [Mux(self.busy, found, 0) for found in errors_of([program, registers])])
+        gather(m, self, [Mux(self.busy, errors, 0) for errors in errors_of([program, registers])])
         return m
 
     def _early(self, m: Module, word: Value) -> Signal:

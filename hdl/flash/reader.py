@@ -40,9 +40,9 @@ def _of(stage: Signal, values: Sequence[int], width: int) -> Value:
     """Return the value for the bit of the one-hot ``stage`` that is 1."""
 
     def bit(place: int) -> Value:
-        found = [bool(value >> place & 1) for value in values]
-        few = sum(found) <= len(found) // 2
-        chosen = Cat(stage[at] for at, each in enumerate(found) if each == few).any()
+        bits = [bool(value >> place & 1) for value in values]
+        few = sum(bits) <= len(bits) // 2
+        chosen = Cat(stage[at] for at, each in enumerate(bits) if each == few).any()
         return chosen if few else ~chosen
 
     return Cat(bit(place) for place in range(width))

@@ -88,12 +88,12 @@ class RowMaximum(Component):
         m.submodules.queue = queue = self.queue
         gather(m, self, errors_of([queue]))
         beat = self.i.payload
-        taken = self.i.valid & self.i.ready
+        accepted = self.i.valid & self.i.ready
         lowest = -(1 << (SCORE_WIDTH - 1))
         scores = [Mux(beat.mask[lane], beat.q[lane], lowest) for lane in range(self.lanes)]
         largest = reduce(m, [delay(m, score, 1) for score in scores], _larger)
-        valid = strobes(m, taken, self.depth + 1)[-1]
-        row_end = strobes(m, taken & beat.last, self.depth + 2)
+        valid = strobes(m, accepted, self.depth + 1)[-1]
+        row_end = strobes(m, accepted & beat.last, self.depth + 2)
         before = Signal(signed(SCORE_WIDTH), init=lowest)
         maximum = Signal(signed(SCORE_WIDTH))
         m.d.comb += maximum.eq(_larger(largest, before))
@@ -101,9 +101,9 @@ class RowMaximum(Component):
             m.d.sync += before.eq(Mux(row_end[-2], lowest, maximum))
         m.d.comb += [
             self.i.ready.eq(queue.room),
-            queue.commit.eq(taken),
+            queue.commit.eq(accepted),
             queue.commit_last.eq(beat.last),
-            queue.beat_en.eq(taken),
+            queue.beat_en.eq(accepted),
             *(queue.beat[name].eq(beat[name]) for name, _ in queue.beat.shape()),
             queue.row_en.eq(row_end[-1]),
         ]

@@ -50,7 +50,7 @@ class WeightLanes:
         self.weights = data.ArrayLayout(weight, lanes)
         self.row = data.StructLayout({"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()})
 
-    def place(self, m, i, taken, weights, mask, row):
+    def place(self, m, i, accepted, weights, mask, row):
         """Place the pipeline: subtract, exponentiate, add within and over beats, invert.
 
         Beats of ``i`` enter with ``taken``. A weight in ``weights`` is ``mantissa * 2**(-16 -
@@ -79,8 +79,8 @@ class WeightLanes:
             parts.append(delay(m, fixed >> shift, 1))
         part = reduce(m, parts, lambda a, b: a + b)
 
-        valid = strobes(m, taken, self._summed)
-        row_end = strobes(m, taken & beat.last, self._summed + 1)
+        valid = strobes(m, accepted, self._summed)
+        row_end = strobes(m, accepted & beat.last, self._summed + 1)
         before = Signal(self._sum_width, reset_less=True)
         total = Signal(self._sum_width, reset_less=True)
         begins = Signal(init=1)
@@ -134,14 +134,14 @@ class RowWeights(Component):
         m = Module()
         m.submodules.queue = queue = self.queue
         beat = self.i.payload.beat
-        taken = self.i.valid & self.i.ready
+        accepted = self.i.valid & self.i.ready
         _, weighed, last, inverted = self._lanes.place(
-            m, self.i.payload, taken, queue.beat.weight, queue.beat.mask, queue.row
+            m, self.i.payload, accepted, queue.beat.weight, queue.beat.mask, queue.row
         )
         gather(m, self, errors_of([queue]))
         m.d.comb += [
             self.i.ready.eq(queue.room),
-            queue.commit.eq(taken),
+            queue.commit.eq(accepted),
             queue.commit_last.eq(beat.last),
             queue.beat_en.eq(weighed),
             queue.beat.last.eq(last),
@@ -182,14 +182,14 @@ class DeferredWeights(Component):
         number = self.i.payload.row.number
         weights, row = Signal(self._lanes.weights), Signal(self._lanes.row)
         mask = Signal(self._lanes.lanes)
-        taken = self.i.valid & out.room
+        accepted = self.i.valid & out.room
         parts, weighed, last, inverted = self._lanes.place(
-            m, self.i.payload, taken, weights, mask, row
+            m, self.i.payload, accepted, weights, mask, row
         )
         factor, shortened = self.factor.payload, WEIGHT_FRACTION - PROBABILITY_FRACTION
         m.d.comb += [
             self.i.ready.eq(out.room),
-            out.taken.eq(taken),
+            out.taken.eq(accepted),
             out.i.valid.eq(delay(m, weighed, 1, reset=True)),
             out.i.payload.mask.eq(delay(m, mask, 1)),
             out.i.payload.last.eq(delay(m, last, 1)),

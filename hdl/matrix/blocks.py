@@ -43,14 +43,14 @@ class BlockEncoder(Component):
         late = Signal.like(self.elements)
         # Magnitude bits that overflow the mantissa at the smallest exponents.
         large = slice(PAIRED_BITS, OPERAND_BITS - 1)
-        found = [
+        overflow = [
             Mux(self.count > index, (element ^ element[-1].replicate(OPERAND_BITS))[large], 0)
             for index, element in enumerate(self.elements)
         ]
         here = Signal(SHIFTS)
         seen = Signal(SHIFTS)
         before = Signal(SHIFTS)
-        m.d.comb += [here.eq(reduce(or_, found)), seen.eq(before | here)]
+        m.d.comb += [here.eq(reduce(or_, overflow)), seen.eq(before | here)]
         with m.If(self.first):
             m.d.sync += before.eq(here)
         with m.If(self.second):

@@ -65,9 +65,11 @@ class DecodeSteps(Component):
         with m.Switch(self.format):
             for index, form in enumerate(config.formats):
                 with m.Case(index + 1):
-                    taken, given = (1, DIGITS) if form.digits else (form.width, OPERAND_BITS)
-                    m.d.comb += step.fetch.eq(have < taken)
-                    m.d.comb += left.eq(have - taken + Mux(step.fetch, given, 0))
+                    used_bits, added_bits = (
+                        (1, DIGITS) if form.digits else (form.width, OPERAND_BITS)
+                    )
+                    m.d.comb += step.fetch.eq(have < used_bits)
+                    m.d.comb += left.eq(have - used_bits + Mux(step.fetch, added_bits, 0))
         with m.If(self.advance & ~self.scales):
             m.d.sync += have.eq(left)
         with m.If(self.restart):
@@ -126,8 +128,8 @@ class WeightDecoder(Component):
                 m.d.sync += plain.eq(element)
                 m.d.comb += out.eq(plain)
                 continue
-            found = self._value(m, index, element)
-            m.d.sync += plain.eq(Mux(step.format == 0, element.as_signed(), found))
+            decoded = self._value(m, index, element)
+            m.d.sync += plain.eq(Mux(step.format == 0, element.as_signed(), decoded))
             m.d.comb += out.eq(plain)
             if self.config.weight_group:
                 self._scale(m, index, element, plain, late, out)

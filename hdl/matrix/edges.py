@@ -167,12 +167,12 @@ class SumEdge(Component):
         first, *sums = [Cat(self.i[col] for col in cols) for cols in together]
         if self.sleep:
             # A column's registers shift while one of them belongs to a vector.
-            found = [
+            delayed = [
                 ring(m, value, wait, en=Cat(entered[-1 - wait : -1]).any())
                 for wait, value in enumerate(sums, 1)
             ]
         else:
-            found = stairs(m, sums)
-        for cols, value in zip(together, [first, *found], strict=True):
+            delayed = stairs(m, sums)
+        for cols, value in zip(together, [first, *delayed], strict=True):
             m.d.comb += Cat(self.o[col] for col in cols).eq(value)
         return m

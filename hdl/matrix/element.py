@@ -195,13 +195,13 @@ class ProcessingElement(Component):
         ``enters``: a live activation enters in this cycle.
         """
         write, slot = self.row_strobe_i, self.row_slot_i
-        what = Cat(self.column_data, self.column_live) if self.gating else self.column_data
+        loaded = Cat(self.column_data, self.column_live) if self.gating else self.column_data
         if self.transpose:
             other = Cat(self.row_data, self.row_live) if self.gating else self.row_data
             write = write | self.column_strobe_i
             slot = Mux(self.row_strobe_i, slot, self.column_slot_i)
-            what = Mux(self.row_strobe_i, what, other)
-        what = Value.cast(what)
+            loaded = Mux(self.row_strobe_i, loaded, other)
+        loaded = Value.cast(loaded)
         if self.weight_depth <= REGISTER_DEPTH:
             return weight_registers(
                 m,
@@ -209,15 +209,15 @@ class ProcessingElement(Component):
                 depth=self.weight_depth,
                 write_en=write,
                 write_slot=slot,
-                data=what,
+                data=loaded,
                 slot=self.slot_o,
             )
         # A read of the slot written in the same cycle is never used.
-        m.submodules.weight = memory = Ram(len(what), self.weight_depth, ordered=False)
+        m.submodules.weight = memory = Ram(len(loaded), self.weight_depth, ordered=False)
         m.d.comb += [
             memory.write_en.eq(write),
             memory.write_addr.eq(slot),
-            memory.write_data.eq(what),
+            memory.write_data.eq(loaded),
             memory.read_en.eq(enters),
             memory.read_addr.eq(self.slot_i),
         ]

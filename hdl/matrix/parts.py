@@ -25,8 +25,8 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
     """Return a part of an 8-bit weight, or the weight if it has only one part."""
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:
-        one = weight.word_select(view.place, PAIRED_BITS).as_signed()
-        return Mux(view.alone, one, weight.as_signed())
+        half = weight.word_select(view.place, PAIRED_BITS).as_signed()
+        return Mux(view.alone, half, weight.as_signed())
     bits = weight.word_select(view.place, width)
     sign = weight[-1] if width == 1 else bits[-1]
     return Cat(bits, view.last & sign).as_signed()

@@ -96,21 +96,21 @@ class TreeColumn(Component):
         held = self._memory(m) if config.array.weight_depth > REGISTER_DEPTH else self._registers(m)
         if self.exponent_width:
             m.d.comb += [
-                out.eq(one[-self.exponent_width :])
-                for out, one in zip(self.exponents, held, strict=True)
+                out.eq(word[-self.exponent_width :])
+                for out, word in zip(self.exponents, held, strict=True)
             ]
-            held = [one[: -self.exponent_width] for one in held]
+            held = [word[: -self.exponent_width] for word in held]
         if config.slot_scales:
-            scale = Cat(one[config.element_width :] for one in held)[:SCALE_BITS]
+            scale = Cat(word[config.element_width :] for word in held)[:SCALE_BITS]
             m.d.comb += self.scale.eq(
                 delay(m, scale, array_latency(config) - weights_latency(config))
             )
-            held = [one[: config.element_width] for one in held]
+            held = [word[: config.element_width] for word in held]
         if config.parted:
             part, paired = delay(m, self.part, weights_latency(config)), config.paired
-            held = [part_of(one, part, config.array.pass_width, paired=paired) for one in held]
+            held = [part_of(word, part, config.array.pass_width, paired=paired) for word in held]
         if config.block_exponents:
-            held = [Mux(self.block, operand(one), one) for one in held]
+            held = [Mux(self.block, operand(word), word) for word in held]
         if self.side == "left":
             m.d.comb += [out.eq(weight) for out, weight in zip(self.beside, held, strict=True)]
             products = list(self.product)
@@ -260,7 +260,7 @@ class TreeArray(Component):
             late = [
                 Signal.like(a, name=f"late_{part}") for part in range(min(config.array.cols, 2))
             ]
-            spread(m, a, [Value.cast(one) for one in late])
+            spread(m, a, [Value.cast(word) for word in late])
         widths = exponent_widths(config)
         block = late_field(m, i, "block", weights_latency(config))
         m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.latency, reset=True))
@@ -290,7 +290,7 @@ class TreeArray(Component):
             if right.side == "right":
                 m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
         if config.block_exponents:
-            late = [self._shifted(columns, one, block) for one in late]
+            late = [self._shifted(columns, word, block) for word in late]
         m.d.comb += [
             column.a.eq(late[index * len(late) // config.array.cols])
             for index, column in enumerate(columns)
@@ -310,12 +310,12 @@ class TreeArray(Component):
         """Distribute a row's elements to the columns, or a column's elements to its rows."""
         config, line = self.config, self.i_weights.payload
         copies = [line, *(line.far if "far" in line.shape().members else [])]
-        found = line.strobe if is_far(config) else strobes(config, self.i_weights.valid, line)
+        strobe = line.strobe if is_far(config) else strobes(config, self.i_weights.valid, line)
         slots = slots_of(line)
         for index, column in enumerate(columns):
             m.d.comb += [
                 column.write_slot.eq(slots[index % len(slots)]),
-                column.strobe.eq(found[index]),
+                column.strobe.eq(strobe[index]),
             ]
             near = copies[index // NEAR_COLUMNS if len(copies) > 1 else 0]
             elements = [

@@ -30,13 +30,13 @@ def bytes_of(
     Low bytes are signed, so a high byte has a carry if its low byte is negative.
     """
     places = range(count)
-    found = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]
-    return found, [wide & ~low & line[2 * at][OPERAND_BITS - 1] for at in places]
+    words = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]
+    return words, [wide & ~low & line[2 * at][OPERAND_BITS - 1] for at in places]
 
 
-def rounded(found: Iterable[Any], more: Iterable[Value]) -> list[Value]:
+def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
     """Return bytes plus their carries as signed operands with one more bit."""
-    return [byte.as_signed() + one for byte, one in zip(found, more, strict=True)]
+    return [byte.as_signed() + carry_bit for byte, carry_bit in zip(words, more, strict=True)]
 
 
 def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> list[Value]:
@@ -47,5 +47,5 @@ def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> li
 
 def flag_of(command: Any, name: str) -> Value:
     """Return a flag of MATMUL that other commands do not have."""
-    found: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
-    return found
+    flag: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
+    return flag

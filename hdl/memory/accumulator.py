@@ -137,7 +137,7 @@ class AccumulatorMemory(Component):
             m.d.sync += total_before.eq(total)
         which = (add_addr_1[0], clear_addr_1[0], add_1, drained_1)
         brought = add_2 & holds & ~repeats & ~follows
-        row, drained, found = sums.read(m, banks, *which, add_2, before, total_before)
+        row, drained, wrong = sums.read(m, banks, *which, add_2, before, total_before)
         repeats, holds, follows = (
             delay(m, bit, sums.latency, reset=True) for bit in (repeats, holds, follows)
         )
@@ -176,7 +176,7 @@ class AccumulatorMemory(Component):
             used = [delay(m, uses, 1) for uses in used]
             errors = [Mux(uses, b.errors, 0) for uses, b in zip(used, banks, strict=True)]
             for uses, row_errors in zip(
-                (brought, delay(m, drained_1, 1) & held), found, strict=False
+                (brought, delay(m, drained_1, 1) & held), wrong, strict=False
             ):
                 errors.append(Mux(delay(m, uses, 1), row_errors, 0))
             gather(m, self, errors)

@@ -51,13 +51,13 @@ class WriteLine(Component):
         write, width, align = self.write, self.width, self.align
         back = Signal((self.line_bytes // align - 1).bit_length())
         m.d.comb += back.eq(-write.addr[(align - 1).bit_length() :])
-        taken = [write.count > place for place in range(width)]
-        taken = together([*taken, *[C(0, 1)] * (self.line_bytes - width)], align)
+        covered = [write.count > place for place in range(width)]
+        covered = together([*covered, *[C(0, 1)] * (self.line_bytes - width)], align)
         # At most ``width`` bytes are written, so the data repeat with this period.
         parts = together(list(write.data)[:width], align)
         data = rotate(m, "data", parts, back[: (len(parts) - 1).bit_length()])
         m.d.comb += [
-            self.mask.eq(Cat(rotate(m, "mask", taken, back))),
+            self.mask.eq(Cat(rotate(m, "mask", covered, back))),
             self.data.eq(Cat(data).replicate(self.line_bytes // width)),
         ]
         return m

@@ -88,7 +88,7 @@ class MicroArray(Component):
         enter_at = self._counter(m, self.enter, array.rows)
         products = []
         for row in range(array.rows):
-            found = []
+            row_products = []
             activation = Signal(signed(8), name=f"activation_{row}")
             m.d.comb += activation.eq(operand)
             with m.If(self.enters):
@@ -105,8 +105,8 @@ class MicroArray(Component):
                     pair.a_en.eq(whole & (weight_at == row * pairs + place)),
                     pair.b_en.eq(self.enters | (self.enter & (enter_at == row))),
                 ]
-                found += [pair.p_0, pair.p_1]
-            products.append(found)
+                row_products += [pair.p_0, pair.p_1]
+            products.append(row_products)
         return enter_at, products
 
     def _accumulate(self, m, complete, columns):
@@ -131,7 +131,7 @@ class MicroArray(Component):
         m.d.sync += acc.write_addr.eq(acc.read_addr)
         held = [acc.read_data[width * each : width * (each + 1)] for each in range(array.cols)]
         with m.If(adds):
-            totals = [(one + more)[:width] for one, more in zip(held, columns, strict=True)]
+            totals = [(total + more)[:width] for total, more in zip(held, columns, strict=True)]
             m.d.comb += acc.write_data.eq(Cat(totals))
         column = Signal(range(max(2, array.cols)))
         with m.If(self.take):

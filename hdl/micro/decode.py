@@ -26,16 +26,21 @@ class Source(enum.Enum, shape=4):
 
 def _twins(*names: str) -> tuple[str, ...]:
     """Return loads or stores together with their post-increment variants."""
-    return tuple(one for name in names for one in (name, f"{name}P") if one in OPERATIONS)
+    return tuple(
+        operation for name in names for operation in (name, f"{name}P") if operation in OPERATIONS
+    )
 
 
 def _both(*names: str) -> tuple[str, ...]:
     """Return operations on two registers together with their immediate variants."""
-    return tuple(one for name in names for one in (name, f"{name}I") if one in OPERATIONS)
+    return tuple(
+        operation for name in names for operation in (name, f"{name}I") if operation in OPERATIONS
+    )
 
 
 _FORMS = {
-    form: tuple(name for name, one in OPERATIONS.items() if one.form == form) for form in Form
+    form: tuple(name for name, operation in OPERATIONS.items() if operation.form == form)
+    for form in Form
 }
 _STEPPING = tuple(name for name in OPERATIONS if name[-1] == "P" and name not in ("LOOP", "JUMP"))
 _VALUES = ("ADD", "SUB", "AND", "OR", "MIN", "MAX", "SLT", "SLTU", "SLL", "SRL", "SRA")

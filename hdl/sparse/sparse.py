@@ -113,7 +113,7 @@ class SparseUnit(Component):
         loaded = Signal(range(BANKS + 1))
         bank = Signal()
         request = self.a.request
-        taken = request.valid & request.ready
+        accepted = request.valid & request.ready
         ends, full = Signal(), Signal()
         m.d.comb += [
             request.valid.eq((rows != 0) & (spare != 0)),
@@ -133,19 +133,19 @@ class SparseUnit(Component):
                 bank.eq(0),
             ]
         with m.Else():
-            with m.If(taken & ends):
+            with m.If(accepted & ends):
                 m.d.sync += [
                     addr.eq(row + cmd.a_stride),
                     row.eq(row + cmd.a_stride),
                     rows.eq(rows - 1),
                     asked.eq(0),
                 ]
-            with m.Elif(taken):
+            with m.Elif(accepted):
                 m.d.sync += [addr.eq(addr + load), asked.eq(asked + load)]
             with m.If(self.a.valid):
                 m.d.sync += [received.eq(Mux(full, 0, received + 1)), bank.eq(bank ^ full)]
             m.d.sync += [
-                spare.eq(spare + freed - (taken & ends)),
+                spare.eq(spare + freed - (accepted & ends)),
                 loaded.eq(loaded + full - freed),
             ]
         for lane in units:
@@ -165,7 +165,7 @@ class SparseUnit(Component):
         left, rows = Signal(COUNT_WIDTH + 1), Signal(COUNT_WIDTH)
         ahead = Signal(range(BEATS_AHEAD + 1))
         request = self.b.request
-        taken = request.valid & request.ready
+        accepted = request.valid & request.ready
         m.submodules.beats = beats = SyncFIFO(width=8 * size, depth=BEATS_AHEAD)
         m.d.comb += [
             request.valid.eq((rows != 0) & (ahead != BEATS_AHEAD)),
@@ -181,15 +181,15 @@ class SparseUnit(Component):
                 ahead.eq(0),
             ]
         with m.Else():
-            with m.If(taken & (left == 0)):
+            with m.If(accepted & (left == 0)):
                 m.d.sync += [
                     addr.eq(cmd.b_addr),
                     left.eq(cmd.beats + HEADER_BEATS - 1),
                     rows.eq(rows - 1),
                 ]
-            with m.Elif(taken):
+            with m.Elif(accepted):
                 m.d.sync += [addr.eq(addr + size), left.eq(left - 1)]
-            m.d.sync += ahead.eq(ahead + taken - beats.r_en)
+            m.d.sync += ahead.eq(ahead + accepted - beats.r_en)
         return beats
 
     def _take(self, m, cmd, begin, beats, loaded, units, ends):

@@ -67,9 +67,9 @@ def collect(m: Module, config: Config, sources: Sequence[tuple[Value, object]], 
         m.d.comb += source.ready.eq(sink.ready & strobe)
         with m.If(strobe):
             m.d.comb += [sink.p.keep.eq(source.p.keep), sink.valid.eq(source.valid)]
-        for lane, (value, found) in enumerate(zip(sink.p.value, source.p.value, strict=True)):
+        for lane, (value, element) in enumerate(zip(sink.p.value, source.p.value, strict=True)):
             with m.If(near[lane]):
-                m.d.comb += value.eq(found)
+                m.d.comb += value.eq(element)
 
 
 def staged(

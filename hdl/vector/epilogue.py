@@ -122,9 +122,9 @@ class Epilogue(Component):
             values.ready.eq(room & self.words.valid),
             self.words.ready.eq(values.valid & room),
         ]
-        taken = values.valid & values.ready
-        y = self._requantize(m, taken, values.p)
-        latency, valid = self._depth, delay(m, taken, self._depth, reset=True)
+        accepted = values.valid & values.ready
+        y = self._requantize(m, accepted, values.p)
+        latency, valid = self._depth, delay(m, accepted, self._depth, reset=True)
         if self.config.wide_functions:
             latency += self.polynomial_latency
             valid, y = self._evaluate(m, valid, y)
@@ -135,14 +135,14 @@ class Epilogue(Component):
         m.submodules.requantized = requantized = CreditQueue(shape, latency)
         m.d.comb += [
             room.eq(requantized.room),
-            requantized.taken.eq(taken),
+            requantized.taken.eq(accepted),
             requantized.i.valid.eq(valid),
             *(requantized.i.payload[lane].eq(element) for lane, element in enumerate(y)),
         ]
         self._write(m, requantized.o, made_ahead(m, self.config, places))
         return m
 
-    def _requantize(self, m, taken, beats):
+    def _requantize(self, m, accepted, beats):
         """Return the output elements of the beat accepted ``_requantized`` cycles ago."""
         config = self.config
         wide = self.wide | self._pairs()
@@ -165,7 +165,7 @@ class Epilogue(Component):
             m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
                 unit.en.eq(1),
-                *([unit.take.eq(taken & beats.keep[lane])] if config.array.sleep else []),
+                *([unit.take.eq(accepted & beats.keep[lane])] if config.array.sleep else []),
                 unit.x.eq(beats.value[lane]),
                 unit.bias.eq(word.bias),
                 unit.multiplier.eq(word.multiplier),
@@ -192,13 +192,13 @@ class Epilogue(Component):
             config.array.operand_width,
             config.protected("parameters"),
         )
-        found = self._looked_up(m, y, table)
+        looked_up = self._looked_up(m, y, table)
         late = delay(m, valid & self.polynomial, self.polynomial_latency, reset=True)
         m.d.comb += table.polynomial.eq(self.polynomial)
         return Mux(self.polynomial, late, valid), [
             Mux(self.polynomial, result, element)
-            for result, element in zip(table.result, found, strict=False)
-        ] + found[config.vector.lanes :]
+            for result, element in zip(table.result, looked_up, strict=False)
+        ] + looked_up[config.vector.lanes :]
 
     def _looked_up(self, m, y, table):
         """Place a table and return its entries for elements or, by ``look_up``, the elements."""

@@ -60,7 +60,7 @@ class Intake(Component):
             }
         )
         m.submodules.out = out = CreditQueue(narrow, self._depth)
-        found = out.i.payload
+        narrow_beat = out.i.payload
         word = self.words.p
         wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
         sleep = self.config.array.sleep
@@ -78,7 +78,7 @@ class Intake(Component):
                 unit.multiplier.eq(params.multiplier),
                 unit.shift.eq(params.shift),
                 unit.bounds.eq(wide),
-                found.elements[lane].eq(unit.y),
+                narrow_beat.elements[lane].eq(unit.y),
             ]
         m.d.comb += [
             beats.ready.eq(out.room & self.words.valid),
@@ -86,9 +86,9 @@ class Intake(Component):
             taken.eq(beats.valid & beats.ready),
             out.taken.eq(taken),
             out.i.valid.eq(delay(m, taken, self._depth, reset=True)),
-            found.count.eq(delay(m, word.count, self._depth)),
-            found.row_last.eq(delay(m, word.row_last, self._depth)),
-            found.last.eq(delay(m, word.last, self._depth)),
+            narrow_beat.count.eq(delay(m, word.count, self._depth)),
+            narrow_beat.row_last.eq(delay(m, word.row_last, self._depth)),
+            narrow_beat.last.eq(delay(m, word.last, self._depth)),
         ]
         brought = slices(m, out.o, "brought", stages=self.config.stages)
         m.d.comb += [

@@ -27,7 +27,7 @@ class KeptFactors(Component):
         self.has_softmax = softmax
         numbered = numbered_layout(rows)
         flows = {"factor": (norm, factor_layout()), "sum_factor": (softmax, numbered)}
-        self.flows = [name for name, (given, _) in flows.items() if given]
+        self.flows = [name for name, (present, _) in flows.items() if present]
         super().__init__(
             {
                 "command": In(command_layout(Engine.VECTOR)),

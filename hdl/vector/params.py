@@ -131,7 +131,9 @@ class ParamMemory(Component):
             self.owes.eq(start_walk(m, walker, self.start, behind=self.config.fused is not None)),
         ]
         for line in range(self.config.param_lines):
-            kept = sorted({one for one in places if one is not None and one // width == line})
+            kept = sorted(
+                {place for place in places if place is not None and place // width == line}
+            )
             if not kept:
                 continue
             if level == "none":
@@ -168,14 +170,14 @@ class ParamMemory(Component):
         depth = self.config.row_factors
         m.submodules.factors = memory = Memory(shape=factor_layout(), depth=depth, init=[])
         write, read = memory.write_port(), memory.read_port(domain="comb")
-        one = factor_layout().const({"mantissa": 1 << MULTIPLIER_BITS, "right": MULTIPLIER_BITS})
+        unity = factor_layout().const({"mantissa": 1 << MULTIPLIER_BITS, "right": MULTIPLIER_BITS})
         found = Signal(factor_layout())
         m.d.comb += [
             write.en.eq(self.kept.valid),
             write.addr.eq(self.kept.payload.number),
             write.data.eq(self.kept.payload.factor),
             read.addr.eq(number),
-            found.eq(Mux(self.factors, read.data, one)),
+            found.eq(Mux(self.factors, read.data, unity)),
         ]
         return data.View(found.shape(), delay(m, found.as_value(), READ_LATENCY))
 
@@ -185,12 +187,12 @@ class ParamMemory(Component):
         right = delay(m, factor.right, FACTOR_LATENCY - 1)
         late = data.View(word.shape(), delay(m, Value.cast(word), FACTOR_LATENCY - 1))
         whole = delay(m, self.factors, READ_LATENCY + FACTOR_LATENCY - 1)
-        for lane, (to, given) in enumerate(zip(made.lanes, late.lanes, strict=True)):
+        for lane, (to, lane_word) in enumerate(zip(made.lanes, late.lanes, strict=True)):
             upper = word.lanes[lane].multiplier[MULTIPLIER_BITS:].as_signed()
             product = multiply(m, f"factor_{lane}", upper, factor.mantissa)
             # From 2**31 on it is cut to 16 bits one position higher.
             big = product[-1] ^ product[-2]
-            shift = given.shift + MULTIPLIER_BITS - right + big
+            shift = lane_word.shift + MULTIPLIER_BITS - right + big
             cut = Mux(big, product >> MULTIPLIER_BITS + 1, product >> MULTIPLIER_BITS)
             with m.If(whole):
                 m.d.comb += [
@@ -198,8 +200,8 @@ class ParamMemory(Component):
                     to.shift.eq(Mux(shift < -31, -31, Mux(shift > 30, 30, shift))),
                 ]
             with m.Else():
-                m.d.comb += [to.multiplier.eq(given.multiplier), to.shift.eq(given.shift)]
-            m.d.comb += to.bias.eq(given.bias)
+                m.d.comb += [to.multiplier.eq(lane_word.multiplier), to.shift.eq(lane_word.shift)]
+            m.d.comb += to.bias.eq(lane_word.bias)
         return delay(m, made.as_value(), 1)
 
     def _bring(self, m, walker, kept, word, places):

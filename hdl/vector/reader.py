@@ -78,6 +78,6 @@ class RowReader(Component):
             beats.valid.eq(fifo.r_rdy),
             fifo.r_en.eq(beats.ready),
         ]
-        taken = requests.i.valid & requests.i.ready
-        m.d.sync += pending.eq(pending + taken - (beats.valid & beats.ready))
+        accepted = requests.i.valid & requests.i.ready
+        m.d.sync += pending.eq(pending + accepted - (beats.valid & beats.ready))
         return m

@@ -201,7 +201,7 @@ class VectorEngine(Component):
             epilogue.start.eq(start & ~fills),
             overlap.read.eq(accumulators.asked),
             overlap.reading.eq(second.walking),
-            overlap.owes.eq(Cat(one.owes for one in owing).any()),
+            overlap.owes.eq(Cat(unit.owes for unit in owing).any()),
             overlap.written.eq(written),
             self.status.done.eq((self.i.valid | overlap.behind) & Mux(filling, fill.done, written)),
         ]
@@ -263,8 +263,8 @@ class VectorEngine(Component):
             params.kept.payload.eq(factors.o.payload),
         ]
         for name in factors.flows:
-            flow, found = getattr(factors, name), getattr(fronts, name)
-            m.d.comb += [flow.valid.eq(found.valid), flow.payload.eq(found.payload)]
+            flow, source = getattr(factors, name), getattr(fronts, name)
+            m.d.comb += [flow.valid.eq(source.valid), flow.payload.eq(source.payload)]
         takes = decoder.flag.factors & ~decoder.opcode.softmax
         return factors.norms | factors.softmaxes & takes
 

@@ -181,7 +181,9 @@ class PsramController(Component):
             bursts.place[:3],
         ]
         register = [REGISTERS | LINEAR, 0, _CONFIGURATION, 0, 0, 0]
-        return Array(Mux(known, one, other)[:8] for one, other in zip(burst, register, strict=True))
+        return Array(
+            Mux(known, stored, other)[:8] for stored, other in zip(burst, register, strict=True)
+        )
 
     def _wake(self, m, awake):
         """Reset the chip, and wait until it accepts commands."""

@@ -49,8 +49,8 @@ class HalfCycles(Component):
 
     def __init__(self, chip: PsramChip):
         pins = PsramPins(chip).members
-        given = {name: pins[name] for name in ("ck", "ck_n", "dq_i", "rwds_i")}
-        super().__init__(given | {"clock": In(1), "dq": Out(8 * chip.dies), "rwds": Out(chip.dies)})
+        named = {name: pins[name] for name in ("ck", "ck_n", "dq_i", "rwds_i")}
+        super().__init__(named | {"clock": In(1), "dq": Out(8 * chip.dies), "rwds": Out(chip.dies)})
 
     def elaborate(self, _platform):
         m = Module()
