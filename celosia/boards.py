@@ -11,6 +11,8 @@ from celosia.arch.support.writing import check_folder, write_files
 from celosia.fpga.boards import get_board
 from celosia.fpga.build import build_board
 from celosia.fpga.device import Device
+from celosia.fpga.spi_port import FTDI
+from celosia.fpga.top import BAUD
 
 REPORT = "report.json"
 """File name of the report."""
@@ -52,6 +54,11 @@ def build(
     return made.report
 
 
-def connect(port: str, config: Config) -> Device:
-    """Return the machine on a board connected to a serial port; ``config`` is its configuration."""
-    return Device.open(port, config)
+SPI = "spi:"
+"""Begins the port of a simulated board behind SPI."""
+
+
+def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
+    """Return the machine on a board behind a port, of some configuration or the one it names."""
+    link = "spi" if port.startswith((SPI, FTDI)) else "uart"
+    return Device.open(port.removeprefix(SPI), config, baud=baud, link=link)

@@ -41,13 +41,15 @@ def files(
     top: str = TOP,
     timing: MemoryTiming = FAR,
     bits: int = OPERAND_BITS,
+    origin: Mapping[str, Any] | None = None,
 ) -> Files:
     """Return the files of a program by name; see :meth:`celosia.Program.export`.
 
     ``inputs`` are rows of the machine's inputs, or prompts that are continued by ``steps`` tokens.
     ``names`` are the names of the output's columns. ``attachment`` selects the buses in front of
     the accelerator, whose module is named ``top``. Cycles are predicted for a memory with this
-    ``timing``. Nested weights are read at ``bits``.
+    ``timing``. Nested weights are read at ``bits``. ``origin`` is that of an encoder's
+    float model.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = {}
@@ -63,7 +65,7 @@ def files(
             written |= text_c_files(code, source.tokenizer, samples, bits)
     else:
         assert isinstance(source, Source)
-        written |= package(code, source, names, made, **memory)
+        written |= package(code, source, names, made, origin=origin, **memory)
         runs = code.runs(inputs)
         if testbench:
             written |= model_testbench(code, runs, attachment, top, bits=bits)

@@ -1,16 +1,35 @@
 """Configurations by keyword arguments."""
 
+import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from celosia.arch.config import Config
-from celosia.arch.presets import load
+from celosia.arch.presets import PRESETS, load
 
 
 def config(source: str | Path = "small", **fields: Any) -> Config:
-    """Return the configuration of a preset or a TOML file, with some fields changed.
+    """Return the configuration of a preset, board or TOML file, with some fields changed.
 
-    ``fields`` are short names such as ``rows=12``. Raises :class:`InputError` if the preset, file
+    ``fields`` are short names such as ``rows=12``. Raises :class:`InputError` if the name, file
     or field is unknown or a value is invalid.
     """
-    return load(str(source)).replace(**fields)
+    return machine(str(source)).replace(**fields)
+
+
+def machine(source: str, changes: Sequence[str] = ()) -> Config:
+    """Return the configuration of a name or a TOML file, with ``FIELD=VALUE`` changed.
+
+    A board's name stands for the machine that is built for it, with its memory on the chip.
+    """
+    if source not in PRESETS and not Path(source).suffix:
+        try:
+            # Boards need extras that other machines do not.
+            boards = importlib.import_module("celosia.fpga.boards")
+        except ModuleNotFoundError:
+            return load(source, list(changes))
+        if source in boards.BOARDS:
+            own: Config = boards.get_board(source).config
+            return own.override(list(changes))
+    return load(source, list(changes))

@@ -1,5 +1,6 @@
 """Float models, read from files in foreign formats."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.source import Source
-from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.sources import PACKAGES, load_source
 from celosia.generators.frontend.text_sources import (
     TextSource,
     TokenizerLike,
@@ -42,6 +43,8 @@ class Model(Shown):
     name: str
     """The name or path passed to :func:`load`."""
     source: Source | TextSource
+    tokens: int = 0
+    """The longest input that was asked for, 0 for the model's own."""
 
     def floats(self, inputs: Inputs) -> list[Floats]:
         """Run the float reference on each input; return the outputs in float64.
@@ -88,6 +91,11 @@ class Model(Shown):
             for each in _several(self.name, inputs)
         ]
 
+    def origin(self, folder: str | Path) -> dict[str, Any]:
+        """Return how files in a folder name the model: its name, or its path from there."""
+        name = self.name if is_named(self.name) else os.path.relpath(self.name, folder)
+        return {"model": name, "tokens": self.tokens}
+
     def _float(self, prepared: NDArray[Any]) -> Floats:
         source = self.source
         if isinstance(source, Source):
@@ -111,6 +119,11 @@ class Model(Shown):
             vocabulary=model.vocabulary or None,
             parameters=sum(weight.size for weight in self.source.weights.values()),
         )
+
+
+def is_named(model: str) -> bool:
+    """Return whether a model comes with a package, and has no path."""
+    return model in (*PACKAGES, *model_names())
 
 
 def _several(name: str, inputs: Inputs) -> Sequence[Any]:
@@ -150,7 +163,7 @@ def load(model: str | Path, *, tokenizer: str | Path | None = None, tokens: int 
     if not is_text(name):
         if tokenizer is not None:
             raise InputError(f"Model {name} is an encoder; leave out tokenizer {tokenizer}")
-        return Model(name, load_source(name, tokens))
+        return Model(name, load_source(name, tokens), tokens)
     if tokens:
         raise InputError(f"Model {name} is a language model; leave out tokens, which is {tokens}")
     return Model(name, load_text(name, None if tokenizer is None else Path(tokenizer)))

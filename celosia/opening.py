@@ -1,19 +1,59 @@
 """Open saved programs."""
 
+import os
 from pathlib import Path
+from typing import Any
 
-from celosia.generators.export.compiled_folder import load_compiled
-from celosia.models import Model
+from celosia.arch.errors import InputError
+from celosia.generators.export.compiled_folder import is_compiled, load_compiled
+from celosia.models import Model, is_named, load
 from celosia.programs import Program
 
 
-def open(folder: str | Path, *, model: Model | None = None) -> Program:
-    """Open a program from a folder written by ``Program.save`` or ``celosia compile``.
+def open(folder: str | Path, *, model: Model | None = None, floats: bool = False) -> Program:
+    """Return the program that a folder holds, of ``Program.save`` or ``celosia compile``.
 
-    Without its float ``model`` a language model runs as before. An encoder then takes rows of the
-    machine's input and returns rows of its output, without the host's steps. Raises
-    :class:`InputError` if a file is missing, damaged or of another version.
+    Without its float ``model`` a language model runs as before it was saved; an encoder takes rows
+    of the machine's input and gives rows of its output, without the steps of the host. With
+    ``floats`` an encoder's model is loaded from where it was when it was compiled.
+
+    Raises :class:`InputError` if a file is missing, damaged or of another version.
     """
-    code, tokenizer, known = load_compiled(Path(folder))
+    place = Path(folder)
+    code, tokenizer, known = load_compiled(place)
+    if floats and model is None and tokenizer is None:
+        model = _origin(place, known.get("origin"))
     names = known.get("labels", ())
     return Program(code, known["made"], model, own_tokenizer=tokenizer, names=names)
+
+
+def open_compiled(folder: str | Path) -> Program:
+    """Return a folder's program with its float model, as commands need it.
+
+    Raises :class:`InputError` as :func:`open`, and with the line that compiles what is no such
+    folder.
+    """
+    if not is_compiled(str(folder)):
+        raise InputError(
+            f"{folder} is not a folder of celosia compile; make one with: celosia compile "
+            f"{folder} --out build/{Path(folder).stem}"
+        )
+    return open(folder, floats=True)
+
+
+def _origin(folder: Path, known: Any) -> Model:
+    """Return the float model that a folder's manifest names."""
+    if not known:
+        raise InputError(
+            f"Folder {folder} does not say where its float model is; compile it again with: "
+            f"celosia compile MODEL --out {folder}"
+        )
+    name = str(known["model"])
+    if not is_named(name):
+        name = os.path.normpath(folder / name)
+        if not os.path.exists(name):
+            raise InputError(
+                f"Folder {folder} was compiled from {name}, which is not there; put the model "
+                "back, or give rows of the machine's input to celosia.open(folder).run"
+            )
+    return load(name, tokens=int(known["tokens"]))

@@ -1,7 +1,7 @@
 """Compiled models, encoders and language models alike: run, compare, save and export them."""
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.support.writing import write_files
 from celosia.exporting import files
 from celosia.generators.export.folder import outdated
-from celosia.generators.frontend.text_sources import TokenizerLike
+from celosia.generators.frontend.source import Source
+from celosia.generators.frontend.text_sources import TextSource, TokenizerLike
+from celosia.generators.graph.fewer_planes import check_bits
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting
 from celosia.generators.reference.sampling import Sampling
@@ -30,8 +32,10 @@ from celosia.tb.machine.memory_timing import FAR, MemoryTiming
 from celosia.tb.machine.simulators import make_machine
 from celosia.tb.machine.toolchain import MACHINES
 from celosia.tb.models.export_inputs import COUNT
-from celosia.tb.models.inference import infer
-from celosia.tb.models.run_text import TextRun
+from celosia.tb.models.inference import Inferences, Progress, infer
+from celosia.tb.models.run_answers import run_answers
+from celosia.tb.models.run_text import TextRun, run_text
+from celosia.tb.models.run_texts import run_texts
 from celosia.tb.models.text_session import TextSession
 
 
@@ -157,17 +161,16 @@ class Program(Shown):
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.
         """
-        code, model = self._traced(on), self.model
+        code, model = self.code, self.model
         if isinstance(code, TextHost):
-            return self._run_texts(code, inputs, on, timing)
+            return self._run_texts(self._traced_text(on), inputs, on, timing)
         prepared: Sequence[Any] = []
         if model is None:
             rows = [np.asarray(matrix, np.float64) for matrix in inputs]
         else:
             prepared = model.prepared(inputs)
             rows = [model.source.rows(values) for values in prepared]
-        machine = self._machine(on, timing)
-        results = infer(machine, code, rows, timing, bits=(self.bits,))
+        results = self.infer(rows, on, timing, bits=(self.bits,))
         outputs = [
             output[: code.output_rows(len(matrix))]
             for output, matrix in zip(results.outputs, rows, strict=True)
@@ -178,24 +181,39 @@ class Program(Shown):
         spent = results.cycles or None, results.mismatches, results.tensors
         return Run(outputs, *spent, dict(results.spent))
 
-    def _machine(self, on: str, timing: MemoryTiming) -> Machine:
+    def infer(
+        self,
+        rows: Sequence[NDArray[Any]],
+        on: str | Machine,
+        timing: MemoryTiming,
+        progress: Progress | None = None,
+        bits: Sequence[int] = (OPERAND_BITS,),
+    ) -> Inferences:
+        """Run an encoder on rows of the machine's input, and return all that was measured."""
+        code = self._traced(on)
+        assert isinstance(code, EncoderHost)
+        return infer(self._machine(on, timing), code, rows, timing, progress, bits)
+
+    def _machine(self, on: str | Machine, timing: MemoryTiming) -> Machine:
+        if not isinstance(on, str):
+            return on
         if on in MACHINES:
             return make_machine(self._traced(on).config, on, self.bytes, timing)
         if not any(mark in on for mark in ("/", ":", "COM")):
             check_known("machine", on, (*MACHINES, "a board's port"))
         # Boards need extras that simulations do not.
-        machine: Machine = importlib.import_module("celosia.boards").connect(on, self.config)
+        machine: Machine = importlib.import_module("celosia.boards").open_port(on, self.config)
         return machine
 
-    def _traced(self, on: str) -> EncoderHost | TextHost:
-        """Return the programs for a machine; a simulated one has trace ports for every tensor."""
-        if on not in MACHINES or self.config.micro is not None:
+    def _traced(self, on: str | Machine) -> EncoderHost | TextHost:
+        """Return the programs for a machine; of a simulated one every tensor can be compared."""
+        if not isinstance(on, str) or on not in MACHINES or self.config.micro is not None:
             return self.code
         return replace(self.code, config=self.config.replace(trace=True))
 
     def _run_texts(self, code: TextHost, inputs: Inputs, on: str, timing: MemoryTiming) -> Run:
         texts = token_rows(self.name, self.tokenizer, inputs)
-        self._check_single()
+        self.check_texts(1)
         for tokens in texts:
             check_length(code, tokens, 1, code.places)
         session = TextSession(code, self._machine(on, timing), timing)
@@ -210,12 +228,73 @@ class Program(Shown):
             total.add(session.turns[-1])
         return Run(outputs, total.cycles or None, total.mismatches, total.tensors, total.counters)
 
-    def _check_single(self) -> None:
-        if self.code.texts > 1:
-            raise InputError(
-                f"Program {self.name} takes {self.code.texts} texts at once; compile it with "
-                "batch=1, or continue the texts with celosia run"
-            )
+    def check_texts(self, count: int) -> None:
+        """Raise :class:`InputError` if the program is for another number of texts at once."""
+        if self.code.texts != count:
+            own = "1 text" if self.code.texts == 1 else f"{self.code.texts} texts at once"
+            raise InputError(f"Program {self.name} is compiled for {own}, not {count}")
+
+    def _traced_text(self, on: str | Machine) -> TextHost:
+        code = self._traced(on)
+        if not isinstance(code, TextHost) or self.tokenizer is None:
+            raise InputError(f"Program {self.name} is an encoder, which generates no text; use run")
+        return code
+
+    def continue_texts(
+        self,
+        prompts: Sequence[str],
+        steps: int,
+        on: str | Machine = "golden",
+        *,
+        sampling: Sampling,
+        seed: int = 1,
+        show: Callable[[str], None] | None = None,
+        timing: MemoryTiming = FAR,
+        bits: Sequence[int] = (OPERAND_BITS,),
+    ) -> dict[str, Any]:
+        """Continue one text, or two in the same runs; return texts and figures by name.
+
+        Figures are those of :func:`celosia.tb.models.run_text.run_text` and
+        :func:`celosia.tb.models.run_texts.run_texts`, with those of how the model was made
+        integers. Runs read ``bits`` of nested weights in turn.
+
+        Raises :class:`InputError` if a text cannot be continued, or the program is for another
+        number of texts.
+        """
+        code, tokenizer = self._traced_text(on), self.tokenizer
+        assert tokenizer is not None
+        self.check_texts(len(prompts))
+        check_bits(bits, self.made["weights"])
+        machine, how = self._machine(on, timing), {"sampling": sampling, "seed": seed}
+        how |= {"timing": timing, "bits": bits}
+        if len(prompts) > 1:
+            figures = run_texts(code, tokenizer, prompts, steps, machine, **how)
+        else:
+            figures = run_text(code, tokenizer, prompts[0], steps, machine, show=show, **how)
+        return {**figures, **self.made, "bits": list(bits)}
+
+    def answer(
+        self,
+        answers: Sequence[tuple[str, str]],
+        on: str | Machine = "golden",
+        *,
+        timing: MemoryTiming = FAR,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Answer questions that have a right answer; return the share of these, and figures.
+
+        Figures are those of :func:`celosia.tb.models.run_answers.run_answers`, with those of how
+        the model was made integers. Raises :class:`InputError` if a question has too many tokens.
+        """
+        code, tokenizer = self._traced_text(on), self.tokenizer
+        assert tokenizer is not None
+        self.check_texts(1)
+        floats = None if self.model is None else self.model.source
+        assert floats is None or isinstance(floats, TextSource)
+        machine = self._machine(on, timing)
+        how = {"source": floats, "timing": timing, "progress": progress}
+        figures = run_answers(code, tokenizer, answers, machine, **how)
+        return {**figures, **self.made, "bits": [OPERAND_BITS]}
 
     def generate(
         self,
@@ -238,10 +317,9 @@ class Program(Shown):
         Raises :class:`InputError` if the text cannot be continued, and :class:`RunError` at the end
         if a tensor differed from the golden machine's.
         """
-        code, tokenizer = self._traced(on), self.tokenizer
-        if not isinstance(code, TextHost) or tokenizer is None:
-            raise InputError(f"Program {self.name} is an encoder, which generates no text; use run")
-        self._check_single()
+        code, tokenizer = self._traced_text(on), self.tokenizer
+        assert tokenizer is not None
+        self.check_texts(1)
         sampling, machine = Sampling(temperature, top_p), self._machine(on, timing)
         run = TextRun(code, tokenizer, text, steps, machine, sampling, seed, timing, (self.bits,))
         pieces = run.pieces()
@@ -263,6 +341,18 @@ class Program(Shown):
         inputs = model.prepared(inputs)
         layers = remedies(model.source, self.config, self.options, self.inputs, inputs)
         return Comparison(layers)
+
+    @property
+    def float_source(self) -> Source:
+        """The float model of an encoder."""
+        assert self.model is not None, "the program was opened with its float model"
+        assert isinstance(self.model.source, Source)
+        return self.model.source
+
+    @property
+    def float_name(self) -> str:
+        """The name or path of the float model."""
+        return self.name if self.model is None else self.model.name
 
     @property
     def with_model(self) -> Model:
@@ -304,7 +394,8 @@ class Program(Shown):
             some = model.prepared(model.examples(COUNT) if inputs is None else inputs)
             rows = [np.asarray(model.source.rows(values), np.float32) for values in some]
         chosen = {"steps": steps, "verilog": verilog, "c": c, "testbench": testbench}
-        source, named = self.with_model.source, {"bits": self.bits, "names": self.names}
-        written = files(self.code, source, self.made, rows, **chosen, **named)
+        model, named = self.with_model, {"bits": self.bits, "names": self.names}
+        named |= {"origin": model.origin(folder)}
+        written = files(self.code, model.source, self.made, rows, **chosen, **named)
         write_files(Path(folder), written, outdated(Path(folder), written))
         return Path(folder)

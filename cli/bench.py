@@ -1,27 +1,31 @@
 """celosia bench: measured figures of single units."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from celosia.arch.config import Config
+from celosia.arch.presets import PRESETS
 from celosia.cli.bench_all import bench_all
 from celosia.cli.bench_boards import bench_boards
 from celosia.cli.bench_formats import bench_formats
 from celosia.cli.bench_pins import bench_pins
 from celosia.cli.format_options import Formats, quantize_options
 from celosia.cli.options import (
+    config_choice,
     config_options,
     json_option,
     memory_options,
+    read_size,
+    refuse_given,
     seed_option,
     simulator_option,
     size_argument,
     times,
 )
 from celosia.cli.output import cycles_table, progress, report
-from celosia.cli.paths import MODEL
 from celosia.cli.tracing import RunTrace, trace_option
 from celosia.cli.tree import Tree
 from celosia.generators.lower.equipment import equipped
@@ -33,7 +37,6 @@ from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import make_machine
 from celosia.tb.models.trace_model import check_clocked
 from celosia.tb.speed.attention_bench import bench_attention
-from celosia.tb.speed.compile_bench import bench_compile
 from celosia.tb.speed.decode_bench import bench_decode
 from celosia.tb.speed.harness_bench import bench_harness
 from celosia.tb.speed.toggle_bench import bench_toggles
@@ -51,29 +54,70 @@ bench.add_command(bench_pins)
 
 
 @bench.command(example="64x64x64")
-@config_options("small")
-@size_argument("MxKxN")
+@config_choice("small; medium for named products")
+@click.argument("words", metavar="[MxKxN]|[NAME]...", nargs=-1, required=True)
+@click.option(
+    "--sparsity",
+    type=float,
+    help="Share of zero weights, for the zero-skip unit beside the array; of a size KxN, M is 1.",
+)
+@click.option(
+    "--toggles",
+    is_flag=True,
+    help="Count the bits of registers that change, without and with sleep.",
+)
 @trace_option
 @memory_options("sdram")
 @simulator_option
 @seed_option
 @json_option
 def gemm(
-    config: Config,
-    sizes: dict[str, int],
+    configured: Callable[[str], Config],
+    words: tuple[str, ...],
+    sparsity: float | None,
+    toggles: bool,
     run: RunTrace,
     timing: MemoryTiming,
     simulator: str,
     seed: int,
     as_json: bool,
 ) -> None:
-    """Compile a linear layer of random weights, and run it.
+    """Compile linear layers of random weights, and run them.
 
-    Operands and result are in external memory. cycles and utilization are of the window from the
-    array's first request for an operand to its last sum in the accumulators; total_cycles and
-    total_utilization are of the whole run from start to halt.
+    A layer has the size MxKxN, or that of a product in BERT, ViT, GPT-2 or Llama whose name has
+    NAME in it, `all` for each of them. Operands and result lie in external memory. cycles and
+    utilization are of the window from the array's first request for an operand to its last sum in
+    the accumulators; total_cycles and total_utilization are of the whole run from start to halt.
+    With --sparsity the weights are in the scratchpad. With --toggles every register is looked at in
+    every cycle of the run, memories are not: a row is an engine or a memory's registers; `engines`
+    are those that numbers of the product pass.
     """
-    with progress(f"{times(sizes)} on {config.name}, {simulator}"):
+    if not re.fullmatch("[-x0-9]+", words[0]):
+        refuse_given("named products", "sparsity", "toggles", "file")
+        _shapes(configured("medium"), words, simulator, timing, seed, as_json=as_json)
+        return
+    config = configured("small")
+    sizes = read_size("MxKxN", " ".join(words), {} if sparsity is None else {"m": 1})
+    title = f"{times(sizes)} on {config.name}, {simulator}"
+    if toggles:
+        refuse_given("--toggles", "sparsity", "memory", "simulator", "file")
+        with progress(f"{times(sizes)} on {config.name}, without and with sleep"):
+            result = bench_toggles(config, **sizes, seed=seed)
+        report(f"Toggles of {times(sizes)} on {config.name}", result["units"], as_json, result)
+        return
+    if sparsity is not None:
+        refuse_given("--sparsity", "memory", "file")
+        with progress(f"{title}, {sparsity:.0%} zeros"):
+            result = bench_sparse(
+                config,
+                lambda chosen, size: make_machine(chosen, simulator, size),
+                **sizes,
+                sparsity=sparsity,
+                seed=seed,
+            )
+        report(f"Sparse {times(sizes)}", [result], as_json, result)
+        return
+    with progress(title):
         result = bench_gemm(
             config,
             lambda chosen, size: run.machine(chosen, simulator, size, timing),
@@ -85,26 +129,17 @@ def gemm(
     cycles_table(result, as_json)
 
 
-@bench.command(example="minilm")
-@config_options("medium")
-@click.argument("only", metavar="[TEXT]...", nargs=-1)
-@memory_options("sdram")
-@simulator_option
-@seed_option
-@json_option
-def shapes(
+def _shapes(
     config: Config,
-    only: tuple[str, ...],
-    timing: MemoryTiming,
+    words: tuple[str, ...],
     simulator: str,
+    timing: MemoryTiming,
     seed: int,
+    *,
     as_json: bool,
 ) -> None:
-    """Compile and run linear layers of the sizes of the products in BERT, ViT, GPT-2 and Llama.
-
-    With TEXT only those whose names contain it are run. The figures are those of bench gemm.
-    """
-    chosen = shapes_named(only)
+    """Run products of well-known models, and report their figures."""
+    chosen = shapes_named(words)
     with progress(f"{len(chosen)} shapes on {config.name}, {simulator}") as update:
         result = bench_shapes(
             config,
@@ -114,12 +149,8 @@ def shapes(
             update=update,
         )
     result["memory"] = timing.fields()
-    report(
-        f"Shapes on {config.name}",
-        [_shape_row(shape) for shape in result["shapes"]],
-        as_json,
-        result,
-    )
+    rows = [_shape_row(shape) for shape in result["shapes"]]
+    report(f"Shapes on {config.name}", rows, as_json, result)
 
 
 def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,14 +165,12 @@ def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
 @size_argument("HEADSxSEQxDIM", smallest={"heads": 1})
 @memory_options("sdram")
 @simulator_option
-@seed_option
 @json_option
 def attention(
     config: Config,
     sizes: dict[str, int],
     timing: MemoryTiming,
     simulator: str,
-    seed: int,
     as_json: bool,
 ) -> None:
     """Compile a model of one layer, run it, and measure its attention.
@@ -152,38 +181,9 @@ def attention(
     check_clocked(simulator)
     heads, seq, head_dim = (sizes[name] for name in ("heads", "seq", "dim"))
     with progress(f"{heads} x {seq} x {head_dim} on {config.name}, {simulator}"):
-        result = bench_attention(
-            config, simulator, timing, seq=seq, head_dim=head_dim, heads=heads, seed=seed
-        )
+        result = bench_attention(config, simulator, timing, seq=seq, head_dim=head_dim, heads=heads)
     result["memory"] = timing.fields()
     report(f"Attention {heads} x {seq} x {head_dim}", [result], as_json, result)
-
-
-@bench.command(example="--set sparse_lanes=16 256x64 --sparsity 0.9")
-@config_options("small")
-@size_argument("MxKxN", smallest={"m": 1})
-@click.option("--sparsity", type=float, required=True, help="Share of zero weights.")
-@simulator_option
-@seed_option
-@json_option
-def sparse(
-    config: Config,
-    sizes: dict[str, int],
-    sparsity: float,
-    simulator: str,
-    seed: int,
-    as_json: bool,
-) -> None:
-    """Multiply with a random sparse matrix on the zero-skip unit, and on the array."""
-    with progress(f"{times(sizes)} at {sparsity:.0%} zeros on {config.name}, {simulator}"):
-        result = bench_sparse(
-            config,
-            lambda chosen, size: make_machine(chosen, simulator, size),
-            **sizes,
-            sparsity=sparsity,
-            seed=seed,
-        )
-    report(f"Sparse {times(sizes)}", [result], as_json, result)
 
 
 @bench.command(example="288x768x128 --quantize weights=nf4")
@@ -194,9 +194,7 @@ def sparse(
     "--sparsity", type=float, default=0.0, show_default=True, help="Share of zero weights."
 )
 @memory_options("sdram")
-@trace_option
 @simulator_option
-@seed_option
 @json_option
 def decode(
     config: Config,
@@ -204,9 +202,7 @@ def decode(
     formats: Formats,
     sparsity: float,
     timing: MemoryTiming,
-    run: RunTrace,
     simulator: str,
-    seed: int,
     as_json: bool,
 ) -> None:
     """Compile a decoder of one layer, and run a token, its weights streamed from memory."""
@@ -218,60 +214,23 @@ def decode(
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
         result = bench_decode(
             config,
-            lambda chosen, size: run.machine(chosen, simulator, size, timing),
+            lambda chosen, size: make_machine(chosen, simulator, size, timing),
             **sizes,
             options=options,
             bits=bits,
             sparse=formats.sparse,
             sparsity=sparsity,
-            seed=seed,
         )
-        run.write(f"Decoder layer {dim}, {ffn} on {config.name}")
     result |= {**formats.figures, "memory": timing.fields()}
     report(f"Decoder layer {dim}, {ffn}", [result], as_json, result)
     cycles_table(result, as_json)
 
 
-@bench.command("compile", example="minilm")
-@click.argument("model", type=MODEL, default="minilm")
-@config_options("medium")
-@memory_options("far")
-@json_option
-def compile_command(
-    model: str,
-    config: Config,
-    timing: MemoryTiming,
-    as_json: bool,
-) -> None:
-    """Compile MODEL, and show the time that this took and the predicted cycles of its program."""
-    with progress(f"{model} on {config.name}"):
-        result = bench_compile(model, config, timing)
-    report(f"{model} on {config.name}", [result], as_json, result)
-
-
 @bench.command(example="")
-@config_options("tiny")
-@seed_option
 @json_option
-def harness(config: Config, seed: int, as_json: bool) -> None:
-    """Compare the fast simulation with cocotb on the same program."""
+def harness(as_json: bool) -> None:
+    """Compare the fast simulation with cocotb on the same program of the machine `tiny`."""
+    config = PRESETS["tiny"]
     with progress(f"Random program on {config.name}"):
-        result = bench_harness(config, seed)
+        result = bench_harness(config)
     report("Cycles per second", [result], as_json, result)
-
-
-@bench.command(example="64x64x64")
-@config_options("small")
-@size_argument("MxKxN")
-@seed_option
-@json_option
-def toggles(config: Config, sizes: dict[str, int], seed: int, as_json: bool) -> None:
-    """Count the bits of registers that change in a linear layer, with and without sleep.
-
-    Every register of the machine is counted in every cycle of the run; its memories are not. A row
-    is an engine or a memory's registers; `engines` are those that process the product's numbers.
-    """
-    title = f"{times(sizes)} on {config.name}"
-    with progress(f"{title}, without and with sleep"):
-        result = bench_toggles(config, **sizes, seed=seed)
-    report(f"Toggles of {title}", result["units"], as_json, result)

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,91 +16,69 @@ from celosia.arch.support.cache import ROOT
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.board_cases import CASES, Case, older_sources, read
 from celosia.cli.board_tables import PAGES, TODAY, refresh, row
-from celosia.cli.build import REPORT
 from celosia.cli.options import json_option
 from celosia.cli.output import progress, report, warn
-from celosia.cli.paths import FILE
 from celosia.cli.rates import rates, renewed
 from celosia.cli.tree import Command
 from celosia.fpga.boards import get_board
 from celosia.tb.machine.toolchain import environment
 
+REPORTS = ROOT / "docs" / "reports"
+"""The folder of the reports."""
+
 
 @click.command("boards", cls=Command, example="--kept")
-@click.option(
-    "--out",
-    "folder",
-    type=FILE,
-    default=ROOT / "docs" / "reports",
-    help="Folder of the reports; without it docs/reports.",
-)
 @click.argument("only", metavar="[TEXT]", default="")
-@click.option(
-    "--from",
-    "built",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    multiple=True,
-    help="Folder that celosia build wrote; its report is taken instead of building that again.",
-)
-@click.option(
-    "--page",
-    "pages",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    multiple=True,
-    help="File to write the tables into; without it docs/boards/placements.md and README.md.",
-)
 @click.option("--kept", is_flag=True, help="Build nothing: count the reports' cycles anew.")
 @json_option
 def bench_boards(
-    folder: Path,
     only: str,
-    built: tuple[Path, ...],
-    pages: tuple[Path, ...],
     kept: bool,
     as_json: bool,
 ) -> None:
     """Build every board's machine, or those with TEXT in their names; write reports and tables.
 
-    An existing report is kept if its design, tools and seed are today's, so that the command can be
-    interrupted and called again. Cycles are always counted anew, on the simulated boards; with
-    --kept for every report whose machine is today's. Some builds use three seeds; their reports
-    have the frequency of each, and describe the best.
+    Reports are in docs/reports, tables in docs/boards/placements.md and README.md.
+    A report that is there already is kept where its design, tools and seed are today's, so that
+    the command can be interrupted and called again. Cycles are always counted anew, on the
+    simulated boards; with --kept of every report whose machine is today's. Some builds are of
+    three seeds; their reports have what each reached, and are of the best.
     """
+    folder = REPORTS
     check_folder(folder)
     cases = [case for case in CASES if only in case.file]
     if not cases:
         raise InputError(f"No build has {only!r} in its name")
-    pages = pages or PAGES
-    for page in pages:
+    for page in PAGES:
         refresh(page.read_text(encoding="utf-8"), {}, str(page))
     with progress("Cycles" if kept else "Builds") as update:
         for done, case in enumerate(cases):
             update(done, len(cases))
-            if kept or not measure(case, folder, [place / REPORT for place in built]):
+            if kept or not measure(case, folder):
                 recount(case, folder)
     reports = read(folder)
-    for page in pages:
+    for page in PAGES:
         content = refresh(page.read_text(encoding="utf-8"), reports, str(page))
         write_files(page.parent, {page.name: content})
     rows = [row(reports[case.file]) for case in cases if case.file in reports]
     report("Builds", rows, as_json, {"reports": reports})
 
 
-def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
-    """Write a build's report to a folder; return whether it was built.
+def measure(case: Case, folder: Path) -> bool:
+    """Leave a build's report in a folder; return whether it was built.
 
-    It is not built if this or another folder has its report already. A build that does not fit its
-    device has a report, too, with the field ``refused``.
+    It is not where the folder has it already. What does not fit its device
+    has a report, too, which says so as ``refused``.
 
     Raises :class:`RunError` if the build fails.
     """
     design = case.design()
-    for file in (folder / case.file, *others):
-        if file.is_file():
-            report_of_case = json.loads(file.read_text(encoding="utf-8"))
-            if report_of_case.get("design") == design:
-                _keep(case, folder, report_of_case | {"sources": TODAY})
-                return False
+    file = folder / case.file
+    if file.is_file():
+        report_of_case = json.loads(file.read_text(encoding="utf-8"))
+        if report_of_case.get("design") == design:
+            _keep(case, folder, report_of_case | {"sources": TODAY})
+            return False
     with tempfile.TemporaryDirectory(prefix="celosia.") as work:
         main = "from celosia.cli.main import main; main()"
         done = subprocess.run(

@@ -17,9 +17,8 @@ from celosia.arch.presets import PRESETS
 from celosia.cli.options import (
     json_option,
     memory_options,
-    seed_option,
+    read_size,
     simulator_option,
-    size_argument,
 )
 from celosia.cli.output import progress, report
 from celosia.cli.tree import Command
@@ -36,6 +35,7 @@ from celosia.tb.speed.decode_bench import bench_decode
 BOARD = "ulx3s_85f"
 """Board with the device for which area is measured."""
 _UNIT = "matrix_engine"
+_SIZE = "DIMxFFNxPOSITIONS"
 
 
 @dataclass(frozen=True)
@@ -65,30 +65,29 @@ def read_formats() -> Iterator[Format]:
             yield Format(place=place, config=config, layers=group["layers"], **case)
 
 
-@click.command("formats", cls=Command, example="--only int4")
-@size_argument("DIMxFFNxPOSITIONS", "96x256x64")
-@click.option("--only", metavar="TEXT", default="", help="Only formats with this in their names.")
+@click.command("formats", cls=Command, example="int4")
+@click.argument("words", metavar="[DIMxFFNxPOSITIONS] [NAME]", nargs=-1)
 @click.option("--area/--no-area", default=True, help="Synthesize the matrix engines, with Yosys.")
 @memory_options("sdram")
 @simulator_option
-@seed_option
 @json_option
 def bench_formats(
-    sizes: dict[str, int],
-    only: str,
+    words: tuple[str, ...],
     area: bool,
     timing: MemoryTiming,
     simulator: str,
-    seed: int,
     as_json: bool,
 ) -> None:
-    """Run decoder layers in every format of their numbers, and measure machines for it.
+    """Run decoder layers in every format, or those with NAME in theirs, and measure machines.
 
     A token of bench decode runs on the configuration small: of one layer with its weights from
     memory, of two with all in slots. A row's share is relative to the cycles of the first one with
     its weights in the same place; slots are those of weights, keys and values. Area is that of the
     matrix engine, slots and zero-skip unit included, on a device of ECP5.
     """
+    sized = bool(words) and words[0][0].isdigit() and "x" in words[0]
+    sizes = read_size(_SIZE, words[0] if sized else "96x256x64", {})
+    only = " ".join(words[sized:])
     every = list(read_formats())
     chosen = [form for form in every if only.lower() in form.name.lower()]
     if not chosen:
@@ -97,7 +96,7 @@ def bench_formats(
     rows: list[dict[str, Any]] = []
     with progress(f"Formats, {simulator}") as update:
         for done, case in enumerate(chosen):
-            rows.append(_measure(case, simulator, timing, **sizes, seed=seed))
+            rows.append(_measure(case, simulator, timing, **sizes))
             if area:
                 rows[-1] |= measured_area(case.config)
             update(done + 1, len(chosen))

@@ -10,43 +10,43 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.cli.board import opened
-from celosia.cli.board_options import checked_clock, linked_board_options
+from celosia.cli.board_options import checked_clock, sdram_board_options
 from celosia.cli.format_options import Formats, quantize_options
-from celosia.cli.model_options import searched
-from celosia.cli.options import given_options, json_option, seed_option
+from celosia.cli.model_options import encoder_options
+from celosia.cli.options import given_options, json_option
 from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE
 from celosia.cli.tree import Command
+from celosia.compiling import compile_encoder
 from celosia.fpga.boards import Board
-from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_shapes import SHAPES, untrained
 from celosia.generators.graph.quantized import Decoder
-from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
+from celosia.models import load
 from celosia.tb.machine.memory_timing import ONCHIP
-from celosia.tb.models.inference import infer
-from celosia.tb.models.run_inputs import Files, check_room, read_inputs
+from celosia.tb.models.run_inputs import Files, read_inputs
 from celosia.tb.models.text_session import TextSession
 
 SAMPLE = 32
 """Tokens of the text on which weights without a model are calibrated."""
 TOKEN = 1
 
-_OF_SHAPES = ("layers", "context", "position", "seed")
+_OF_SHAPES = ("layers", "context", "position")
 
 
-@click.command("pins", cls=Command, example="--board ulx3s_85f --memory sdram --layers 1")
-@linked_board_options
+@click.command("pins", cls=Command, example="--board ulx3s_85f --layers 1")
+@sdram_board_options
 @click.argument("model", default="stories15M")
 @click.option("--layers", type=int, default=0, help="Number of its layers; 0 for all.")
 @click.option("--context", default=256, show_default=True, help="Tokens that have room.")
 @click.option("--position", default=128, show_default=True, help="Tokens before.")
-@click.option("--sentences", type=FILE, help="A file whose first line such a model gets.")
+@click.option("--inputs", type=FILE, help="A file whose first input an encoder gets.")
 @click.option("--clock", "mhz", type=float, help="Clock in MHz, in the place of the board's own.")
 @quantize_options()
-@seed_option
 @json_option
 def bench_pins(
     target: tuple[Board, Config],
@@ -54,38 +54,32 @@ def bench_pins(
     layers: int,
     context: int,
     position: int,
-    sentences: Path | None,
+    inputs: Path | None,
     mhz: float | None,
     formats: Formats,
-    seed: int,
     as_json: bool,
 ) -> None:
     """Run a token of a language model of random weights on a simulated board's pins.
 
-    MODEL is a shape such as stories15M, or an encoder, which runs on a sentence. With --memory
-    sdram the board's memory holds the model from the start. Exits with code 1 if a result of the
-    board differs from the golden machine's.
+    MODEL is a shape, of stories15M and others, or an encoder, which runs on an input. The board's
+    SDRAM, DDR3 or PSRAM holds the model from the start. Exits with code 1 if a result of the board
+    differs from the golden machine's.
     """
     board, config = target
-    if not board.peak_bytes:
-        raise InputError("Option --memory must be sdram, which holds the model")
     formats.refuse_bits("the pins")
     if mhz is not None:
         board = replace(board, target_mhz=checked_clock(mhz))
-    if (model in SHAPES) != (sentences is None):
+    if (model in SHAPES) != (inputs is None):
         raise InputError(
-            f"Model {model} must be one of {', '.join(SHAPES)}, or an encoder with --sentences"
+            f"Model {model} must be one of {', '.join(SHAPES)}, or an encoder with --inputs"
         )
-    if sentences is not None:
+    if inputs is not None:
         if excluded := given_options(_OF_SHAPES):
             raise InputError(f"Option {excluded[0]} is not for {model}, which is an encoder")
-        options = searched(model, config, formats)
-        config = equipped(config, options)
-        with progress(f"{model} on {board.name}"):
-            figures = encode_at_pins(model, sentences, board, config, options)
+        figures = encode_at_pins(model, inputs, board, config, formats)
         result = {"board": board.name, "model": model, **formats.figures, **figures}
     else:
-        result = _token(board, config, model, layers, context, position, formats, seed)
+        result = _token(board, config, model, layers, context, position, formats)
     report(f"{model} on {board.name}", [result], as_json, result)
     if result["mismatches"]:
         raise SystemExit(1)
@@ -99,7 +93,6 @@ def _token(
     context: int,
     position: int,
     formats: Formats,
-    seed: int,
 ) -> dict[str, Any]:
     """Return the figures of a token of a shape's model."""
     model = SHAPES[shape]
@@ -111,7 +104,7 @@ def _token(
     options = Quantization(texts=1, length=min(SAMPLE, model.positions), **formats.quantization)
     formats.refuse_search("one of random weights")
     with progress(f"{shape} on {board.name}"):
-        decoder = untrained(model, options, seed)
+        decoder = untrained(model, options)
         config = equipped(config, options)
         figures = decode_at_pins(
             decoder, board, config, context=context, position=position, sparse=formats.sparse
@@ -121,26 +114,36 @@ def _token(
         "shape": shape,
         "layers": model.layers,
         **formats.figures,
-        "seed": seed,
         **figures,
     }
 
 
 def encode_at_pins(
-    model: str, sentences: Path, board: Board, config: Config, options: Options
+    model: str, inputs: Path, board: Board, config: Config, formats: Formats
 ) -> dict[str, Any]:
-    """Return the figures of the first line of a file on a simulated board, like a token's.
+    """Return the figures of the first input of a file on a simulated board, as of a token.
 
-    Raises :class:`InputError` if the model takes no sentences or does not fit the board.
+    Raises :class:`InputError` where the model takes no such inputs or does not fit the board.
     """
-    source = load_source(model)
-    chosen, samples, _ = read_inputs(model, source, Files(sentences=sentences), 1)
-    compiled = compile_model(source.description, source.weights, samples, config, options)
-    check_room(compiled, board.memory_bytes)
+    loaded = load(model)
+    source = loaded.source
+    assert isinstance(source, Source)
+    chosen, samples, _ = read_inputs(model, source, Files(inputs=inputs), 1)
+    program = compile_encoder(
+        loaded,
+        config,
+        samples,
+        encoder_options(formats),
+        loss=formats.loss,
+        memory_bytes=board.memory_bytes,
+        show=progress,
+    )
+    compiled, config = program.code, program.config
+    assert isinstance(compiled, CompiledModel)
     rows = [source.rows(each) for each in chosen]
-    image = bytes(compiled.image)
-    with opened(board, config, image) as (running, device):
-        ran = infer(device, compiled, rows, ONCHIP)
+    title, image = f"{model} on {board.name}", bytes(compiled.image)
+    with progress(title), opened(board, config, image) as (running, device):
+        ran = program.infer(rows, device, ONCHIP)
         moved = running.traffic()
     figures = ran.figures()
     return {

@@ -10,6 +10,7 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
+from celosia.boards import SPI
 from celosia.cli.board_options import board_options, flashed
 from celosia.cli.paths import FILE, read_bytes
 from celosia.cli.tree import Command
@@ -108,10 +109,10 @@ def board(
 ) -> None:
     """Simulate a board, to its pins, until it is interrupted.
 
-    The first line of output is the path of its port, for celosia host --port. With --link spi the
-    port is one of celosia host --link spi: for each byte that is written, the one received can be
-    read. If the machine is neither a preset nor a board's default, its configuration is in a file
-    that celosia host needs. With --flash the board first executes the image.
+    The first line of output is the port for celosia host --port. With --link spi it begins with
+    spi:, and for each byte that is written to its path the one received can be read. If the machine
+    is neither a preset nor a board's own, its configuration is in a file that celosia host needs.
+    With --flash the board does at first what the image says.
     """
     target_board, config = target
     image = None
@@ -139,5 +140,5 @@ def board(
             path = Path(folder) / "config.toml"
             path.write_text(machine.to_toml(), encoding="utf-8")
             click.echo(f"celosia host needs --config {path} while this board runs", err=True)
-        click.echo(running.port)
+        click.echo(running.port if target_board.link == "uart" else f"{SPI}{running.port}")
         running.wait()

@@ -46,8 +46,8 @@ class Case:
         words += [word for change in self.changes for word in ("--set", change)]
         words += ["--memory", self.memory] if self.memory else []
         words += ["--clock", f"{self.mhz:g}"] if self.mhz else []
-        words += ["--seed", str(self.seed)]
-        return [*words, *(["--seeds", str(self.seeds)] if self.seeds > 1 else [])]
+        last = f"-{self.seed + self.seeds - 1}" if self.seeds > 1 else ""
+        return [*words, "--seed", f"{self.seed}{last}"]
 
     def target(self) -> tuple[Board, Config]:
         """Return the board and its machine's configuration."""

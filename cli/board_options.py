@@ -112,10 +112,10 @@ _OPTIONS = (
     ),
 )
 board_options = grouped("target", resolve_board, *_OPTIONS[:3], link_option, *_OPTIONS[3:])
-"""Adds options for the board and its machine; the command gets both as ``target``."""
-linked_board_options = grouped(
+"""Adds options that say what is on which board; the command gets that as ``target``."""
+sdram_board_options = grouped(
     "target",
-    lambda name, source, overrides, memory: resolve_board(name, source, overrides, "uart", memory),
-    *_OPTIONS,
+    lambda name, source, overrides: resolve_board(name, source, overrides, "uart", "sdram"),
+    *_OPTIONS[:3],
 )
-"""Adds the same without the link, for commands whose figures do not depend on it."""
+"""Adds the same of a board with its SDRAM, whose link is of no matter."""

@@ -1,6 +1,7 @@
 """celosia build: a bitstream for a board, or a unit alone on its device."""
 
 import json
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.cli.board_options import board_options, checked_clock, flash_option, flashed
-from celosia.cli.options import check_unit, json_option, seed_option
+from celosia.cli.options import check_unit, json_option
 from celosia.cli.output import report
 from celosia.cli.paths import FILE
 from celosia.cli.rates import MODEL, SPEEDS, rates, renewed
@@ -35,14 +36,14 @@ REPORT = "report.json"
     metavar="UNIT",
     help=f"Build one unit alone, between registers, without a bitstream: {', '.join(UNITS)}.",
 )
-@seed_option
 @click.option(
-    "--seeds",
-    "count",
-    type=click.IntRange(min=1),
-    default=1,
+    "--seed",
+    "seeds",
+    callback=lambda _context, _parameter, text: read_seeds(text),
+    default="1",
     show_default=True,
-    help="Number of seeds from --seed on to try; the best is kept.",
+    metavar="SEED[-LAST]",
+    help="Seed of place-and-route, or several as 1-3, of which the best is kept.",
 )
 @click.option("--clock", "mhz", type=float, help="Frequency to build for, in MHz.")
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
@@ -51,8 +52,7 @@ def build(
     target: tuple[Board, Config],
     flash: str | None,
     unit: str | None,
-    seed: int,
-    count: int,
+    seeds: range,
     mhz: float | None,
     folder: Path,
     as_json: bool,
@@ -73,7 +73,6 @@ def build(
     made = None if unit is None else make_unit(unit, config)
     check_unit(unit or "", config)
     check_folder(folder)
-    seeds = range(seed, seed + count)
 
     def design() -> str:
         if made is not None:
@@ -93,6 +92,17 @@ def build(
         build_report = renewed(build_report, rates(config, board, build_report["clock_mhz"]))
     write_files(folder, done.files | {REPORT: json.dumps(build_report, indent=2)})
     _show(build_report, as_json)
+
+
+def read_seeds(text: str) -> range:
+    """Return the seeds that a text names; raise :class:`InputError` if there are none."""
+    ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)
+    seeds = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else range(0)
+    if not seeds:
+        raise InputError(
+            f"Option --seed takes a number, or the first and last as 1-3, not {text!r}"
+        )
+    return seeds
 
 
 def _kept(board: Board, unit: str | None, folder: Path, design: Callable[[], str]) -> Build | None:

@@ -1,7 +1,10 @@
 """celosia compile: a model as files that run it elsewhere."""
 
+import resource
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +18,16 @@ from celosia.cli.format_options import DECODER_KEYS, RANGE_KEYS, Formats, quanti
 from celosia.cli.input_options import (
     calibration_option,
     context_option,
+    input_files,
     inputs_option,
-    random_count,
-    sentences_option,
 )
-from celosia.cli.model_options import ModelOptions, encoder_options, model_options
+from celosia.cli.model_options import RANGES, batch_option, encoder_options
 from celosia.cli.options import config_choice, json_option, memory_options
 from celosia.cli.output import progress, report, say
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.run import refuse_other_kind
-from celosia.cli.text_options import DecoderOptions, decoder_options, tell
+from celosia.cli.text_options import compiled_text, tell
 from celosia.cli.tree import Command
 from celosia.compiling import compile_encoder
 from celosia.exporting import files
@@ -39,14 +41,13 @@ from celosia.programs import Program
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.models.export_inputs import COUNT, export_inputs, read_names
 from celosia.tb.models.plain_testbench import TOP, Attachment
-from celosia.tb.models.run_inputs import Files
 
 ENCODER_ONLY = (
-    *("inputs", "sentences", "count", "names"),
-    *ModelOptions.__dataclass_fields__,
+    *("inputs", "count", "names"),
+    *("batch", *RANGES),
 )
 DECODER_ONLY = (
-    *("prompts", "tokenizer", "steps"),
+    *("prompts", "steps"),
     *(key.name for key in DECODER_KEYS.values()),
 )
 """Parameters of the command that one kind of model does not accept."""
@@ -56,14 +57,12 @@ DECODER_ONLY = (
 @click.argument("model", type=MODEL)
 @config_choice("small; story for a language model")
 @inputs_option
-@sentences_option
 @calibration_option
 @context_option
 @click.option("--count", type=int, help=f"Inputs for --testbench and --c; {COUNT} without it.")
 @click.option("--names", type=FILE, help="Names of the output's columns, a line each.")
 @quantize_options(RANGE_KEYS, DECODER_KEYS)
-@model_options
-@decoder_options
+@batch_option
 @prompts_option("Text that a language model continues in the testbench and in C.")
 @click.option(
     "--steps", type=click.IntRange(1), default=4, show_default=True, help="Tokens behind it."
@@ -79,7 +78,7 @@ DECODER_ONLY = (
 @click.option("--c", "with_c", is_flag=True, help="Add a driver in C, and the model as C arrays.")
 @attachment_options
 @memory_options("far", sized=True)
-@click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
+@click.option("--out", "folder", type=FILE, help="Folder to write to; figures alone without it.")
 @json_option
 def compile_command(
     model: str,
@@ -88,20 +87,24 @@ def compile_command(
     with_testbench: bool,
     top: str | None,
     attachment: Attachment,
-    folder: Path,
+    folder: Path | None,
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Write MODEL (a name, a folder or an ONNX file) as files that run it elsewhere.
+    """Compile MODEL (a name, a folder or an ONNX file), and write files that run it elsewhere.
 
-    These are the program, the memory image, and model.json with addresses, shapes, scales and
-    cycles. The expected outputs are the golden machine's integers. If no inputs are given, an
-    encoder must be one of the digits, and gets those. A language model is named as for celosia run.
-    celosia run and celosia host run accept the folder. Files of an earlier call in the folder are
-    removed unless they were changed since.
+    Figures are the predicted cycles, and what compiling took. Files are the program, the memory
+    image, and model.json with addresses, shapes, scales and cycles. What is expected of the inputs
+    are the golden machine's integers. Where no inputs are given a model of the digits gets those,
+    and one of texts sentences to calibrate on. A language model is as celosia run takes it, which
+    runs the folder, as celosia host run does. What an earlier call left in the folder is removed,
+    if nobody has changed it since.
     """
     check_modules(None, top)
-    check_folder(folder)
+    if folder is not None:
+        check_folder(folder)
+    elif with_verilog or with_testbench or values["with_c"]:
+        raise InputError("Options --verilog, --testbench and --c need --out")
     with_verilog |= with_testbench
     if attachment != Attachment() and not with_verilog:
         raise InputError("Options --bus and --control need --verilog or --testbench")
@@ -114,33 +117,49 @@ def compile_command(
         check_modules(attached(config, attachment), top)
     used = with_testbench or values["with_c"]
     make = _decoder if text else _encoder
+    began, worked = time.perf_counter(), time.process_time()
     program, inputs = make(model, config, used, values)
+    seconds, worked = time.perf_counter() - began, time.process_time() - worked
     timing: MemoryTiming = values["timing"]
-    written = files(
-        program.code,
-        program.with_model.source,
-        program.made,
-        inputs,
-        names=program.names,
-        steps=values["steps"],
-        verilog=with_verilog,
-        c=values["with_c"],
-        testbench=with_testbench,
-        attachment=attachment,
-        top=name,
-        timing=timing,
-        bits=program.bits,
-    )
-    write_files(folder, written, outdated(folder, written))
+    written: Mapping[str, str | bytes] = {}
+    if folder is not None:
+        written = files(
+            program.code,
+            program.with_model.source,
+            program.made,
+            inputs,
+            names=program.names,
+            steps=values["steps"],
+            verilog=with_verilog,
+            c=values["with_c"],
+            testbench=with_testbench,
+            attachment=attachment,
+            top=name,
+            timing=timing,
+            bits=program.bits,
+            origin=program.with_model.origin(folder),
+        )
+        write_files(folder, written, outdated(folder, written))
     result = _figures(program, timing, None if text else len(inputs) * used) | {
-        "folder": str(folder),
+        "seconds": seconds,
+        "processor_seconds": worked,
+        "peak_bytes": peak_bytes(),
+        "folder": None if folder is None else str(folder),
         "files": {name: len(content) for name, content in written.items()},
     }
-    shown = {name: value for name, value in result.items() if name not in ("files", "calibration")}
+    hidden = ("files", "calibration", "plan")
+    shown = {name: value for name, value in result.items() if name not in hidden}
     report(f"{model} on {program.config.name}", [shown], as_json, result)
-    if not as_json:
+    if not as_json and folder is not None:
         for name in written:
             say(folder / name)
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has held (bytes)."""
+    # Linux counts in units of 1024 bytes, macOS in bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _encoder(
@@ -148,14 +167,11 @@ def _encoder(
 ) -> tuple[Program, Sequence[Any]]:
     """Return an encoder's program, and rows of the machine's inputs."""
     formats: Formats = values["formats"]
-    options = encoder_options(formats, values["ranges"])
+    options = encoder_options(formats, values)
     bits = formats.one_bits("A model is compiled to begin")
-    inputs, random = random_count(values["inputs"])
-    paths = {each: values[each] for each in ("sentences", "calibration")}
-    paths |= {"inputs": inputs, "random": random}
     loaded = load(model, tokens=values["tokens"])
     assert isinstance(loaded.source, Source)
-    samples = export_inputs(model, loaded.source, Files(**paths), values["count"])
+    samples = export_inputs(model, loaded.source, input_files(values), values["count"])
     names = samples.names if values["names"] is None else read_names(values["names"], loaded.source)
     program = compile_encoder(
         loaded,
@@ -175,14 +191,13 @@ def _decoder(
     model: str, config: Config, used: bool, values: Mapping[str, Any]
 ) -> tuple[Program, Sequence[str]]:
     """Return a language model's program, and the prompts."""
-    options = DecoderOptions.of(values)
-    bits = options.formats.one_bits("A model is compiled for figures")
+    bits = values["formats"].one_bits("A model is compiled for figures")
     prompts: Sequence[str] = values["prompts"] or ("",)
-    program = options.compiled(
+    program = compiled_text(
         model,
         config,
-        values["memory_bytes"],
-        fixed=False,
+        values,
+        memory_bytes=values["memory_bytes"],
         texts=len(prompts),
         prompts=prompts if used else (),
         steps=values["steps"],
@@ -195,7 +210,7 @@ def _figures(program: Program, timing: MemoryTiming, inputs: int | None) -> dict
     code = program.code
     sizes: dict[str, Any] = {"inputs": inputs}
     if isinstance(code, CompiledModel):
-        sizes["image_bytes"] = len(code.image)
+        sizes |= {"image_bytes": len(code.image), "plan": asdict(code.plan)}
     if isinstance(code, TextHost):
         sizes = {
             "setup_programs": len(code.setup),

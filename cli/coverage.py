@@ -30,14 +30,8 @@ class Found:
     failures: list[Outcome] = field(default_factory=list)
 
 
-@click.command(cls=Command, example="--unit softmax")
-@click.option(
-    "--unit",
-    "units",
-    multiple=True,
-    metavar="UNIT",
-    help=f"Only this unit; repeatable. {FUNCTIONAL}: functional points alone.",
-)
+@click.command(cls=Command, example="softmax")
+@click.argument("units", metavar="[UNIT]...", nargs=-1)
 @click.option(
     "--config",
     "configs",
@@ -57,16 +51,17 @@ def coverage(
     runner: Runner,
     as_json: bool,
 ) -> None:
-    """Run the units' benches and programs, and list the parts of the circuits that they miss.
+    """Run the benches of all units or these, and programs, and tell what they do not reach.
 
     Points of `line` are blocks, both outcomes of each condition and of each choice; those of
     `toggle` are both changes of each bit. A module that several units or configurations contain
     with the same circuit counts once. Points of `functional` are each instruction with each flag,
-    at the bounds of each size, under each timing of memory; with --unit there are none.
+    at the bounds of each size, under each timing of memory; with UNIT there are none,
+    and `functional` in its place has these alone.
     """
     alone = FUNCTIONAL in units
     if alone and len(units) > 1:
-        raise InputError(f"Option --unit {FUNCTIONAL} excludes other units")
+        raise InputError(f"Unit {FUNCTIONAL} excludes others")
     for unit in units:
         check_known("unit", unit, (*UNITS, FUNCTIONAL))
     for name in configs:

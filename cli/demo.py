@@ -13,8 +13,8 @@ from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE, check_ending
 from celosia.cli.tree import Command
 from celosia.generators.frontend import digits
+from celosia.running import run_files
 from celosia.tb.machine.toolchain import missing_tools
-from celosia.tb.models.run_inputs import run_files
 from celosia.tb.models.trace_model import trace_model
 
 _picture: Any = Deferred("celosia.tb.models.picture", "The picture needs")
@@ -24,16 +24,12 @@ SMALLER_COUNT = 3
 
 
 @click.command(cls=Command, example="")
-@click.option(
-    "--out",
-    "picture",
-    type=FILE,
-    default=Path("build/demo.png"),
-    show_default=True,
-    help="File for the picture.",
-)
+@click.argument("picture", metavar="[PICTURE]", type=FILE, default=Path("build/demo.png"))
 def demo(picture: Path) -> None:
-    """Classify the digits' test split with two Transformers on the Verilated `small` machine."""
+    """Classify the digits' test split with two Transformers on the Verilated `small` machine.
+
+    Without PICTURE it is build/demo.png.
+    """
     check_ending(picture, (".png", ".svg", ".pdf"))
     check_folder(picture.parent, [picture.name])
     simulator, count = "verilator", None
@@ -45,9 +41,8 @@ def demo(picture: Path) -> None:
             simulator = "golden"
     results = []
     for model in MODELS:
-        with progress(f"{model} on small, {simulator}") as update:
-            ran = run_files(model, PRESETS["small"], simulator, count=count, progress=update)
-            results.append(ran.figures)
+        ran = run_files(model, PRESETS["small"], simulator, count=count, show=progress)
+        results.append(ran.figures)
     shown = (
         "model",
         "count",

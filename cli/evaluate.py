@@ -11,34 +11,40 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.presets import PRESETS
 from celosia.cli.format_options import DECODER_KEYS, RANGE_KEYS, Formats, quantize_options
-from celosia.cli.input_options import InputOptions, context_option, report_model
-from celosia.cli.model_options import ModelOptions, searched
+from celosia.cli.input_options import (
+    context_option,
+    inputs_option,
+    report_model,
+    run_compiled,
+    run_encoder,
+)
+from celosia.cli.model_options import RANGES
 from celosia.cli.options import (
     config_choice,
     given_options,
     json_option,
-    memory_options,
-    seed_option,
     simulator_option,
 )
 from celosia.cli.output import progress, report, say, warn
 from celosia.cli.paths import FILE, MODEL
-from celosia.cli.text_options import ContinuationOptions
+from celosia.cli.run import folder_program
+from celosia.cli.text_options import compiled_text
 from celosia.cli.tree import Command
-from celosia.generators.export.compiled_folder import is_compiled_text
+from celosia.generators.export.compiled_folder import is_compiled
 from celosia.generators.frontend.sample_files import read_answers
 from celosia.generators.frontend.text_sources import is_text, load_text
 from celosia.generators.graph.fewer_planes import coarser, is_nested
-from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.text_compiler import check_sparse
 from celosia.generators.lower.weights import coded_bytes
 from celosia.generators.quantize.multipliers import held_parameters
 from celosia.generators.quantize.options import Quantization
+from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.studies.closeness import closeness
 from celosia.generators.studies.mixtures import search_formats
 from celosia.generators.studies.perplexity import measure, read_texts
-from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.programs import Program
+from celosia.tb.machine.memory_timing import FAR
 from celosia.tb.machine.simulators import check_simulator
 
 _COUNT = 16  # inputs that a model makes up or has
@@ -54,31 +60,23 @@ _COUNT = 16  # inputs that a model makes up or has
     "with a tab between.",
 )
 @click.option("--labels", type=FILE, help="The right class of each input, .npy or lines.")
-@click.option("--inputs", type=FILE, help="Inputs of the labels: .npy, a folder, random:COUNT.")
-@click.option("--sentences", type=FILE, help="Texts of the labels, one a line.")
+@inputs_option
 @click.option(
     "--calibration",
     type=FILE,
     help="Texts or inputs to calibrate on; with --text the number of texts that it makes up.",
 )
 @click.option("--count", type=click.IntRange(1), help="Inputs, answers or texts; all without it.")
-@click.option("--output", type=FILE, help="File for the outputs, .npy.")
 @context_option
-@click.option("--tokenizer", type=FILE, help="The tokenizer's file; its own without it.")
-@click.option("--verbatim", is_flag=True, help="Leave typographers' quotes and dashes of texts.")
 @config_choice("small; story for a language model's answers")
 @simulator_option
 @quantize_options(RANGE_KEYS, DECODER_KEYS)
-@seed_option
-@memory_options("far")
 @json_option
 def evaluate(
     model: str,
     text: Path | None,
-    verbatim: bool,
     configured: Callable[[str], Config],
     simulator: str,
-    timing: MemoryTiming,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -89,52 +87,55 @@ def evaluate(
     measured, with activations as tables, in INT16, and with attention in INT16.
     """
     check_simulator(simulator)
-    data = [name for name in ("answers", "labels", "inputs", "sentences") if values[name]]
+    data = [name for name in ("answers", "labels", "inputs") if values[name]]
     if text is not None and data:
         raise InputError(f"Options --text and --{data[0]} exclude each other")
     if text is not None:
-        _perplexity(model, text, configured("small"), values, verbatim=verbatim, as_json=as_json)
+        _perplexity(model, text, configured("small"), values, as_json=as_json)
     elif not data:
         _closeness(model, values, as_json=as_json)
-    elif is_text(model) or is_compiled_text(model):
-        if not values["answers"]:
-            raise InputError(f"Option --{data[0]} is not for {model}, which is a language model")
-        config = configured("story").replace(trace=True)
-        options = ContinuationOptions.of(values | {"steps": 1, "temperature": 0.0, "top_p": 1.0})
-        given = read_answers(values["answers"])[: values["count"]]
-        result = options.answer(model, given, config, simulator, timing)
-        shown = {name: value for name, value in result.items() if name != "wrong"}
-        report(f"{result['model']} on {result['config']}", [shown], as_json, result)
+    elif is_compiled(model):
+        program = folder_program(model)
+        if isinstance(program.code, TextHost):
+            _answers(model, program, data, simulator, values, as_json=as_json)
+        else:
+            result = run_compiled(program, simulator, values, FAR)
+            report_model(f"{model} on {result['config']}", result, as_json)
+    elif is_text(model):
+        _answers(model, None, data, simulator, values | {"config": configured}, as_json=as_json)
     else:
-        _classes(model, configured("small"), simulator, timing, values, as_json=as_json)
+        result = run_encoder(model, configured("small"), simulator, values, FAR)
+        report_model(f"{model} on {result['config']}", result, as_json)
 
 
-def _classes(
+def _answers(
     model: str,
-    config: Config,
+    program: Program | None,
+    data: list[str],
     simulator: str,
-    timing: MemoryTiming,
     values: Mapping[str, Any],
     *,
     as_json: bool,
 ) -> None:
-    """Report the share of right classes of an encoder."""
-    formats: Formats = values["formats"]
-    ranges = ModelOptions(**{key.name: values[key.name] for key in RANGE_KEYS.values()}, batch=1)
-    asked = searched(model, config, formats, ranges)
-    config = equipped(config, asked)
-    with progress(f"{model} on {config.name}, {simulator}") as update:
-        result = InputOptions.of(values).run(
-            model, config, simulator, update, options=asked, timing=timing, bits=formats.bits
-        )
-    report_model(f"{model} on {config.name}", result, as_json)
+    """Report the share of right answers of a language model, compiled already or now."""
+    if not values["answers"]:
+        raise InputError(f"Option --{data[0]} is not for {model}, which is a language model")
+    values["formats"].refuse_bits("--answers")
+    answers = read_answers(values["answers"])[: values["count"]]
+    if program is None:
+        prompts = [source for source, _ in answers]
+        program = compiled_text(model, values["config"]("story"), values, prompts=prompts)
+    with progress("Answers") as update:
+        result = program.answer(answers, simulator, progress=update)
+    shown = {name: value for name, value in result.items() if name != "wrong"}
+    report(f"{result['model']} on {result['config']}", [shown], as_json, result)
 
 
 def _closeness(model: str, values: Mapping[str, Any], *, as_json: bool) -> None:
     """Report the distance of a model's outputs from its floats."""
     with progress(f"{model}, calibration") as update:
         count = values["count"] or _COUNT
-        measured = closeness(model, values["tokenizer"], PRESETS["small"], count, update)
+        measured = closeness(model, None, PRESETS["small"], count, update)
     compared = {name: close.figures() for name, close in measured.items()}
     shown = ("inputs", "cosine", "square_error", "agreement", "score_error")
     rows = [
@@ -150,7 +151,6 @@ def _perplexity(
     config: Config,
     values: Mapping[str, Any],
     *,
-    verbatim: bool,
     as_json: bool,
 ) -> None:
     """Report the perplexity of a language model on texts.
@@ -158,7 +158,7 @@ def _perplexity(
     The configuration matters if it does not hold all bits of requantization parameters.
     """
     formats: Formats = values["formats"]
-    other = given_options(("kv", *(key.name for key in RANGE_KEYS.values())))
+    other = given_options(("kv", *RANGES))
     if other:
         raise InputError(f"Option {other[0]} is not for --text")
     options = Quantization(
@@ -168,7 +168,6 @@ def _perplexity(
         folded=values["folded"],
         deferred=values["deferred"],
         texts=_samples(values["calibration"]),
-        seed=values["seed"],
         **formats.quantization,
     )
     bits = formats.one_bits("Perplexity is measured")
@@ -177,11 +176,11 @@ def _perplexity(
         Cache(slots, sinks)
     if formats.sparse:
         check_sparse(config)
-    texts = read_texts(path, verbatim=verbatim)
+    texts = read_texts(path)
     count = values["count"]
     if count is not None and count > len(texts):
         raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
-    source = load_text(model, values["tokenizer"])
+    source = load_text(model)
     asked = source.description.name, source, config, options, formats.loss, progress
     options, summary = search_formats(*asked)
     if summary:

@@ -19,16 +19,11 @@ from celosia.tb.verify.faults.sites import find_sites
 
 @click.command(cls=Command, example="digits --count 100")
 @click.argument("model")
+@click.argument("units", metavar="[UNIT]...", nargs=-1)
 @source_option("small")
 @override_option
 @click.option(
     "--count", type=click.IntRange(min=1), default=1000, show_default=True, help="Faults."
-)
-@click.option(
-    "--unit",
-    "units",
-    multiple=True,
-    help="Faults in this row of the table only, or in `all registers`; may be repeated.",
 )
 @seed_option
 @campaign_options
@@ -45,8 +40,9 @@ def faults(
 ) -> None:
     """Flip a bit of the circuit in a cycle of an inference, at random, and report the effect.
 
-    Every bit of every register and memory is equally likely, and so is every cycle. MODEL is one
-    that `celosia run` accepts. A row is an engine or memory of the machine.
+    Every bit of every register and memory is as likely, and every cycle. MODEL is one that
+    `celosia run` takes. A row is an engine or memory of the machine; with UNIT only those rows are
+    hit, or `all registers`.
     """
     fields = {"model": model, "config": source, "set": ";".join(overrides)}
     fields |= {UNITS: ";".join(units)} if units else {}

@@ -2,47 +2,53 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import click
 
-from celosia.arch.config import Config
 from celosia.arch.errors import InputError
+from celosia.arch.link import fingerprint
 from celosia.arch.support.writing import write_files
-from celosia.cli.board_options import board_options, flashed
-from celosia.cli.format_options import DECODER_KEYS, quantize_options
-from celosia.cli.input_options import context_option
-from celosia.cli.model_options import searched
-from celosia.cli.options import json_option, seed_option
+from celosia.cli.input_options import inputs_option, random_count
+from celosia.cli.options import json_option
 from celosia.cli.output import report
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompt_option
-from celosia.cli.text_options import ContinuationOptions, likeliest_options
+from celosia.cli.run import refuse_other_kind
+from celosia.cli.text_options import checked_steps, steps_option
 from celosia.cli.tree import Command
-from celosia.fpga.boards import FLASHES, IMAGE_ADDR, Board
+from celosia.fpga.boards import BOARDS, FLASHES, IMAGE_ADDR, get_board, with_flash
 from celosia.fpga.flash import (
     check_image,
     find_bitstream,
     flash_command,
     image_command,
     load_command,
+    memory_of,
 )
 from celosia.fpga.flash import flash as load
 from celosia.fpga.top import PAYLOAD_BYTES
-from celosia.tb.models.flash_image import flash_image, text_flash_image
-from celosia.tb.models.run_inputs import Files
+from celosia.generators.export.manifest import CONFIG
+from celosia.generators.runtime.text_host import TextHost
+from celosia.machines import machine
+from celosia.opening import open_compiled
+from celosia.programs import Program
+from celosia.tb.models.flash_image import FlashImage, flash_image, text_flash_image
+from celosia.tb.models.run_inputs import Files, read_inputs
 
 
-@click.command(cls=Command, example="--board ulx3s_85f --from build/ulx3s")
-@board_options
-@click.option("--from", "folder", type=FILE, help="Folder that celosia build wrote to.")
-@click.option("--model", type=MODEL, help="Model that the board begins with at power-on.")
+@click.command(cls=Command, example="build/digits --board icebreaker --from build/board")
+@click.argument("model", metavar="[FOLDER]", type=MODEL, required=False)
 @click.option(
-    "--inputs", type=FILE, help="Its inputs: .npy [count, ...], a folder of images or .wav."
+    "--board",
+    "--device",
+    "name",
+    required=True,
+    metavar="BOARD",
+    help=f"One of {', '.join(BOARDS)}.",
 )
-@click.option("--sentences", type=FILE, help="A file's lines, for a model of texts.")
-@click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on.")
-@prompt_option("What a text begins with; the model is as celosia run takes it.")
+@click.option("--from", "built", type=FILE, help="Folder that celosia build wrote to.")
+@inputs_option
+@prompt_option("What a text begins with.")
 @click.option(
     "--count",
     type=click.IntRange(min=0),
@@ -50,61 +56,49 @@ from celosia.tb.models.run_inputs import Files
     show_default=True,
     help="Inputs that it runs on at power-on; with 0 it is only loaded, for a host.",
 )
-@context_option
+@steps_option
 @click.option(
     "--image-only", "file", type=FILE, help="Write the image to this file, not to a board."
 )
-@quantize_options(DECODER_KEYS)
-@likeliest_options
-@seed_option
 @json_option
 def flash(
-    target: tuple[Board, Config],
-    folder: Path | None,
     model: str | None,
+    name: str,
+    built: Path | None,
     inputs: Path | None,
-    sentences: Path | None,
-    calibration: Path | None,
     prompt: str | None,
     count: int,
-    tokens: int,
+    steps: int,
     file: Path | None,
     as_json: bool,
-    **values: Any,
 ) -> None:
     """Load the bitstream of a build into a board, through the board's usual loader.
 
-    With --model an image of the model is written into the board's flash, and the bitstream as well.
-    A bitstream of celosia build --flash loads the model at power-on, runs it on the inputs and
-    sends a line of text with their classes. If neither inputs nor sentences are given, the model
-    must be one of the digits, and runs on the first of their test split. With --prompt it continues
-    a text with the likeliest token each time.
+    With FOLDER, of celosia compile, an image of its model is written into the board's flash, and
+    the bitstream as well. One of celosia build --flash loads the model at power-on, runs it on the
+    inputs, without them on the test split of the digits, and sends a line of text with their
+    classes. A language model continues the prompt, taking the likeliest token each time.
     """
-    board, config = target
+    board = get_board(name)
     if model is None:
         if file is not None:
-            raise InputError("Option --image-only needs --model")
-        if folder is None:
-            raise InputError("Give --from, a build's folder, or --model, or both")
-        bitstream = find_bitstream(board, folder)
+            raise InputError("Option --image-only needs FOLDER, of celosia compile")
+        if built is None:
+            raise InputError("Give --from, a build's folder, or FOLDER, of celosia compile")
+        bitstream = find_bitstream(board, built)
         load(load_command(board, bitstream), board)
         click.echo(f"{bitstream} is in board {board.name}")
         return
-    if file is not None and folder is not None:
+    if file is not None and built is not None:
         raise InputError("Options --image-only and --from exclude each other")
-    board, config = flashed(target, next(iter(FLASHES)))
-    existing = None if folder is None else find_bitstream(board, folder)
-    room = {"memory_bytes": board.memory_bytes, "payload": PAYLOAD_BYTES}
-    if prompt is None:
-        files = Files(inputs=inputs, sentences=sentences, calibration=calibration)
-        values["formats"].refuse_bits("an image")
-        asked = searched(model, config, values["formats"])
-        made = flash_image(model, config, files, **room, count=count, tokens=tokens, options=asked)
-    else:
-        options = ContinuationOptions.of(values | {"calibration": calibration})
-        options.formats.refuse_bits("an image")
-        compiled = options.compiled(model, config, board.memory_bytes, fixed=True)
-        made = text_flash_image(compiled.code, compiled.tokenizer, prompt, options.steps, **room)
+    board = with_flash(board, next(iter(FLASHES)))
+    existing = None if built is None else find_bitstream(board, built)
+    program = open_compiled(model)
+    if built is not None:
+        _check_machine(program, model, built)
+    text = isinstance(program.code, TextHost)
+    refuse_other_kind(model, ("inputs", "count") if text else ("prompt", "steps"), text=text)
+    made = _image(program, memory_of(board, program.bytes), inputs, count, prompt or "", steps)
     check_image(board, len(made.data))
     if file is not None:
         write_files(file.parent, {file.name: made.data})
@@ -119,10 +113,36 @@ def flash(
                 load(command, board)
     result = {
         "board": board.name,
-        "model": model,
+        "model": program.name,
         "bytes": len(made.data),
         "address": IMAGE_ADDR,
         "line": made.text,
         "file": None if file is None else str(file),
     }
-    report(f"Image of {model}", [result | {"line": made.text.strip()}], as_json, result)
+    report(f"Image of {program.name}", [result | {"line": made.text.strip()}], as_json, result)
+
+
+def _check_machine(program: Program, model: str, built: Path) -> None:
+    """Raise :class:`InputError` if a build has another machine than a program is compiled for."""
+    file = built / CONFIG
+    if file.is_file() and fingerprint(machine(str(file))) != fingerprint(program.config):
+        raise InputError(
+            f"Folder {model} is compiled for another configuration, {program.config.name}, than "
+            f"the build's; compile it again with --config {file}"
+        )
+
+
+def _image(
+    program: Program, memory: int, inputs: Path | None, count: int, prompt: str, steps: int
+) -> FlashImage:
+    """Return the image of a program that runs on inputs, or continues a prompt, at power-on."""
+    code, room = program.code, {"memory_bytes": memory, "payload": PAYLOAD_BYTES}
+    if isinstance(code, TextHost):
+        program.check_texts(1)
+        assert program.tokenizer is not None
+        return text_flash_image(code, program.tokenizer, prompt, checked_steps(steps), **room)
+    named, random = random_count(inputs)
+    source, files = program.float_source, Files(inputs=named, random=random)
+    some, _, _ = read_inputs(program.float_name, source, files, count or None)
+    rows = [source.rows(values) for values in some[:count]]
+    return flash_image(code, rows, source.labels, **room)

@@ -22,7 +22,7 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 def spelling(command: str, option: str) -> str | None:
     """Return the template of a former option of a command; None if it is spelled as before."""
-    for name in (command, ANY):
+    for name in (command, TABLE["names"].get(command, ""), ANY):
         template = TABLE["options"].get(name, {}).get(option)
         if template is not None:
             return str(template)
@@ -80,7 +80,8 @@ def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
             values[_hole(pair[0])] = pair[1]
             kept.remove(pair)
         kept.append(tuple(_filled(name, template, values).split()))
-    line = [*command.split(), *(word for part in kept for word in part)]
+    added = TABLE["added"].get(name, "").split()
+    line = [*command.split(), *added, *(word for part in kept for word in part)]
     return None if line == list(words) else line
 
 

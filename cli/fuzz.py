@@ -30,14 +30,8 @@ _SHOWN = 20  # failures
 _MOST = 100_000_000
 
 
-@click.command(cls=Command, example="--kind program --count 20")
-@click.option(
-    "--kind",
-    "kinds",
-    multiple=True,
-    metavar="KIND",
-    help=f"Only this kind of case, of {', '.join(CASES)}; repeatable.",
-)
+@click.command(cls=Command, example="program --count 20")
+@click.argument("kinds", metavar="[KIND]...", nargs=-1)
 @click.option(
     "--count", default=20, show_default=True, help="Cases of each kind, and of each part of it."
 )
@@ -59,7 +53,7 @@ def fuzz(
     runner: Runner,
     as_json: bool,
 ) -> None:
-    r"""Try random cases: all must be exact, or be refused in a sentence.
+    r"""Try random cases, of all kinds or these: all must be exact, or be refused in a sentence.
 
     A case that fails is reported by a name that `celosia verify replay` runs again.
 

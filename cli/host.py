@@ -1,63 +1,65 @@
 """celosia host: a machine on a board, through its serial port."""
 
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError
-from celosia.arch.presets import load
-from celosia.cli.board_options import link_option
-from celosia.cli.format_options import DECODER_KEYS, Formats, quantize_options
-from celosia.cli.input_options import InputOptions, context_option, input_options, report_model
-from celosia.cli.model_options import searched
-from celosia.cli.options import json_option, override_option, seed_option
+from celosia.boards import open_port
+from celosia.cli.input_options import (
+    count_option,
+    inputs_option,
+    output_option,
+    report_model,
+    run_compiled,
+)
+from celosia.cli.options import json_option, seed_option
 from celosia.cli.output import progress, report
 from celosia.cli.paths import FILE, MODEL, read_bytes
 from celosia.cli.prompt_options import prompts_option
-from celosia.cli.text_options import ContinuationOptions, report_text, text_options
+from celosia.cli.run import refuse_other_kind
+from celosia.cli.text_options import CONTINUING, Continuation, report_text, text_options
 from celosia.cli.tree import Tree
 from celosia.fpga.device import Device
 from celosia.fpga.top import BAUD
+from celosia.generators.runtime.text_host import TextHost
+from celosia.machines import machine
+from celosia.opening import open_compiled
+from celosia.tb.machine.memory_timing import ONCHIP
 from celosia.tb.machine.selftest import selftest as run_selftest
+from celosia.tb.models.run_inputs import check_room
+
+Connect = Callable[..., Device]
 
 
 @click.group(cls=Tree)
 @click.option(
     "--port",
     metavar="PORT",
-    help="Serial port, as /dev/ttyUSB0, or SPI adapter, as ftdi://ftdi:232h/1.  [required]",
+    help="Serial port, as /dev/ttyUSB0, or SPI, as ftdi://ftdi:232h/1 or of a simulated board "
+    "spi:/dev/pts/3.  [required]",
 )
 @click.option("--baud", type=int, default=BAUD, show_default=True, help="Bits a second.")
 @click.option(
     "--config",
     "source",
     metavar="NAME_OR_TOML",
-    help="The bitstream's configuration; without it, the preset or board's that it names.",
+    help="The bitstream's configuration; without it, that of the folder to run, or the preset or "
+    "board's that the bitstream names.",
 )
-@override_option
-@link_option
 @click.pass_context
-def host(
-    context: click.Context,
-    port: str | None,
-    baud: int,
-    link: str,
-    source: str | None,
-    overrides: tuple[str, ...],
-) -> None:
+def host(context: click.Context, port: str | None, baud: int, source: str | None) -> None:
     """Use a machine on a board, or on a simulated one (celosia board)."""
-    if source is None and overrides:
-        raise InputError("Option --set needs --config")
-    config: Config | None = None if source is None else load(source, list(overrides))
+    config = None if source is None else machine(source)
 
-    def connect() -> Device:
+    def connect(own: Config | None = None) -> Device:
         # Commands open it, so that their --help needs no port.
         if port is None:
             raise click.MissingParameter(ctx=context, param=context.command.params[0])
-        return Device.open(port, config, baud=baud, link=link)
+        return open_port(port, own or config, baud)
 
     context.obj = connect
 
@@ -65,8 +67,8 @@ def host(
 @host.command()
 @json_option
 @click.pass_obj
-def info(connect, as_json: bool) -> None:
-    """Show the board's identity."""
+def info(connect: Connect, as_json: bool) -> None:
+    """Show what the board says of itself."""
     device = connect()
     figures = {
         "port": device.name,
@@ -81,65 +83,55 @@ def info(connect, as_json: bool) -> None:
     report(f"The machine on {device.name}", [figures], as_json, figures)
 
 
-@host.command(example="digits --count 4")
-@click.argument("model", type=MODEL)
-@input_options
-@click.option("--answers", type=FILE, help="Texts with their right classes, a tab between.")
-@click.option("--labels", type=FILE, help="The right class of each input, .npy or lines.")
-@context_option
-@prompts_option("What a text begins with; MODEL is as celosia run takes it.")
+@host.command(example="build/digits --count 4")
+@click.argument("folder", type=MODEL)
+@inputs_option
+@count_option
+@output_option
+@prompts_option("What a text begins with.")
+@text_options
+@seed_option
 @click.option(
     "--contents",
     type=FILE,
     help="Present content of external memory, such as image.bin of celosia compile.",
 )
-@quantize_options(DECODER_KEYS)
-@text_options
-@seed_option
 @json_option
 @click.pass_obj
 def run(
-    connect,
-    model: str,
+    connect: Connect,
+    folder: str,
     prompts: tuple[str, ...],
+    continuation: Continuation,
+    seed: int,
     contents: Path | None,
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Run MODEL, and compare its outputs with the golden machine's.
+    """Run what FOLDER of celosia compile holds, and compare with the golden machine's outputs.
 
-    With --prompt a text is continued. Without it the model runs on the given inputs, and a model of
-    the digits on their test split.
+    A language model continues the prompt. An encoder runs on its inputs, without them on the test
+    split of the digits.
     """
-    inputs = InputOptions.of(values)
-    if prompts and replace(inputs, calibration=None, tokens=0).given():
-        raise InputError("Option --prompt is for texts to continue, and excludes other inputs")
+    program = open_compiled(folder)
+    text = isinstance(program.code, TextHost)
+    only = ("inputs", "count", "output") if text else ("prompts", *CONTINUING)
+    refuse_other_kind(folder, only, text=text)
+    if text:
+        program.check_texts(len(prompts) or 1)
     held = b"" if contents is None else read_bytes(contents)
-    device = connect()
+    device = connect(program.config)
     device.contents = held
-    clock, memory = device.identity.clock, device.identity.memory
-    if not prompts:
-        formats: Formats = values["formats"]
-        options = searched(model, device.config, formats)
-        with progress(f"{model} on {device.name}") as update:
-            figures = inputs.run(
-                model,
-                device.config,
-                device,
-                update,
-                options=options,
-                memory_bytes=memory,
-                bits=formats.bits,
-            )
-        rate = {"inferences_per_second": clock / figures["cycles_per_inference"]}
-    else:
-        options, asked = ContinuationOptions.of(values), (device.config, device)
-        if len(prompts) > 1:
-            figures = options.run_both(model, prompts, *asked, memory_bytes=memory)
-        else:
-            figures = options.run(model, *prompts, *asked, quiet=as_json, memory_bytes=memory)
+    clock = device.identity.clock
+    check_room(program.code, device.identity.memory)
+    if text:
+        some = prompts or ("",)
+        figures = continuation.run(program, some, device, seed=seed, quiet=as_json)
         mean = figures["mean_cycles_per_token"]
         rate = {"tokens_per_second": clock / mean if mean else None}
+    else:
+        figures = run_compiled(program, device, values, ONCHIP)
+        rate = {"inferences_per_second": clock / figures["cycles_per_inference"]}
     device.close()
     result = {
         **figures,
@@ -147,11 +139,7 @@ def run(
         **rate,
         "repeated_requests": device.repeated,
     }
-    title = f"{model} on {device.name}"
-    if not prompts:
-        report_model(title, result, as_json)
-    else:
-        report_text(title, result, as_json)
+    (report_text if text else report_model)(f"{program.name} on {device.name}", result, as_json)
 
 
 @host.command(example="--programs 1")
@@ -165,7 +153,7 @@ def run(
 @seed_option
 @json_option
 @click.pass_obj
-def selftest(connect, programs: int, seed: int, as_json: bool) -> None:
+def selftest(connect: Connect, programs: int, seed: int, as_json: bool) -> None:
     """Test memories and registers, and every unit against the golden model."""
     device = connect()
     with progress(f"selftest on {device.name}") as update:

@@ -2,47 +2,48 @@
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.support.writing import check_folder
+from celosia.cli.format_options import Formats
+from celosia.cli.model_options import encoder_options
 from celosia.cli.options import Command, added
-from celosia.cli.output import cycles_table, predictions_table, report, warn, write_array
+from celosia.cli.output import (
+    cycles_table,
+    predictions_table,
+    progress,
+    report,
+    say,
+    warn,
+    write_array,
+)
 from celosia.cli.paths import FILE
-from celosia.generators.lower.encoder_compiler import Options
 from celosia.generators.runtime.interface import Machine
+from celosia.programs import Program
+from celosia.running import Ran, run_files, run_folder
 from celosia.tb.machine.memory_timing import MemoryTiming
-from celosia.tb.machine.simulators import PROMPT
-from celosia.tb.models.inference import Progress
-from celosia.tb.models.run_inputs import Files, run_files
+from celosia.tb.models.run_inputs import Files
 
 RANDOM = "random:"
 """Beginning of the value of ``--inputs`` for random inputs."""
 inputs_option = click.option(
     "--inputs",
     type=FILE,
-    help="A .npy or .npz file [count, ...], a folder of images or sounds, random:COUNT.",
-)
-sentences_option = click.option(
-    "--sentences", type=FILE, help="Texts, one a line; a tab parts the two texts of a pair."
+    help="A .npy or .npz file [count, ...], a folder of images or sounds, a file of texts, one a "
+    "line with a tab between the two of a pair, or random:COUNT.",
 )
 calibration_option = click.option(
     "--calibration", type=FILE, help="Texts or inputs to calibrate on."
 )
-_OPTIONS = (
-    inputs_option,
-    sentences_option,
-    calibration_option,
-    click.option("--output", type=FILE, help="File for the outputs, .npy."),
-    click.option("--count", type=int, help="Inputs to run on; all without it."),
-)
+output_option = click.option("--output", type=FILE, help="File for the outputs, .npy.")
+count_option = click.option("--count", type=int, help="Inputs to run on; all without it.")
+_OPTIONS = (inputs_option, calibration_option, output_option, count_option)
 
 
 def input_options(command: Command) -> Command:
@@ -87,87 +88,81 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
     return None, int(count)
 
 
-@dataclass(frozen=True, kw_only=True)
-class InputOptions:
-    """Inputs of a model, and the file of its outputs."""
+def input_files(values: Mapping[str, Any]) -> Files:
+    """Return the files that a command's values name."""
+    inputs, random = random_count(values["inputs"])
+    names = ("answers", "labels", "calibration")
+    return Files(inputs=inputs, random=random, **{name: values.get(name) for name in names})
 
-    inputs: Path | None
-    sentences: Path | None
-    answers: Path | None
-    random: int
-    calibration: Path | None
-    labels: Path | None
-    output: Path | None
-    tokens: int
-    count: int | None
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """Return the options among a command's values."""
-        inputs, random = random_count(values["inputs"])
-        changed = values | {"inputs": inputs, "random": random}
-        return cls(**{name: changed.get(name) for name in cls.__dataclass_fields__})
+def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` if the outputs have no file, or an option lacks its inputs."""
+    output = values.get("output")
+    if output is not None:
+        if output.suffix != ".npy":
+            raise InputError(f"Output {output} must be a .npy file")
+        check_folder(output.parent, [output.name])
+    if not files.given():
+        for name in ("calibration", "labels", "output", "context"):
+            if values.get(name):
+                raise InputError(f"Option --{name} needs --inputs")
 
-    def given(self) -> bool:
-        """Return whether any of the options is given."""
-        return any(getattr(self, name) for name in self.__dataclass_fields__)
 
-    def run(
-        self,
-        model: str,
-        config: Config,
-        machine: str | Machine,
-        progress: Progress,
-        *,
-        options: Options | None = None,
-        timing: MemoryTiming = PROMPT,
-        memory_bytes: int | None = None,
-        bits: Sequence[int] = (OPERAND_BITS,),
-    ) -> dict[str, Any]:
-        """Run a model and write its outputs, with the figures of ``celosia.tb.models.run_inputs``.
+def run_encoder(
+    model: str,
+    config: Config,
+    simulator: str,
+    values: Mapping[str, Any],
+    timing: MemoryTiming,
+) -> dict[str, Any]:
+    """Compile a model, run it on the inputs among a command's values, and return the figures."""
+    formats: Formats = values["formats"]
+    options, files = encoder_options(formats, values), input_files(values)
+    check_inputs(files, values)
+    ran = run_files(
+        model,
+        config,
+        simulator,
+        files,
+        tokens=values["tokens"],
+        count=values["count"],
+        options=options,
+        loss=formats.loss,
+        show=progress,
+        timing=timing,
+        bits=formats.bits,
+    )
+    if ran.program.summary:
+        say(f"celosia: {ran.program.summary}", err=True)
+    return kept(model, ran, files, values)
 
-        If no inputs are given, the model must be one of the digits, and runs on their test split.
-        """
-        files = Files(
-            inputs=self.inputs,
-            sentences=self.sentences,
-            answers=self.answers,
-            random=self.random,
-            calibration=self.calibration,
-            labels=self.labels,
+
+def run_compiled(
+    program: Program,
+    machine: str | Machine,
+    values: Mapping[str, Any],
+    timing: MemoryTiming,
+) -> dict[str, Any]:
+    """Run a compiled encoder on the inputs among a command's values, and return the figures."""
+    files, formats = input_files(values), values.get("formats", Formats())
+    check_inputs(files, values)
+    how = {"count": values["count"], "show": progress, "timing": timing, "bits": formats.bits}
+    ran = run_folder(program, machine, files, **how)
+    return kept(program.float_name, ran, files, values)
+
+
+def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the outputs of a run if a file is named for them, and return the figures."""
+    cut, output = ran.figures["cut"], values.get("output")
+    if (files.are_texts or files.answers) and cut:
+        warn(
+            f"{cut} of {ran.figures['count']} texts have more tokens than model {model} takes, and "
+            "are cut as its settings say"
         )
-        if self.output is not None:
-            if self.output.suffix != ".npy":
-                raise InputError(f"Output {self.output} must be a .npy file")
-            check_folder(self.output.parent, [self.output.name])
-        if not files.given():
-            needing = ("calibration", "labels", "output", "tokens")
-            for name in needing:
-                if getattr(self, name):
-                    option = "context" if name == "tokens" else name
-                    raise InputError(f"Option --{option} needs --inputs or --sentences")
-        ran = run_files(
-            model,
-            config,
-            machine,
-            files,
-            tokens=self.tokens,
-            count=self.count,
-            memory_bytes=memory_bytes,
-            progress=progress,
-            options=options,
-            timing=timing,
-            bits=bits,
-        )
-        if (self.sentences or self.answers) and ran.figures["cut"]:
-            warn(
-                f"{ran.figures['cut']} of {ran.figures['count']} texts have more tokens than model "
-                f"{model} takes, and are cut as its settings say"
-            )
-        if self.output is not None:
-            write_array(self.output, ran.outputs)
-            ran.figures["output"] = str(self.output)
-        return ran.figures
+    if output is not None:
+        write_array(output, ran.outputs)
+        ran.figures["output"] = str(output)
+    return ran.figures
 
 
 _HIDDEN = (

@@ -24,11 +24,6 @@ from celosia.generators.studies.inspection import inspect as look
     "--context", "tokens", type=int, default=0, help="Longest input; 0 for the model's own."
 )
 @click.option(
-    "--tokenizer",
-    type=click.Path(path_type=Path),
-    help="The tokenizer's file of a llama2.c checkpoint.",
-)
-@click.option(
     "--config",
     "config_name",
     metavar="NAME_OR_TOML",
@@ -45,7 +40,6 @@ from celosia.generators.studies.inspection import inspect as look
 def inspect(
     model: str,
     tokens: int,
-    tokenizer: Path | None,
     config_name: str | None,
     with_reference: bool,
     overrides: tuple[str, ...],
@@ -56,7 +50,7 @@ def inspect(
         raise InputError("Option --set needs --config")
     config = resolve(config_name, overrides) if config_name is not None else None
     with announced("" if as_json else f"reading {model}"):
-        source = _load(model, tokens, tokenizer)
+        source = _load(model, tokens)
     result = look(source)
     if config is not None:
         with progress(f"{model} on {config.name}"):
@@ -107,5 +101,5 @@ def _reference(comparison: Mapping[str, Any]) -> str:
     )
 
 
-def _load(model: str, tokens: int, tokenizer: Path | None):
-    return load_text(model, tokenizer) if is_text(model) else load_source(model, tokens, quick=True)
+def _load(model: str, tokens: int):
+    return load_text(model) if is_text(model) else load_source(model, tokens, quick=True)

@@ -1,60 +1,33 @@
 """Options for an encoder's integers."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import click
 
-from celosia.arch.config import Config
-from celosia.cli.format_options import Formats
-from celosia.cli.options import grouped
-from celosia.cli.output import progress, say
+from celosia.cli.format_options import RANGE_KEYS, Formats
 from celosia.generators.lower.encoder_compiler import Options
-from celosia.generators.lower.equipment import equipped
-from celosia.generators.studies.mixtures import search_formats
 
-_OPTIONS = (
-    click.option(
-        "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
-    ),
+batch_option = click.option(
+    "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
 )
+RANGES = tuple(key.name for key in RANGE_KEYS.values())
+"""Parameters of the ranges and scales of an encoder."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """Ranges, scales and runs of an encoder."""
+def encoder_options(formats: Formats, values: Mapping[str, Any] | None = None) -> Options:
+    """Return the compiler's options, before any search.
 
-    percentile: float
-    balance: float | None
-    scales: str
-    batch: int
-
-
-model_options = grouped("ranges", ModelOptions, *_OPTIONS)
-"""Adds options for the compiler, as ``ranges`` for :func:`encoder_options`."""
-
-
-def encoder_options(formats: Formats, ranges: ModelOptions | None = None) -> Options:
-    """Return the compiler's options, before any search; the default ones without ``ranges``."""
+    Ranges, scales and the batch are among a command's ``values``, by default as everywhere.
+    """
     options = Options(**formats.quantization, sparse=formats.sparse)
-    if ranges is None:
+    if values is None:
         return options
     return replace(
         options,
-        percentile=ranges.percentile,
-        balance=ranges.balance,
-        per_channel=ranges.scales == "channel",
-        batch=ranges.batch,
+        percentile=values["percentile"],
+        balance=values["balance"],
+        per_channel=values["scales"] == "channel",
+        batch=values.get("batch", 1),
     )
-
-
-def searched(
-    model: str, config: Config, formats: Formats, ranges: ModelOptions | None = None
-) -> Options:
-    """Return options with the formats of weights within the allowed loss, and print them."""
-    options = encoder_options(formats, ranges)
-    if formats.loss is None:
-        return options
-    machine = equipped(config, options)
-    options, summary = search_formats(model, None, machine, options, formats.loss, progress)
-    say(f"celosia: {summary}", err=True)
-    return options

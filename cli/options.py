@@ -11,7 +11,8 @@ from click.core import ParameterSource
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.presets import PRESETS, load, stated
+from celosia.arch.presets import PRESETS, stated
+from celosia.machines import machine
 from celosia.tb.machine.memory_timing import FAR, ONCHIP, SDRAM, MemoryTiming
 from celosia.tb.machine.toolchain import MACHINES
 
@@ -81,7 +82,7 @@ def source_option(default: str) -> Adder:
         default=default,
         show_default=True,
         metavar="NAME_OR_TOML",
-        help=f"A TOML file or one of {', '.join(PRESETS)}.",
+        help=f"A TOML file, a board, or one of {', '.join(PRESETS)}.",
     )
 
 
@@ -98,7 +99,7 @@ def config_choice(defaults: str) -> Adder:
         "--config",
         "source",
         metavar="NAME_OR_TOML",
-        help=f"A TOML file or one of {', '.join(PRESETS)}.  [default: {defaults}]",
+        help=f"A TOML file, a board, or one of {', '.join(PRESETS)}.  [default: {defaults}]",
     )
     return grouped("configured", make, option, override_option)
 
@@ -110,7 +111,7 @@ def config_options(default: str) -> Adder:
 
 def resolve(source: str, overrides: tuple[str, ...]) -> Config:
     """Return the configuration that the options name."""
-    return load(source, list(overrides))
+    return machine(source, overrides)
 
 
 TIMINGS = {"chip": ONCHIP, "far": FAR, "sdram": SDRAM, "prompt": MemoryTiming()}
@@ -177,25 +178,30 @@ def size_argument(
 
     ``smallest`` gives the values of the first names, which may be left out.
     """
-    names = [name.lower() for name in form.split("x")]
-    optional = dict(smallest or {})
 
     def read(
         context: click.Context, parameter: click.Parameter, text: str | None
     ) -> dict[str, int]:
         if text is None:
             raise click.MissingParameter(ctx=context, param=parameter)
-        words = text.split("x")
-        missing = len(names) - len(words)
-        if not 0 <= missing <= len(optional) or not all(
-            re.fullmatch(r"-?\d{1,18}", word) for word in words
-        ):
-            raise InputError(f"A size is {form} as 64x64x64, not {text!r}")
-        return optional | dict(zip(names[missing:], map(int, words), strict=True))
+        return read_size(form, text, smallest or {})
 
     return click.argument(
         "sizes", metavar=form, callback=read, required=default is None, default=default
     )
+
+
+def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, int]:
+    """Return a size by the names in its form; raise :class:`InputError` if the text has another.
+
+    ``smallest`` gives the values of the first names, which may be left out.
+    """
+    names, words = [name.lower() for name in form.split("x")], text.split("x")
+    missing = len(names) - len(words)
+    numbers = all(re.fullmatch(r"-?\d{1,18}", word) for word in words)
+    if not 0 <= missing <= len(smallest) or not numbers:
+        raise InputError(f"A size is {form} as 64x64x64, not {text!r}")
+    return dict(smallest) | dict(zip(names[missing:], map(int, words), strict=True))
 
 
 def times(sizes: Mapping[str, int]) -> str:
@@ -239,3 +245,10 @@ def given_options(names: Sequence[str]) -> list[str]:
         if parameter.name in names
         and context.get_parameter_source(parameter.name) == ParameterSource.COMMANDLINE
     ]
+
+
+def refuse_given(user: str, *names: str) -> None:
+    """Raise :class:`InputError` if the line has a parameter that ``user`` does not take."""
+    refused = given_options(names)
+    if refused:
+        raise InputError(f"Option {refused[0]} is not for {user}")

@@ -14,7 +14,7 @@ from celosia.generators.frontend.text_shapes import STORIES260K, untrained
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.lower.text_program import TextProgram
 from celosia.generators.quantize.options import Quantization
-from celosia.tb.models.run_inputs import run_files
+from celosia.running import run_files
 from celosia.tb.models.texts_session import TextsSession
 
 MODEL = "digits"

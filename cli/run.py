@@ -7,34 +7,58 @@ import click
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.cli.format_options import DECODER_KEYS, RANGE_KEYS, Formats, quantize_options
-from celosia.cli.input_options import InputOptions, context_option, input_options, report_model
-from celosia.cli.model_options import ModelOptions, model_options, searched
+from celosia.cli.format_options import DECODER_KEYS, FORMAT_KEYS, RANGE_KEYS, quantize_options
+from celosia.cli.input_options import (
+    context_option,
+    input_options,
+    report_model,
+    run_compiled,
+    run_encoder,
+)
+from celosia.cli.model_options import RANGES, batch_option
 from celosia.cli.options import (
     config_choice,
     given_options,
     json_option,
     memory_options,
+    refuse_given,
     seed_option,
     simulator_option,
 )
-from celosia.cli.output import progress
 from celosia.cli.paths import MODEL
 from celosia.cli.prompt_options import prompts_option
-from celosia.cli.text_options import ContinuationOptions, report_text, text_options
+from celosia.cli.text_options import (
+    CONTINUING,
+    Continuation,
+    compiled_text,
+    report_text,
+    text_options,
+)
 from celosia.cli.tree import Command
-from celosia.generators.export.compiled_folder import is_compiled_text
+from celosia.generators.export.compiled_folder import is_compiled
 from celosia.generators.frontend.text_sources import is_text
-from celosia.generators.lower.equipment import equipped
+from celosia.generators.runtime.text_host import TextHost
+from celosia.opening import open_compiled
+from celosia.programs import Program
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import check_simulator
 
-ENCODER_ONLY = ("inputs", "sentences", "output", "count", *ModelOptions.__dataclass_fields__)
+ENCODER_ONLY = ("inputs", "output", "count", "batch", *RANGES)
 DECODER_ONLY = (
-    *("prompts", "tokenizer", "steps", "temperature", "top_p", "seed"),
+    *("prompts", *CONTINUING),
     *(key.name for key in DECODER_KEYS.values()),
 )
 """Parameters that one kind of model does not take."""
+_COMPILED = (
+    *("source", "overrides", "places", "calibration", "batch"),
+    *(
+        key.name
+        for keys in (FORMAT_KEYS, RANGE_KEYS, DECODER_KEYS)
+        for key in keys.values()
+        if key.name != "bits"
+    ),
+)
+"""Parameters that a compiled folder has answered."""
 
 
 @click.command(cls=Command, example="digits --config small --sim golden --count 10")
@@ -45,7 +69,7 @@ DECODER_ONLY = (
 @context_option
 @prompts_option("What a language model's text begins with.")
 @quantize_options(RANGE_KEYS, DECODER_KEYS)
-@model_options
+@batch_option
 @text_options
 @seed_option
 @memory_options("far")
@@ -55,50 +79,50 @@ def run(
     configured: Callable[[str], Config],
     simulator: str,
     prompts: tuple[str, ...],
-    ranges: ModelOptions,
+    continuation: Continuation,
+    seed: int,
     timing: MemoryTiming,
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Run MODEL: a name, a folder, an ONNX file, a llama2.c file, or a compiled folder.
+    """Run MODEL: a name, a folder, an ONNX file, a llama2.c file, or a folder of celosia compile.
 
     An encoder runs on its inputs, without them on the test split of the digits. A language model
     continues the prompt, an encoder-decoder answers it. Every tensor that the machine writes is
     compared with the golden machine's.
     """
     check_simulator(simulator)
-    text = is_text(model) or is_compiled_text(model)
+    program = folder_program(model) if is_compiled(model) else None
+    text = is_text(model) if program is None else isinstance(program.code, TextHost)
     refuse_other_kind(model, ENCODER_ONLY if text else DECODER_ONLY, text=text)
-    config = configured("story" if text else "small")
+    if not text and program is None:
+        result = run_encoder(model, configured("small"), simulator, values, timing)
+    elif not text and program is not None:
+        result = run_compiled(program, simulator, values, timing)
     if not text:
-        formats: Formats = values["formats"]
-        asked = searched(model, config, formats, ranges)
-        config = equipped(config, asked)
-        with progress(f"{model} on {config.name}, {simulator}") as update:
-            result = InputOptions.of(values).run(
-                model,
-                config,
-                simulator,
-                update,
-                options=asked,
-                timing=timing,
-                bits=formats.bits,
-            )
-        report_model(f"{model} on {config.name}", result, as_json)
+        report_model(f"{model} on {result['config']}", result, as_json)
         return
-    config = config.replace(trace=True)
-    options = ContinuationOptions.of(values)
-    if len(prompts) > 1:
-        result = options.run_both(model, prompts, config, simulator, timing=timing)
-    else:
-        prompt = prompts[0] if prompts else ""
-        result = options.run(model, prompt, config, simulator, quiet=as_json, timing=timing)
+    some = prompts or ("",)
+    if program is None:
+        how = {"texts": len(some), "prompts": some, "steps": continuation.steps}
+        program = compiled_text(model, configured("story"), values, **how)
+    bits = values["formats"].bits
+    how = {"seed": seed, "quiet": as_json, "timing": timing, "bits": bits}
+    result = continuation.run(program, some, simulator, **how)
     report_text(f"{result['model']} on {result['config']}", result, as_json)
 
 
+def folder_program(folder: str) -> Program:
+    """Return a compiled folder's program; refuse options that the folder has answered."""
+    stated = given_options(_COMPILED)
+    if stated:
+        raise InputError(
+            f"Option {stated[0]} is not for {folder}, which is compiled; give it to celosia compile"
+        )
+    return open_compiled(folder)
+
+
 def refuse_other_kind(model: str, names: tuple[str, ...], *, text: bool) -> None:
-    """Raise :class:`InputError` if an option is given that the kind of model does not accept."""
-    refused = given_options(names)
-    if refused:
-        kind = "a language model" if text else "an encoder"
-        raise InputError(f"Option {refused[0]} is not for {model}, which is {kind}")
+    """Raise :class:`InputError` if an option is given that the kind of model does not take."""
+    kind = "a language model" if text else "an encoder"
+    refuse_given(f"{model}, which is {kind}", *names)

@@ -9,16 +9,16 @@ from celosia.arch.errors import InputError, RunError
 from celosia.arch.support.writing import check_folder
 from celosia.cli.options import check_unit, config_options, json_option, seed_option
 from celosia.cli.output import progress, report, say, text
-from celosia.cli.paths import FILE
+from celosia.cli.paths import FILE, check_ending
 from celosia.cli.tree import Command
 from celosia.tb.benches.catalog import BENCHES
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.machine.toolchain import SIMULATORS, check_simulator
 
 
-@click.command(cls=Command, example="--unit softmax --config tiny")
+@click.command(cls=Command, example="softmax --config tiny")
 @config_options("tiny")
-@click.option("--unit", "units", multiple=True, metavar="UNIT", help="Only this unit; repeatable.")
+@click.argument("units", metavar="[UNIT]...", nargs=-1)
 @click.option(
     "--sim",
     "simulators",
@@ -31,7 +31,7 @@ from celosia.tb.machine.toolchain import SIMULATORS, check_simulator
 @click.option(
     "--waves",
     type=FILE,
-    help="File for the waveforms; needs one unit and one simulator.",
+    help="File for the waveforms, .vcd or .fst; needs one unit and one simulator.",
 )
 @seed_option
 @json_option
@@ -43,7 +43,7 @@ def test(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Run the units' cocotb benches with random data and random stalls."""
+    """Run the cocotb benches of all units or these, with random data and random stalls."""
     config = config.replace(trace=True, mem_addr_width=16)
     for unit in units:
         if unit not in BENCHES:
@@ -54,7 +54,8 @@ def test(
     chosen = units or tuple(BENCHES)
     if waves is not None:
         if len(chosen) * len(simulators) != 1:
-            raise InputError("Waveforms need exactly one --unit and one --sim")
+            raise InputError("Waveforms need exactly one unit and one --sim")
+        check_ending(waves, (".vcd", ".fst"))
         check_folder(waves.parent, [waves.name])
         waves.parent.mkdir(parents=True, exist_ok=True)
     rows = []

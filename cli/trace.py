@@ -10,7 +10,11 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.packages import Deferred
 from celosia.arch.support.writing import check_folder, write_files
-from celosia.cli.input_options import context_option
+from celosia.cli.input_options import (
+    context_option,
+    inputs_option,
+    random_count,
+)
 from celosia.cli.options import config_options, json_option, memory_options, simulator_option
 from celosia.cli.output import cycles_table, progress, report, say
 from celosia.cli.paths import FILE, MODEL
@@ -35,8 +39,7 @@ _picture: Any = Deferred("celosia.tb.models.trace_picture", "Pictures need")
     help="File for the timeline; the pictures lie beside it.",
 )
 @simulator_option
-@click.option("--sentences", type=FILE, help="Run a model of texts on a file's first line.")
-@click.option("--calibration", type=FILE, help="Texts to calibrate such a model on.")
+@inputs_option
 @context_option
 @memory_options("far")
 @json_option
@@ -45,8 +48,7 @@ def trace(
     config: Config,
     file: Path,
     simulator: str,
-    sentences: Path | None,
-    calibration: Path | None,
+    inputs: Path | None,
     tokens: int,
     context: int,
     sinks: int,
@@ -57,13 +59,14 @@ def trace(
 
     The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle.
     """
-    if sentences is None and (calibration is not None or tokens):
-        raise InputError("Options --calibration and --context need --sentences")
+    if inputs is None and tokens:
+        raise InputError("Option --context needs --inputs")
     names = [file.name, f"{file.stem}.roofline.png", f"{file.stem}.utilization.png"]
     check_folder(file.parent, names)
     title = f"{model} on {config.name}"
     with progress(f"{title}, {simulator}"):
-        files = Files(sentences=sentences, calibration=calibration)
+        named, random = random_count(inputs)
+        files = Files(inputs=named, random=random)
         traced = trace_model(model, config, simulator, timing, files, tokens)
         shown = timeline(
             traced.recording,

@@ -225,6 +225,11 @@ _SDRAM_PARTS = {"clk_en": "cke", "cs": "cs_n", "ras": "ras_n", "cas": "cas_n", "
 """Names of an SDRAM's pins for which amaranth-boards has others."""
 
 
+def has_memory(board: Board) -> bool:
+    """Return whether a board has SDRAM or PSRAM that a controller here can use."""
+    return bool(_ENTRIES[board.name].offchip)
+
+
 def with_sdram(board: Board) -> Board:
     """Return a board whose external memory is its SDRAM, SDR or DDR3, or its PSRAM.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from celosia.arch.errors import InputError, RunError
-from celosia.fpga.boards import IMAGE_ADDR, Board
+from celosia.fpga.boards import IMAGE_ADDR, Board, has_memory, with_sdram
 
 LOADERS = {
     "openFPGALoader": "openfpgaloader",
@@ -106,6 +106,13 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
         f"Board {board.name} {needs}; with --image-only the image is written to a file, whose "
         f"place in the flash is {IMAGE_ADDR:#x}"
     )
+
+
+def memory_of(board: Board, needed: int) -> int:
+    """Return the external memory for a model (bytes): the board's if the chip's is too small."""
+    if needed > board.memory_bytes and has_memory(board):
+        return with_sdram(board).memory_bytes
+    return board.memory_bytes
 
 
 def check_image(board: Board, size: int) -> None:

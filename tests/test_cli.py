@@ -178,7 +178,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
             "A sum of k = 4000 products could overflow the accumulator: max_k is 2048",
         ),
         (
-            ("bench", "shapes", "bert-base up", "bert-huge"),
+            ("bench", "gemm", "bert-base up", "bert-huge"),
             "No shape is named 'bert-huge'; known models are bert-base, gpt2-medium, minilm, "
             "stories15m, vit-base, vit-tiny",
         ),
@@ -187,7 +187,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
             "Size head_dim of attention must be from 1 to 16384, not 0",
         ),
         (
-            ("bench", "sparse", "8x8", "--sparsity", "2"),
+            ("bench", "gemm", "8x8", "--sparsity", "2"),
             "Sparsity must be from 0 to 1, not 2.0",
         ),
         (
@@ -216,7 +216,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
         ),
         (
             ("trace", "digits", "--context", "9", "--out", "{out}/trace.json"),
-            "Options --calibration and --context need --sentences",
+            "Option --context needs --inputs",
         ),
         (("fly",), "No such command 'fly'."),
     ],

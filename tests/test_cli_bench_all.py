@@ -7,7 +7,7 @@ import pytest
 from celosia.cli.bench_all import Case, bench_all, markdown, measure, read_cases, sections, table
 
 TINY = Case(
-    "bench sparse --config tiny --set sparse_lanes=2 16x8 --sparsity 0.5 --sim icarus",
+    "bench gemm --config tiny --set sparse_lanes=2 16x8 --sparsity 0.5 --sim icarus",
     "cycles",
     "none",
 )
@@ -24,7 +24,7 @@ def test_a_line_has_its_commands_figures() -> None:
 
 def test_a_command_that_fails_is_named() -> None:
     with pytest.raises(RuntimeError, match="--sparsity 2 failed: celosia: Sparsity must be"):
-        measure(Case("bench sparse --config tiny 16x8 --sparsity 2"))
+        measure(Case("bench gemm --config tiny 16x8 --sparsity 2"))
 
 
 def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:
@@ -34,13 +34,13 @@ def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:
     ]
     done = type("Done", (), {"returncode": 0, "stdout": json.dumps({"shapes": shapes})})
     monkeypatch.setattr("celosia.cli.bench_all.subprocess.run", lambda *_given, **_named: done)
-    row = measure(Case("bench shapes"))
+    row = measure(Case("bench gemm"))
     assert (row["value"], row["cycles"], row["mismatches"]) == (0.8, 20, 2)
 
 
 def test_formats_are_a_table_beside_those_that_a_page_has(celosia, monkeypatch, tmp_path) -> None:
     """Two formats on the golden machine; INT8's row is what shares are of."""
-    words = "bench formats --only INT2 --sim golden --no-area 16x16x3"
+    words = "bench formats 16x16x3 INT2 --sim golden --no-area"
     case = Case(words, whole=True)
     row = measure(case)
     assert [entry["format"] for entry in row["rows"]] == ["INT2", "INT2, rank 8"]
@@ -60,7 +60,7 @@ def test_formats_are_a_table_beside_those_that_a_page_has(celosia, monkeypatch, 
 def test_headings_and_formats_that_are_not_there_are_refused(celosia) -> None:
     for words, message in (
         (("all", "x9"), "No heading has 'x9'; known headings are Matrix products, "),
-        (("formats", "--only", "int9"), "No format is named 'int9'; known formats are INT8, INT7"),
+        (("formats", "int9"), "No format is named 'int9'; known formats are INT8, INT7"),
     ):
         code, output, errors = celosia("bench", *words)
         assert (code, output, errors.count("\n")) == (2, "", 1)

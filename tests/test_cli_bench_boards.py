@@ -83,11 +83,11 @@ def test_a_design_changes_with_all_that_goes_into_it() -> None:
 
 
 def test_a_report_that_celosia_build_wrote_is_taken(runs: list[list[str]], tmp_path: Path) -> None:
-    other = tmp_path / "report.json"
-    other.write_text(json.dumps(BUILT | {"design": CASE.design()}))
-    measure(CASE, tmp_path / "kept", [tmp_path / "absent.json", other])
+    kept = tmp_path / CASE.file
+    kept.write_text(json.dumps(BUILT | {"design": CASE.design()}))
+    measure(CASE, tmp_path)
     assert runs == []
-    assert (tmp_path / "kept" / CASE.file).is_file()
+    assert json.loads(kept.read_text())["sources"] == TODAY
 
 
 def test_what_does_not_fit_is_told_in_its_report(
@@ -128,7 +128,7 @@ def test_the_table_has_the_spread_of_seeds(
 
 def test_a_case_tries_its_seeds() -> None:
     words = Case("ulx3s_25f", seed=3, seeds=2).words
-    assert words[-4:] == ["--seed", "3", "--seeds", "2"]
+    assert words[-2:] == ["--seed", "3-4"]
 
 
 def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -141,11 +141,16 @@ def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_pages_get_the_tables(
-    runs: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: list[list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     page, reports = tmp_path / "page.md", tmp_path / "reports"
     page.write_text(PAGE)
-    words = ["--out", str(reports), "--page", str(page), "ulx3s_25f", "--json"]
+    monkeypatch.setattr("celosia.cli.bench_boards.PAGES", (page,))
+    monkeypatch.setattr("celosia.cli.bench_boards.REPORTS", reports)
+    words = ["ulx3s_25f", "--json"]
     bench_boards.main(words, standalone_mode=False)
     assert [command[2] for command in runs] == ["ulx3s_25f"]
     line = (
@@ -175,7 +180,9 @@ def test_cycles_are_counted_anew_where_the_machine_is_todays(
     )
     file, page = tmp_path / case.file, tmp_path / "page.md"
     page.write_text(PAGE)
-    words = ["--out", str(tmp_path), "--page", str(page), "icebreaker", "--kept"]
+    monkeypatch.setattr("celosia.cli.bench_boards.PAGES", (page,))
+    monkeypatch.setattr("celosia.cli.bench_boards.REPORTS", tmp_path)
+    words = ["icebreaker", "--kept"]
     for own, same in (
         ({"design": case.design()}, True),
         ({"design": "older", "configuration": machine}, True),
@@ -224,7 +231,9 @@ def test_every_row_says_of_which_sources_it_is() -> None:
     assert refresh(page, read(REPORTS), "placements.md") == page
 
 
-def test_a_report_of_other_sources_is_of_the_commit_that_brought_it(tmp_path: Path) -> None:
+def test_a_report_of_other_sources_is_of_the_commit_that_brought_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     case = next(candidate for candidate in CASES if candidate.unit == "requantizer")
     file, page = tmp_path / case.file, tmp_path / "page.md"
@@ -233,21 +242,24 @@ def test_a_report_of_other_sources_is_of_the_commit_that_brought_it(tmp_path: Pa
     subprocess.run([*git, "init", "-q"], check=True)
     subprocess.run([*git, "add", case.file], check=True)
     subprocess.run([*git, "commit", "-qm", "a report"], check=True)
-    words = ["--out", str(tmp_path), "--page", str(page), "requantizer", "--kept"]
+    monkeypatch.setattr("celosia.cli.bench_boards.PAGES", (page,))
+    monkeypatch.setattr("celosia.cli.bench_boards.REPORTS", tmp_path)
+    words = ["requantizer", "--kept"]
     bench_boards.main(words, standalone_mode=False)
     head = subprocess.check_output([*git, "rev-parse", "--short", "HEAD"], encoding="utf-8")
     assert json.loads(file.read_text())["sources"] == f"commit {head.strip()}"
 
 
-def test_no_work_where_there_is_no_place(tmp_path: Path) -> None:
+def test_no_work_where_there_is_no_place(tmp_path: Path, monkeypatch) -> None:
     page = tmp_path / "page.md"
     page.write_text("nothing")
     message = (
         f"^Page {page} has no place for a table, which begins with <!-- boards: begin --> or "
         "<!-- summary: begin --> or <!-- units: begin -->$"
     )
+    monkeypatch.setattr("celosia.cli.bench_boards.PAGES", (page,))
     with pytest.raises(ValueError, match=message):
-        bench_boards.main(["--page", str(page)], standalone_mode=False)
+        bench_boards.main([], standalone_mode=False)
     with pytest.raises(ValueError, match=r"^No build has 'ulx4' in its name$"):
         bench_boards.main(["ulx4"], standalone_mode=False)
 

@@ -118,22 +118,20 @@ def test_what_cannot_be_is_refused(celosia) -> None:
         (("--clock", "0"), "The clock must be above 0 and at most 1000 MHz, not 0"),
         (
             ("minilm",),
-            f"Model minilm must be one of {', '.join(SHAPES)}, or an encoder with --sentences",
+            f"Model minilm must be one of {', '.join(SHAPES)}, or an encoder with --inputs",
         ),
         (
-            ("minilm", "--sentences", "a.txt", "--layers", "1"),
+            ("minilm", "--inputs", "a.txt", "--layers", "1"),
             "Option --layers is not for minilm, which is an encoder",
         ),
     ):
-        options = ("--board", "ulx3s_25f", "--memory", "sdram", *words)
+        options = ("--board", "ulx3s_25f", *words)
         code, output, errors = celosia("bench", "pins", *options)
         assert (code, output, errors) == (2, "", f"celosia: {message}\n")
-    code, _, errors = celosia("bench", "pins", "--board", "ulx3s_25f")
-    assert (code, errors) == (2, "celosia: Option --memory must be sdram, which holds the model\n")
 
 
 def board_toml(celosia) -> str:
-    code, output, _ = celosia("configs", "--board", "ulx3s_85f", "--memory", "sdram")
+    code, output, _ = celosia("configs", "--board", "ulx3s_85f")
     assert code == 0
     return output
 
@@ -142,7 +140,7 @@ def test_a_boards_configuration_is_written(celosia, tmp_path: Path) -> None:
     toml = tmp_path / "machine.toml"
     toml.write_text(board_toml(celosia), encoding="utf-8")
     assert load(str(toml)) == with_sdram(get_board("ulx3s_85f")).config
-    code, _, errors = celosia("configs", "--memory", "sdram")
+    code, _, errors = celosia("configs")
     assert (code, errors) == (2, "celosia: Option --memory needs --board\n")
 
 
@@ -154,8 +152,6 @@ def test_a_model_of_15_million_parameters_decodes_at_the_pins(
     options = (
         "--board",
         "ulx3s_85f",
-        "--memory",
-        "sdram",
         "--quantize",
         f"weights={weights}",
         "--json",
@@ -170,7 +166,7 @@ def test_a_model_of_15_million_parameters_decodes_at_the_pins(
 
 @pytest.mark.long
 def test_the_same_decodes_out_of_ddr3(celosia) -> None:
-    options = ("--board", "orangecrab_85f", "--memory", "sdram", "--position", "100", "--json")
+    options = ("--board", "orangecrab_85f", "--position", "100", "--json")
     code, output, errors = celosia("bench", "pins", *options)
     assert code == 0, errors
     report = json.loads(output)
@@ -181,10 +177,8 @@ def test_the_same_decodes_out_of_ddr3(celosia) -> None:
 
 @pytest.mark.long
 def test_minilm_runs_out_of_the_sdram(celosia) -> None:
-    options = ("minilm", "--sentences", "examples/paragraphs.txt", "--json")
-    code, output, errors = celosia(
-        "bench", "pins", "--board", "ulx3s_85f", "--memory", "sdram", *options
-    )
+    options = ("minilm", "--inputs", "examples/paragraphs.txt", "--json")
+    code, output, errors = celosia("bench", "pins", "--board", "ulx3s_85f", *options)
     assert code == 0, errors
     report = json.loads(output)
     assert (report["mismatches"], report["tokens"]) == (0, 128)

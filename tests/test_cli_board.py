@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 import serial
 
+import celosia as library
 from celosia.arch.config import Config
 from celosia.arch.link import Command, fingerprint, request
 from celosia.arch.presets import PRESETS, load
 from celosia.arch.registers import IDENTITY
 from celosia.fpga.boards import get_board, with_sdram
 from celosia.fpga.device import Device
+from celosia.running import run_files
 from celosia.tb.machine.toolchain import missing_tools
-from celosia.tb.models.digits_model import compile_digits
-from celosia.tb.models.run_inputs import run_files
 
 pytestmark = [
     pytest.mark.slow,
@@ -86,8 +86,10 @@ class Wire:
         self.cut()
 
 
-def test_a_model_gives_the_integers_of_the_golden_model(celosia, port: str) -> None:
-    words = ("run", "digits", "--count", "2", "--json")
+def test_a_model_gives_the_integers_of_the_golden_model(celosia, port: str, tmp_path) -> None:
+    folder = tmp_path / "digits"
+    assert celosia("compile", "digits", "--config", "tiny", "--out", folder)[0] == 0
+    words = ("run", folder, "--count", "2", "--json")
     code, output, errors = celosia("host", "--port", port, *words)
     assert code == 0, errors
     report = json.loads(output)
@@ -227,17 +229,14 @@ def test_ports_that_cannot_be_used_are_refused(celosia, port: str) -> None:
     assert errors == (
         f"celosia: Serial port {port} is used by another program; end that one first\n"
     )
-    code, _, errors = celosia("host", "--port", port, "--set", "rows=3", "info")
-    assert (code, errors) == (2, "celosia: Option --set needs --config\n")
 
 
 def test_a_model_runs_out_of_the_sdram_at_the_pins(celosia, simulated_board, tmp_path) -> None:
-    board = with_sdram(get_board("ulx3s_25f"))
-    contents = tmp_path / "image.bin"
-    contents.write_bytes(compile_digits("digits", board.config).image.tobytes())
-    held = ("--contents", str(contents))
+    board, folder = with_sdram(get_board("ulx3s_25f")), tmp_path / "digits"
+    library.compile(library.load("digits"), board.config).save(folder)
+    held = ("--contents", str(folder / "image.bin"))
     with simulated_board("--board", board.name, "--memory", "sdram", *held) as name:
-        words = ("run", "digits", "--count", "1", *held, "--json")
+        words = ("run", folder, "--count", "1", *held, "--json")
         code, output, errors = celosia("host", "--port", name, *words)
     assert code == 0, errors
     report = json.loads(output)
@@ -254,9 +253,13 @@ def test_contents_without_a_memory_are_refused(celosia, tmp_path) -> None:
 
 
 @pytest.mark.long
-def test_the_largest_board_gives_the_integers_of_the_golden_model(celosia, simulated_board) -> None:
+def test_the_largest_board_gives_the_integers_of_the_golden_model(
+    celosia, simulated_board, tmp_path
+) -> None:
+    folder = tmp_path / "digits"
+    assert celosia("compile", "digits", "--config", "ulx3s_85f", "--out", folder)[0] == 0
     with simulated_board("--board", "ulx3s_85f") as name:
-        words = ("run", "digits", "--count", "20", "--json")
+        words = ("run", folder, "--count", "20", "--json")
         code, output, errors = celosia("host", "--port", name, *words)
     assert code == 0, errors
     report = json.loads(output)

@@ -49,7 +49,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
 def test_json_is_one_object(built: list[dict[str, object]], tmp_path: Path) -> None:
     words = ["--unit", "systolic_array", "--device", "ulx3s_85f", "--config", "small"]
-    out = invoke(*words, "--seed", "2", "--seeds", "3", "--out", str(tmp_path), "--json")
+    out = invoke(*words, "--seed", "2-4", "--out", str(tmp_path), "--json")
     assert json.loads(out) == FOUND
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "x.bit"]
     assert json.loads((tmp_path / "report.json").read_text()) == FOUND

@@ -173,7 +173,10 @@ def test_the_testbench_sets_what_shorter_inputs_need(plain_simulation, tmp_path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "Model {mine} needs inputs to calibrate on; give them with --inputs, --sentences or "),
+        (
+            (),
+            "Model {mine} needs inputs to calibrate on; give them with --inputs or --calibration, ",
+        ),
         (
             ("--inputs", "{mine}/inputs.npy", "--count", "9", "--c"),
             "Count of inputs must be from 1 to 8, not 9",
@@ -232,8 +235,7 @@ def test_a_language_model_is_for_another_command(celosia) -> None:
     code, _, errors = celosia("trace", file)
     assert (code, errors) == (
         2,
-        f"celosia: File {file} is a llama2.c checkpoint, of a language model; run it with: "
-        f"celosia run {file} --tokenizer FILE\n",
+        f"celosia: Model {file} is a language model; run it with: celosia run {file}\n",
     )
     code, _, errors = celosia("trace", "tales")
     assert (code, errors) == (

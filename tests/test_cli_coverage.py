@@ -153,7 +153,7 @@ def test_a_weaker_bench_reaches_fewer_points(monkeypatch, whole) -> None:
 
 
 def test_the_command_tells_shares_by_unit(celosia, whole) -> None:
-    words = ("verify", "coverage", "--unit", "rotary", "--config", "tiny", "--jobs", "1", "--json")
+    words = ("verify", "coverage", "rotary", "--config", "tiny", "--jobs", "1", "--json")
     code, out, _ = celosia(*words)
     report = json.loads(out.splitlines()[-1])
     assert (code, report["failed"], report["line"], report["holes"]) == (0, 0, 1.0, [])
@@ -169,7 +169,7 @@ def test_the_command_tells_shares_by_unit(celosia, whole) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--unit", "x"), "Unknown unit 'x'; known are accelerator_steady, "),
+        (("x",), "Unknown unit 'x'; known are accelerator_steady, "),
         (("--config", "x"), "Unknown configuration 'x'; known are tiny, full, odd"),
     ],
 )

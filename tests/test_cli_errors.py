@@ -23,8 +23,8 @@ MODEL = ROOT / "generators" / "models" / "digits"
 FIGURES = {"cycles", "ideal_cycles", "utilization", "mismatches"}
 RUN = ("run", "digits", "--sim", "golden", "--count", "1")
 GEMM = ("bench", "gemm", "--sim", "golden", "3x4x5")
-SHAPES = ("bench", "shapes", "--sim", "golden", "--config", "small", "minilm scores")
-SPARSE = ("bench", "sparse", "--sim", "golden", "--config", "tiny", "--set", "sparse_lanes=2")
+SHAPES = ("bench", "gemm", "--sim", "golden", "--config", "small", "minilm scores")
+SPARSE = ("bench", "gemm", "--sim", "golden", "--config", "tiny", "--set", "sparse_lanes=2")
 SPARSE_LAYER = (*SPARSE, "20x3")
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
@@ -54,12 +54,12 @@ def contents(folder: Path) -> dict[str, bytes]:
         (SHAPES, {"shapes", "lowest_utilization", "mismatches"}),
         ((*SPARSE_LAYER, "--sparsity", "0.5"), {"dense_cycles", "bits_per_weight"}),
         (
-            ("bench", "compile", "digits", "--config", "tiny"),
-            {"seconds", "processor_seconds", "predicted_cycles"},
+            ("compile", "digits", "--config", "tiny"),
+            {"seconds", "processor_seconds", "peak_bytes", "predicted_cycles", "plan"},
         ),
         (("verify", "accuracy", "--rows", "200"), {"gelu_erf"}),
         pytest.param(
-            ("test", "--unit", "table", "--sim", "icarus"),
+            ("test", "table", "--sim", "icarus"),
             {"benches", "failed"},
             marks=needs_icarus,
         ),
@@ -100,13 +100,12 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
         ((*RUN, "--count", "0"), "Count of images"),
         ((*RUN, "--count", "501"), "Count of images"),
         ((*RUN, "--count", "two"), "not a valid integer"),
-        ((*RUN, "--context", "5"), "needs --inputs or --sentences"),
-        ((*RUN, "--sentences", "a", "--inputs", "b"), "exclude each other"),
+        ((*RUN, "--context", "5"), "needs --inputs"),
         ((*RUN, "--inputs", "no such file"), "does not take texts; give its inputs as .npy"),
         ((*RUN, "--inputs", "none.npy"), "Cannot read inputs"),
         ((*RUN, "--quantize", "balance=2"), "Balance of columns"),
         ((*RUN, "--quantize", "percentile=40"), "Calibration percentile"),
-        ((*RUN, "--sentences", "no such file"), "Cannot read sentences"),
+        ((*RUN, "--inputs", "no such file"), "Model digits does not take texts"),
         (
             (*RUN, "--quantize", "group=32"),
             "Option --quantize group=32 needs a format of fewer bits in weights",
@@ -146,9 +145,9 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
         ((*SPARSE_LAYER, "--sparsity", "nan"), "Sparsity must be"),
         ((*SPARSE_LAYER, "--sparsity", "0", "--sim", "questa"), "Unknown simulator 'questa'"),
         (("verify", "accuracy", "--rows", "0"), "Rows must be positive"),
-        (("test", "--unit", "warp"), "Unknown unit 'warp'"),
+        (("test", "warp"), "Unknown unit 'warp'"),
         (("test", "--sim", "golden"), "Unknown simulator 'golden'"),
-        (("test", "--waves", "{out}"), "exactly one --unit"),
+        (("test", "--waves", "{out}"), "exactly one unit"),
     ],
 )
 def test_refusals(celosia, tmp_path: Path, words, part) -> None:
@@ -177,8 +176,8 @@ def test_failed_generation_changes_no_file(celosia, tmp_path: Path) -> None:
     "words",
     [
         ("generate", "--config", "tiny", "--out", "{file}/below/deep"),
-        ("test", "--unit", "table", "--sim", "icarus", "--waves", "{file}/dump.fst"),
-        ("demo", "--out", "{file}/picture.png"),
+        ("test", "table", "--sim", "icarus", "--waves", "{file}/dump.fst"),
+        ("demo", "{file}/picture.png"),
     ],
     ids=["generate", "waves", "picture"],
 )
@@ -238,7 +237,7 @@ def test_a_failing_bench_is_told_and_gives_exit_code_1(celosia, monkeypatch) -> 
 
     monkeypatch.setattr(sys.modules[module], "simulate", fail)
     monkeypatch.setattr(sys.modules[module], "check_simulator", lambda _name: None)
-    code, output, errors = celosia("test", "--unit", "table", "--sim", "icarus", "--json")
+    code, output, errors = celosia("test", "table", "--sim", "icarus", "--json")
     assert code == 1
     assert json.loads(output)["failed"] == 1
     assert errors == "the end of a log\n"

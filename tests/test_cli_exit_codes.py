@@ -11,13 +11,13 @@ from celosia.tb.machine.toolchain import missing_tools
 
 GOLDEN = ("--sim", "golden")
 GEMM = ("bench", "gemm", "--config", "tiny", *GOLDEN, "3x4x5")
-SHAPES = ("bench", "shapes", *GOLDEN, "--config", "small", "minilm scores")
+SHAPES = ("bench", "gemm", *GOLDEN, "--config", "small", "minilm scores")
 RUN = ("run", "digits", *GOLDEN, "--count", "2")
 TEXT = ("run", "tales", "--prompt", "the fox", "--steps", "2", *GOLDEN)
 ICARUS = ("--config", "tiny", "--sim", "icarus")
 ATTENTION = ("bench", "attention", *ICARUS)
 DECODE = ("bench", "decode", *ICARUS, "--set", "lanes=2")
-SPARSE = ("bench", "sparse", "--config", "tiny", *GOLDEN, "--set", "sparse_lanes=2")
+SPARSE = ("bench", "gemm", "--config", "tiny", *GOLDEN, "--set", "sparse_lanes=2")
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 

@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import celosia
+from celosia.arch.config import Config
 from celosia.cli.board_options import flashed
 from celosia.cli.flash import flash
-from celosia.fpga.boards import get_board
+from celosia.fpga.boards import get_board, with_flash, with_sdram
+from celosia.tb.models.flash_image import flash_image
 
 
 def invoke(*words: str) -> str:
@@ -90,11 +94,27 @@ def test_what_a_loader_says_is_shown(loader: Path, built: Path) -> None:
         invoke("--board", "ulx3s_85f", "--from", str(built))
 
 
-IMAGE = ("--board", "icebreaker", "--model", "digits")
+ICEBREAKER = with_flash(get_board("icebreaker"), "spi")
+SDRAM = with_sdram(get_board("ulx3s_85f"))
+
+
+def compiled(model: str, config: Config, folder: Path, **options: Any) -> Path:
+    return celosia.compile(celosia.load(model), config, **options).save(folder)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits' model, compiled for the machine that leaves room for what reads the flash."""
+    return compiled("digits", ICEBREAKER.config, tmp_path_factory.mktemp("models") / "digits")
+
+
+def image(model: Path, *words: object) -> dict[str, Any]:
+    said = invoke(str(model), "--board", "icebreaker", *map(str, words), "--json")
+    return json.loads(said)
 
 
 def test_a_models_image_is_written_behind_the_bitstream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "bits"
     folder.mkdir()
@@ -103,7 +123,7 @@ def test_a_models_image_is_written_behind_the_bitstream(
     script.write_text(f'#!/bin/sh\nfor each; do f="$each"; done; echo "$@" >> {tmp_path}/said\n')
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    report = json.loads(invoke(*IMAGE, "--count", "2", "--from", str(folder), "--json"))
+    report = image(digits, "--count", "2", "--from", folder)
     assert report["line"] == "celosia: digits, image ok, class 9, class 1\r\n"
     first, second = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
     assert first == f"{folder}/icebreaker.bin"
@@ -111,55 +131,79 @@ def test_a_models_image_is_written_behind_the_bitstream(
     assert second.endswith("icebreaker.img")
 
 
-def test_an_image_that_only_loads_says_no_class(tmp_path: Path) -> None:
+def test_an_image_that_only_loads_says_no_class(digits: Path, tmp_path: Path) -> None:
     file = tmp_path / "digits.img"
-    out = invoke(*IMAGE, "--count", "0", "--image-only", str(file), "--json")
-    assert json.loads(out)["line"] == "celosia: digits, image ok\r\n"
+    said = image(digits, "--count", "0", "--image-only", file)
+    assert said["line"] == "celosia: digits, image ok\r\n"
     assert file.read_bytes()[:3] == b"CEL"
 
 
-ROMAN = ("--board", "ulx3s_85f", "--memory", "sdram", "--set", "table_slots=4")
-ROMAN += ("--set", "param_depth=1024")
-TEXT = ("--board", "ulx3s_85f", "--memory", "sdram", "--model", "tales", "--context", "32")
+def test_an_image_goes_on_with_a_text(tmp_path: Path) -> None:
+    """The line is the library's text; the model is in the SDRAM, as the chip is too small."""
+    model, steps = celosia.load("tales"), 6
+    program = celosia.compile(model, SDRAM.config, context=32)
+    prompt = "one day a red fox"
+    words = ("--board", "ulx3s_85f", "--prompt", prompt, "--steps", str(steps), "--json")
+    folder = program.save(tmp_path / "tales")
+    said = json.loads(invoke(str(folder), *words, "--image-only", str(tmp_path / "tales.img")))
+    text = prompt + "".join(program.generate(prompt, steps))
+    assert said["line"] == f"celosia: tales, image ok: {text}\r\n"
+    assert len(text) == len(prompt) + steps
 
 
-def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
-    prompt, steps = ("--prompt", "one day a red fox"), ("--steps", "6")
-    code, output, errors = celosia("run", "tales", *prompt, *steps, "--sim", "golden", "--json")
-    assert code == 0, errors
-    report = json.loads(output)
-    out = invoke(*TEXT, *prompt, *steps, "--image-only", str(tmp_path / "tales.img"), "--json")
-    assert json.loads(out)["line"] == f"celosia: tales, image ok: {report['text']}\r\n"
-    assert len(report["text"]) == len(prompt[1]) + 6
+def test_a_folder_for_another_machine_than_the_builds_is_refused(
+    digits: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "icebreaker.bin").write_bytes(b"")
+    other = ICEBREAKER.config.replace(acc_depth=128)
+    (tmp_path / "config.toml").write_text(other.to_toml(), encoding="utf-8")
+    message = (
+        f"^Folder {digits} is compiled for another configuration, icebreaker, than the build's; "
+        f"compile it again with --config {tmp_path}/config.toml$"
+    )
+    with pytest.raises(ValueError, match=message):
+        image(digits, "--from", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--board", "icebreaker"), "Give --from, a build's folder, or --model, or both"),
-        (("--board", "icebreaker", "--image-only", "x"), "Option --image-only needs --model"),
+        ((), "Give --from, a build's folder, or FOLDER, of celosia compile"),
+        (("--image-only", "x"), "Option --image-only needs FOLDER, of celosia compile"),
         (
-            (*ROMAN, "--model", "numerals", "--prompt", "X"),
-            "Model numerals answers sources, which an image in the flash cannot hold; take one "
-            "that continues a text",
+            ("digits",),
+            "digits is not a folder of celosia compile; make one with: celosia compile digits "
+            "--out build/digits",
         ),
         (
-            (*IMAGE, "--image-only", "x", "--from", "y"),
+            ("{digits}", "--image-only", "x", "--from", "y"),
             "Options --image-only and --from exclude each other",
         ),
-        (
-            (*IMAGE, "--memory", "2048", "--image-only", "x"),
-            "Model digits needs 26352 bytes of external memory, but the board has 2048",
-        ),
-        (
-            (*IMAGE, "--link", "spi", "--image-only", "x"),
-            "An image in the flash needs the serial line, not link spi",
-        ),
+        (("{digits}", "--prompt", "x"), "Option --prompt is not for {digits}, which is an encoder"),
     ],
 )
-def test_what_cannot_be_an_image_is_refused(words: tuple[str, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        invoke(*words)
+def test_what_cannot_be_an_image_is_refused(digits: Path, words: tuple[str, ...], message) -> None:
+    with pytest.raises(ValueError, match=f"^{message.format(digits=digits)}$"):
+        invoke("--board", "icebreaker", *(word.format(digits=digits) for word in words))
+
+
+def test_a_model_that_answers_sources_is_refused(tmp_path: Path) -> None:
+    config = SDRAM.config.replace(table_slots=4, param_depth=1024)
+    folder = compiled("numerals", config, tmp_path / "numerals")
+    message = (
+        "^Model numerals answers sources, which an image in the flash cannot hold; take one that "
+        "continues a text$"
+    )
+    with pytest.raises(ValueError, match=message):
+        invoke(str(folder), "--board", "ulx3s_85f", "--prompt", "X", "--image-only", "x")
+
+
+def test_an_image_needs_memory_and_a_serial_line(digits: Path) -> None:
+    message = "^Model digits needs 26352 bytes of external memory, but the board has 2048$"
+    with pytest.raises(ValueError, match=message):
+        flash_image(celosia.open(digits).code, [], (), memory_bytes=2048, payload=256)
+    with pytest.raises(ValueError, match=r"^An image in the flash needs the serial line, not"):
+        with_flash(get_board("icebreaker", "spi"), "spi")
 
 
 def test_the_boards_own_machine_leaves_room_for_the_flashs_reader() -> None:

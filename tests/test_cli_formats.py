@@ -13,8 +13,8 @@ from celosia.cli.tree import commands
 NAMES = set(Formats.__dataclass_fields__)
 EVERY = dict(commands(tree))
 TAKING = (
-    *("run", "evaluate", "compile", "flash"),
-    *("bench decode", "bench pins", "host run"),
+    *("run", "evaluate", "compile"),
+    *("bench decode", "bench pins"),
 )
 """Commands that make integers of a model as the options say."""
 TALES = ("tales", "--config", "small", "--context", "24", "--prompt", "one day", "--steps", "3")

@@ -19,7 +19,7 @@ def fuzz(celosia, *words):
 def test_models_and_graphs(celosia, tmp_path) -> None:
     path = tmp_path / "results.sqlite"
     for _ in range(2):
-        kinds = ("--kind", "model", "--kind", "onnx")
+        kinds = ("model", "onnx")
         code, report, err = fuzz(celosia, *kinds, "--count", "4", "--results", path)
         assert (code, report["failures"], report["failed"], err) == (0, [], 0, "")
         assert [(row["kind"], row["cases"]) for row in report["kinds"]] == [
@@ -39,8 +39,8 @@ def test_machines_of_programs_and_traces_can_be_chosen(celosia, monkeypatch) -> 
 
     monkeypatch.setattr(Runner, "run", run)
     words = ("--config", "small", "--config", "tiny", "--count", "1", "--jobs", "1")
-    assert celosia("verify", "fuzz", *words, "--kind", "trace", "--kind", "line")[0] == 0
-    assert celosia("verify", "fuzz", "--count", "1", "--jobs", "1", "--kind", "program")[0] == 0
+    assert celosia("verify", "fuzz", *words, "trace", "line")[0] == 0
+    assert celosia("verify", "fuzz", "--count", "1", "--jobs", "1", "program")[0] == 0
     assert asked == [
         *(("trace", {"config": name}) for name in ("small", "tiny")),
         *(("line", {"line": name}) for name in ("link", "axi4", "wishbone")),
@@ -76,7 +76,7 @@ def test_cycles_of_random_machines_are_predicted(index: int) -> None:
 
 @pytest.mark.slow
 def test_programs_and_traces(celosia) -> None:
-    code, report, _ = fuzz(celosia, "--kind", "program", "--kind", "trace", "--count", "2")
+    code, report, _ = fuzz(celosia, "program", "trace", "--count", "2")
     assert (code, report["failures"]) == (0, [])
     assert [(row["kind"], row["cases"]) for row in report["kinds"]] == [
         (f"{kind} {config}", 2) for kind in ("program", "trace") for config in ("tiny", "odd")
@@ -142,7 +142,7 @@ def test_programs_are_broken_in_many_ways() -> None:
     ("words", "message"),
     [
         (
-            ("--kind", "x"),
+            ("x",),
             "Unknown kind of case 'x'; known are model, onnx, program, trace, line, files",
         ),
         (

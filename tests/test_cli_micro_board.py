@@ -8,17 +8,19 @@ import sys
 
 import pytest
 
+import celosia as library
 from celosia.arch.support.cache import ROOT
-from celosia.fpga.boards import get_board, with_sdram
+from celosia.fpga.boards import get_board, with_flash, with_sdram
 from celosia.tb.machine.toolchain import missing_tools
-from celosia.tb.models.digits_model import compile_digits
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
 def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp_path) -> None:
-    image = tmp_path / "digits.img"
-    words = ("--board", "icebreaker", "--model", "digits", "--image-only", str(image), "--json")
+    image, folder = tmp_path / "digits.img", tmp_path / "digits"
+    config = with_flash(get_board("icebreaker"), "spi").config
+    library.compile(library.load("digits"), config).save(folder)
+    words = (folder, "--board", "icebreaker", "--image-only", str(image), "--json")
     code, output, errors = celosia("flash", *words)
     assert code == 0, errors
     made = json.loads(output)
@@ -35,13 +37,15 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
     try:
         port = process.stdout.readline().strip()
         assert line_of(port) == made["line"] == "celosia: digits, image ok, class 9\r\n"
-        words = ("run", "digits", "--count", "1", "--json")
+        words = ("run", folder, "--count", "1", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
         assert code == 0, errors
         report = json.loads(output)
         assert (report["mismatches"], report["config"]) == (0, "icebreaker")
         assert report["cycles"] < 900_000
-        words = ("run", "tales", "--prompt", "one day", "--steps", "2", "--context", "64")
+        tales = library.load("tales")
+        text = library.compile(tales, config, context=64).save(tmp_path / "tales")
+        words = ("run", text, "--prompt", "one day", "--steps", "2")
         code, output, errors = celosia("host", "--port", port, *words, "--json")
         assert code == 0, errors
         report = json.loads(output)
@@ -49,13 +53,15 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         assert report["text"] == "one day a"
         assert report["tokens_per_second"] > 100
         both = ("--prompt", "one day", "--prompt", "the red fox")
-        words = ("tales", *both, "--steps", "2", "--context", "20", "--json")
-        code, output, errors = celosia("host", "--port", port, "run", *words)
+        pair = library.compile(tales, config, context=20, batch=2).save(tmp_path / "pair")
+        words = (*both, "--steps", "2", "--json")
+        code, output, errors = celosia("host", "--port", port, "run", pair, *words)
         assert code == 0, errors
         report = json.loads(output)
         assert (report["mismatches"], report["tensors"]) == (0, 4)
         assert report["tokens_per_second"] * report["mean_cycles_per_token"] == pytest.approx(21e6)
-        wanted = celosia("run", *words, "--config", "small", "--sim", "golden")
+        words = ("tales", *words, "--context", "20", "--config", "small", "--sim", "golden")
+        wanted = celosia("run", *words)
         assert report["texts"] == json.loads(wanted[1])["texts"]
         words = ("selftest", "--programs", "1", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
@@ -74,16 +80,17 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
 def test_a_language_model_runs_out_of_the_psram_at_the_pins(
     celosia, simulated_board, tmp_path
 ) -> None:
-    board = with_sdram(get_board("tang_nano_9k"))
-    contents = tmp_path / "image.bin"
-    contents.write_bytes(compile_digits("digits", board.config).image.tobytes())
-    held = ("--contents", str(contents))
+    board, folder = with_sdram(get_board("tang_nano_9k")), tmp_path / "digits"
+    library.compile(library.load("digits"), board.config).save(folder)
+    tales = library.compile(library.load("tales"), board.config, context=64)
+    tales.save(tmp_path / "tales")
+    held = ("--contents", str(folder / "image.bin"))
     with simulated_board("--board", board.name, "--memory", "sdram", *held) as port:
-        words = ("run", "digits", "--count", "1", *held, "--json")
+        words = ("run", folder, "--count", "1", *held, "--json")
         code, output, errors = celosia("host", "--port", port, *words)
         assert code == 0, errors
         assert json.loads(output)["mismatches"] == 0
-        words = ("run", "tales", "--prompt", "o", "--steps", "2", "--context", "64", "--json")
+        words = ("run", tmp_path / "tales", "--prompt", "o", "--steps", "2", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
     assert code == 0, errors
     report = json.loads(output)

@@ -261,9 +261,7 @@ def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
     assert blind["equivalent"] == result["equivalent"], "a mutant is proven that was noticed"
     assert (blind["killed"], len(blind["survivors"])) == (0, 12 - blind["equivalent"])
     assert all(re.search(r" at \S+ of hdl/\w+/\w+\.py:\d+", each) for each in blind["survivors"])
-    code, out, _ = celosia(
-        "verify", "mutate", "--unit", "argmax", "--count", "12", "--json", "--jobs", "1"
-    )
+    code, out, _ = celosia("verify", "mutate", "argmax", "--count", "12", "--json", "--jobs", "1")
     assert code == 0
     report = json.loads(out.splitlines()[-1])
     assert report["score"] == round(result["killed"] / (12 - result["equivalent"]), 4)
@@ -273,13 +271,12 @@ def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--unit", "x"), "Unknown unit 'x'; benches are for requantizer, "),
+        (("x",), "Unknown unit 'x'; benches are for requantizer, "),
         (
-            ("--unit", "argmax", "--config", "x"),
+            ("argmax", "--config", "x"),
             "Unknown configuration 'x'; use a TOML file or one of micro, ",
         ),
-        (("--unit", "argmax", "--count", "0"), "--count must be from 1 to 65,535, not 0"),
-        (("--unit", "argmax", "--prove", "0"), "--prove must be from 1 to 86,400 seconds, not 0"),
+        (("argmax", "--count", "0"), "--count must be from 1 to 65,535, not 0"),
         ((), "Missing option '--unit'"),
     ],
 )
@@ -295,6 +292,6 @@ def test_known_survivors_are_of_units_and_are_printed_with_their_reasons(monkeyp
     result = {"mutants": 2, "killed": 0, "equivalent": 0, "survivors": [mutant, "inv at new"]}
     outcomes = [Outcome(Case("mutant", 1, 0), result, "", 0)]
     monkeypatch.setattr("celosia.cli.campaign_options.Runner.run", lambda *_, **__: outcomes)
-    code, out, _ = celosia("verify", "mutate", "--unit", "table", "--count", "2", "--jobs", "1")
+    code, out, _ = celosia("verify", "mutate", "table", "--count", "2", "--jobs", "1")
     assert code == 0
     assert f"table: {mutant} ({reason})\ntable: inv at new\n" in out

@@ -13,10 +13,10 @@ from celosia.arch.link import fingerprint
 from celosia.arch.presets import PRESETS
 from celosia.cli.rates import inference_rates, rates, token_rates
 from celosia.fpga.boards import get_board, with_sdram
+from celosia.running import run_files
 from celosia.sim.interpreter import Interpreter
 from celosia.tb.machine.memory_timing import ONCHIP
 from celosia.tb.machine.toolchain import missing_tools
-from celosia.tb.models.run_inputs import run_files
 from tests.support.decoders import HELD, LLAMA
 
 BOARD = replace(get_board("ulx3s_85f", "uart"), memory_bytes=1 << 11)

@@ -25,8 +25,7 @@ pytestmark = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_every_unit_passes(celosia, name, group) -> None:
     units = list(BENCHES)[group::GROUPS]
-    words = [word for unit in units for word in ("--unit", unit)]
-    command = ("test", *CONFIGURATIONS[name], "--sim", "icarus", *words, "--json")
+    command = ("test", *CONFIGURATIONS[name], "--sim", "icarus", *units, "--json")
     code, output, errors = celosia(*command)
     report = json.loads(output)
     assert (code, report["failed"]) == (0, 0), errors
@@ -37,7 +36,7 @@ def test_every_unit_passes(celosia, name, group) -> None:
 
 
 def test_tests_and_cycles_are_told_below_the_table(celosia) -> None:
-    words = ("test", "--unit", "table", "--unit", "dispatch", "--sim", "icarus")
+    words = ("test", "table", "dispatch", "--sim", "icarus")
     code, output, _ = celosia(*words)
     assert code == 0
     assert "0 of 2 benches failed; 5 tests, " in output

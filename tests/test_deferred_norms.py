@@ -150,7 +150,7 @@ def test_a_machine_has_norms_of_one_kind() -> None:
 
 
 def test_the_commands_take_and_refuse_them(celosia: Any) -> None:
-    words = str(STORIES / "stories260K.bin"), "--tokenizer", str(STORIES / "tok512.bin")
+    words = (str(STORIES / "stories260K.bin"),)
     command = "evaluate", *words, "--text", str(STORIES / "evaluation.txt"), "--count", "1"
     command += "--calibration", "2", "--quantize", "deferred=yes", "--json"
     code, output, errors = celosia(*command)

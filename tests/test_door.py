@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,7 +181,8 @@ def test_code_of_a_folder_never_runs(tmp_path: Path) -> None:
 def test_tokens_that_the_model_lacks_are_refused(celosia, tmp_path: Path) -> None:
     decoder_folder(DECODERS[-1], tmp_path / "model")
     decoder_folder(DECODERS[0], tmp_path / "other")
-    words = ("--tokenizer", tmp_path / "other" / "tokenizer.json", "--prompt", "שלום")
+    shutil.copy(tmp_path / "other" / "tokenizer.json", tmp_path / "model")
+    words = ("--prompt", "שלום")
     sized = json.loads((tmp_path / "model" / "config.json").read_text())["vocab_size"]
     code, shown, errors = celosia("run", tmp_path / "model", *words, "--sim", "golden")
     assert (code, shown) == (2, ""), errors

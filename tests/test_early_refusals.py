@@ -114,7 +114,7 @@ def test_units_of_faults_are_looked_at_first(celosia, monkeypatch) -> None:
         sys.modules["celosia.cli.faults"], "accelerator_verilog", lambda _config: ""
     )
     monkeypatch.setattr(sys.modules["celosia.cli.faults"], "find_sites", lambda _verilog: [])
-    outcome = celosia("verify", "faults", "tales", "--config", "tiny", "--unit", "guard memories")
+    outcome = celosia("verify", "faults", "tales", "guard memories", "--config", "tiny")
     check_refusal(outcome, "Unit must be one of all registers, ")
 
 
@@ -126,7 +126,7 @@ def test_a_unit_that_no_machine_has_needs_no_verilog(celosia, monkeypatch) -> No
 
     module = sys.modules["celosia.cli.faults"]
     monkeypatch.setattr(module, "accelerator_verilog", accelerator_verilog)
-    outcome = celosia("verify", "faults", "tales", "--config", "tiny", "--unit", "nope")
+    outcome = celosia("verify", "faults", "tales", "nope", "--config", "tiny")
     check_refusal(
         outcome,
         "Unit must be one of all registers, account, accumulators, dispatch, guard, load, matrix, "

@@ -114,9 +114,9 @@ def test_a_folder_is_for_as_many_texts_as_it_was_compiled_for(celosia, exported)
     assert celosia("run", folder, *words) == (
         2,
         "",
-        f"celosia: Folder {folder} is compiled for 2 texts at once, not 1\n",
+        "celosia: Program toy is compiled for 2 texts at once, not 1\n",
     )
-    flash = ("flash", "--board", "ulx3s_85f", "--config", folder / "config.toml", "--model", folder)
+    flash = ("flash", folder, "--board", "ulx3s_85f")
     code, _, errors = celosia(*flash, *words[:2], "--image-only", folder / "image")
     assert (code, errors.count("\n")) == (2, 1)
     assert "is compiled for 2 texts at once, not 1" in errors
@@ -127,4 +127,4 @@ def test_a_folder_of_one_text_takes_one(celosia, exported) -> None:
     assert "texts" not in json.loads((folder / "model.json").read_text())
     code, output, errors = celosia("run", folder, *BOTH, "--sim", "golden")
     assert (code, output) == (2, "")
-    assert errors == f"celosia: Folder {folder} is compiled for 1 text, not 2\n"
+    assert errors == "celosia: Program toy is compiled for 1 text, not 2\n"

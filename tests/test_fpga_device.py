@@ -19,12 +19,12 @@ from celosia.fpga.boards import get_board
 from celosia.fpga.device import RETRIES, Device
 from celosia.fpga.serial_port import open_serial
 from celosia.fpga.top import BoardTop, baud_divisor
+from celosia.running import run_files
 from celosia.sim import interpreter
 from celosia.sim.flow import Step
 from celosia.sim.interpreter import Interpreter
 from celosia.sim.link import LinkModel
 from celosia.tb.machine.selftest import UNITS, only, selftest
-from celosia.tb.models.run_inputs import run_files
 
 TINY = PRESETS["tiny"]
 MEMORY = 1 << 15

@@ -11,10 +11,10 @@ from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.lower.encoder_compiler import Options, compile_model, compile_quantized
 from celosia.generators.runtime.golden import GoldenModel
+from celosia.running import run_files
 from celosia.sim.checker import check
 from celosia.tb.machine.memory_timing import FAR
 from celosia.tb.models.digits_model import compile_digits
-from celosia.tb.models.run_inputs import run_files
 from celosia.tb.models.whole_model import differing
 from celosia.tb.verify.random_models import random_inputs, random_weights
 

@@ -14,10 +14,10 @@ from celosia.generators.lower.residence import WeightHome
 from celosia.generators.program.executable import AGAIN
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.generators.runtime.runs import Runs
+from celosia.running import run_files
 from celosia.sim.flow import run
 from celosia.tb.machine.simulated import VerilatorMachine
 from celosia.tb.models.digits_model import compile_digits
-from celosia.tb.models.run_inputs import run_files
 from tests.support.compiled_cases import MODEL, random_case
 
 SMALL = PRESETS["small"]

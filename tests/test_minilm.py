@@ -50,7 +50,7 @@ def test_embeddings_of_sentences_are_those_of_the_float_model() -> None:
 
 
 def test_a_model_of_texts_is_not_given_digits() -> None:
-    message = r"^Model minilm takes texts; give them with --sentences FILE$"
+    message = r"^Model minilm takes texts; give them with --inputs FILE$"
     with pytest.raises(ValueError, match=message):
         compile_digits("minilm", PRESETS["medium"])
 

@@ -14,11 +14,12 @@ from celosia.fpga.boards import Board, get_board, with_flash
 from celosia.fpga.device import Device
 from celosia.fpga.top import PAYLOAD_BYTES, BoardTop
 from celosia.generators.frontend import digits
+from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.tb.machine.simulated_board import SimulatedBoard
 from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.digits_model import compile_digits
 from celosia.tb.models.flash_image import FlashImage, flash_image
-from celosia.tb.models.run_inputs import Files
 
 pytestmark = [
     pytest.mark.slow,
@@ -49,33 +50,40 @@ def powered(image: bytes, folder: Path, board: Board = BOARD) -> Iterator[Simula
         yield simulated
 
 
+VALUES = digits.patches(digits.load()[1].images[:1])[0]
+
+
 @pytest.fixture(scope="module")
-def made() -> FlashImage:
-    return flash_image(
-        "digits", BOARD.config, Files(), memory_bytes=BOARD.memory_bytes, payload=PAYLOAD_BYTES
-    )
+def compiled() -> CompiledModel:
+    return compile_digits("digits", BOARD.config)
 
 
-def test_a_board_answers_by_itself(made: FlashImage, tmp_path: Path, line_of) -> None:
-    values = digits.patches(digits.load()[1].images[:1])[0]
-    golden = GoldenModel(made.compiled).run(values)[0]
+@pytest.fixture(scope="module")
+def made(compiled: CompiledModel) -> FlashImage:
+    memory = {"memory_bytes": BOARD.memory_bytes, "payload": PAYLOAD_BYTES}
+    return flash_image(compiled, [VALUES], (), **memory)
+
+
+def test_a_board_answers_by_itself(made, compiled, tmp_path: Path, line_of) -> None:
+    values = VALUES
+    golden = GoldenModel(compiled).run(values)[0]
     assert golden[0].argmax() == digits.load()[1].labels[0]
     with powered(made.data, tmp_path) as board:
         line = line_of(board.port)
         assert line == f"celosia: digits, image ok, class {golden[0].argmax()}\r\n" == made.text
         device = Device.open(board.port, BOARD.config)
-        output = device.read_memory(made.compiled.output_addr, made.compiled.output_count)
-        assert np.array_equal(made.compiled.read_output(output), golden)
+        output = device.read_memory(compiled.output_addr, compiled.output_count)
+        assert np.array_equal(compiled.read_output(output), golden)
         assert 0 < device.read_register("CYCLES_LOW") < 900_000
         # The host goes on with the model that it finds.
-        again = made.compiled.request(values)
+        again = compiled.request(values)
         again.give(device)
         assert device.start().cycles == device.read_register("CYCLES_LOW")
         device.close()
         assert "LED" not in board.log()
 
 
-def test_an_image_with_a_flipped_bit_is_told(made: FlashImage, tmp_path: Path, line_of) -> None:
+def test_an_image_with_a_flipped_bit_is_told(made, compiled, tmp_path: Path, line_of) -> None:
     damaged = bytearray(made.data)
     damaged[len(damaged) // 2] ^= 4
     with powered(bytes(damaged), tmp_path) as board:
@@ -87,15 +95,18 @@ def test_an_image_with_a_flipped_bit_is_told(made: FlashImage, tmp_path: Path, l
         assert [int(each.split()[2]) for each in lines[:4]] == [1, 0, 1, 0]
         device = Device.open(board.port, BOARD.config)
         assert device.read_register("CYCLES_LOW") == 0
-        assert device.read_memory(0, 256) != made.compiled.image.tobytes()[:256]
+        assert device.read_memory(0, 256) != compiled.image.tobytes()[:256]
         device.close()
 
 
 @pytest.mark.long
 def test_a_board_tells_a_tale_by_itself(celosia, tmp_path: Path, line_of) -> None:
-    text = ("--context", "32", "--prompt", "one day", "--steps", "8")
+    (tmp_path / "board.toml").write_text(BOARD.config.to_toml(), encoding="utf-8")
+    made = ("tales", "--context", "32", "--config", tmp_path / "board.toml")
+    assert celosia("compile", *made, "--out", tmp_path / "tales")[0] == 0
+    text = ("--prompt", "one day", "--steps", "8")
     image = tmp_path / "tales.img"
-    words = ("--board", "icebreaker", "--model", "tales", *text, "--image-only", image, "--json")
+    words = (tmp_path / "tales", "--board", "icebreaker", *text, "--image-only", image, "--json")
     code, output, errors = celosia("flash", *words)
     assert code == 0, errors
     with powered(image.read_bytes(), tmp_path) as board:
@@ -109,8 +120,11 @@ def test_a_board_tells_a_tale_by_itself(celosia, tmp_path: Path, line_of) -> Non
 def test_an_image_goes_to_the_sdram(celosia, simulated_board, tmp_path: Path, line_of) -> None:
     image = tmp_path / "digits.img"
     board = ("--board", "ulx3s_25f", "--memory", "sdram")
-    model = ("--model", "digits", "--count", "2", "--image-only", image)
-    code, output, errors = celosia("flash", *board, *model, "--json")
+    (tmp_path / "board.toml").write_text(celosia("configs", *board)[1], encoding="utf-8")
+    made = ("digits", "--config", tmp_path / "board.toml", "--out", tmp_path / "digits")
+    assert celosia("compile", *made)[0] == 0
+    words = (tmp_path / "digits", *board[:2], "--count", "2", "--image-only", image, "--json")
+    code, output, errors = celosia("flash", *words)
     assert code == 0, errors
     with simulated_board(*board, "--flash", f"spi:{image}") as port:
         assert line_of(port, 900) == json.loads(output)["line"]

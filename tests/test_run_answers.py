@@ -182,7 +182,7 @@ def test_the_command_scores_a_classifier(celosia, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(lines))
     options = ("--config", "tiny", "--sim", "golden", "--json")
     texts = ("--calibration", tmp_path / "texts.txt")
-    run = ("run", tmp_path / "pairs", "--sentences", tmp_path / "texts.txt", *texts)
+    run = ("run", tmp_path / "pairs", "--inputs", tmp_path / "texts.txt", *texts)
     code, output, errors = celosia(*run, *options)
     assert code == 0, errors
     first, second = json.loads(output)["predictions"]

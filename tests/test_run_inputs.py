@@ -9,7 +9,8 @@ import pytest
 
 from celosia.arch.presets import PRESETS
 from celosia.generators.lower.encoder_compiler import Options
-from celosia.tb.models.run_inputs import Files, run_files
+from celosia.running import run_files
+from celosia.tb.models.run_inputs import Files
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "onnx"
 TINY = PRESETS["tiny"].replace(norm=True, softmax=True, program_depth=4096)

@@ -5,7 +5,7 @@ import pytest
 
 from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
-from celosia.tb.models.run_inputs import run_files
+from celosia.running import run_files
 from tests.support.configurations import FOR_ENCODERS
 
 MODELS = ("digits", "digits-simplified")

@@ -9,8 +9,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from celosia.arch.presets import PRESETS
+from celosia.running import run_files
 from celosia.tb.machine.memory_timing import FAR
-from celosia.tb.models.run_inputs import Files, cosine, run_files
+from celosia.tb.models.run_inputs import Files, cosine
 from celosia.tb.models.trace_model import trace_model
 
 WORDS = [
@@ -87,7 +88,7 @@ def run_case(folder, preset, simulator, **changes):
     config = PRESETS[preset].replace(**changes)
     texts = folder / "sentences.txt"
     result = run_files(
-        str(folder), config, simulator, Files(sentences=texts, calibration=texts), timing=FAR
+        str(folder), config, simulator, Files(inputs=texts, calibration=texts), timing=FAR
     ).figures
     assert result["mismatches"] == 0
     assert result["count"] == len(SENTENCES)
@@ -118,7 +119,7 @@ def test_padding_costs_no_cycles(folder, tmp_path) -> None:
         text = tmp_path / f"{words}.txt"
         text.write_text(" ".join(["fox"] * words) + "\n")
         config, texts = PRESETS["small"].replace(**SMALL_BANKS), folder / "sentences.txt"
-        files = Files(sentences=text, calibration=texts)
+        files = Files(inputs=text, calibration=texts)
         result = run_files(str(folder), config, "verilator", files, timing=FAR).figures
         assert result["mismatches"] == 0
         assert result["lengths"] == [words]
@@ -131,7 +132,7 @@ def test_padding_costs_no_cycles(folder, tmp_path) -> None:
 @pytest.mark.slow
 def test_a_sentence_is_traced(folder) -> None:
     config, texts = PRESETS["small"].replace(**SMALL_BANKS), folder / "sentences.txt"
-    files = Files(sentences=texts, calibration=texts)
+    files = Files(inputs=texts, calibration=texts)
     traced = trace_model(str(folder), config, "verilator", FAR, files)
     assert traced.figures["mismatches"] == 0
     assert sum(traced.figures["where"].values()) == traced.recording.cycles
@@ -144,13 +145,13 @@ def test_a_sentence_is_traced(folder) -> None:
 def test_what_cannot_run_is_refused_before_any_work(folder, tmp_path) -> None:
     missing = str(tmp_path / "no model")
     with pytest.raises(ValueError, match=r"^Unknown simulator 'modelsim'; known are "):
-        run_files(missing, PRESETS["small"], "modelsim", Files(sentences=folder / "sentences.txt"))
+        run_files(missing, PRESETS["small"], "modelsim", Files(inputs=folder / "sentences.txt"))
     with pytest.raises(ValueError, match=r"^Count of sentences must be from 1 to 3, not 4$"):
         run_files(
             str(folder),
             PRESETS["small"],
             "golden",
-            Files(sentences=folder / "sentences.txt"),
+            Files(inputs=folder / "sentences.txt"),
             count=4,
         )
 

@@ -8,8 +8,8 @@ from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
+from celosia.running import run_files
 from celosia.tb.machine.simulators import make_machine
-from celosia.tb.models.run_inputs import run_files
 from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import CONFIGS, GPT, LLAMA
 

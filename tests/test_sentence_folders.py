@@ -84,7 +84,7 @@ def test_a_command_runs_pairs(celosia, tmp_path: Path) -> None:
         tmp_path / "out.npy",
         "--json",
     )
-    texts = ("--sentences", tmp_path / "pairs.txt", "--calibration", tmp_path / "pairs.txt")
+    texts = ("--inputs", tmp_path / "pairs.txt", "--calibration", tmp_path / "pairs.txt")
     code, shown, errors = celosia("run", tmp_path / "model", *texts, *options)
     assert code == 0, errors
     report = json.loads(shown)

@@ -44,7 +44,7 @@ def test_a_third_of_the_toggles_of_ragged_products_are_gone(celosia) -> None:
     # The machine without is that of the tests of faults.
     changes = ("--config", "tiny", "--set", "watchdog=1024", "--json")
     for size in ("64x5x1", "64x64x1"):
-        code, output, errors = celosia("bench", "toggles", size, *changes)
+        code, output, errors = celosia("bench", "gemm", "--toggles", size, *changes)
         assert code == 0, errors
         result = json.loads(output)
         assert result["mismatches"] == 0
@@ -56,6 +56,6 @@ def test_a_third_of_the_toggles_of_ragged_products_are_gone(celosia) -> None:
 
 
 def test_a_microcoded_machine_is_refused(celosia) -> None:
-    code, output, errors = celosia("bench", "toggles", "--config", "micro", "1x1x1")
+    code, output, errors = celosia("bench", "gemm", "--toggles", "--config", "micro", "1x1x1")
     assert (code, output) == (2, "")
     assert "Sleep is for engines, which micro, microcoded, lacks" in errors

@@ -209,7 +209,7 @@ def test_a_step_of_a_language_model_ends_in_short_as_it_does_in_whole() -> None:
         (("verify", "faults", "nothing"), "nothing"),
         (("verify", "faults", "tales", "--config", "tiny"), "need argmax, which tiny lacks"),
         (("verify", "faults", "numerals", "--config", "story"), "model numerals takes a source"),
-        ((*DIGITS, "--unit", "array"), "Unit must be one of all registers, account,"),
+        ((*DIGITS, "array"), "Unit must be one of all registers, account,"),
         ((*DIGITS, "--count", "0"), "--count"),
         ((*DIGITS, "--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
     ],

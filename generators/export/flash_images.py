@@ -11,8 +11,8 @@ from celosia.arch.link import WORD_BYTES, Command, request
 from celosia.arch.power_on import ENTRIES, ENTRY_BYTES, Op, record, seal
 from celosia.arch.registers import REGISTER_MAP
 from celosia.generators.frontend.text_sources import TokenizerLike
-from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.lower.residence import Register
+from celosia.generators.runtime.encoder_host import EncoderHost
 from celosia.generators.runtime.text_host import TextHost
 
 _LONGEST_NAME = 40
@@ -81,7 +81,7 @@ class Script:
 
 
 def power_on_image(
-    compiled: CompiledModel,
+    compiled: EncoderHost,
     config: Config,
     inputs: Sequence[NDArray[np.floating]],
     labels: Sequence[str],
@@ -98,12 +98,12 @@ def power_on_image(
     script = Script(payload)
     script.write_memory(0, compiled.image.tobytes())
     script.load_program(compiled.words)
-    model, output = compiled.quantized.description, compiled.quantized.output
-    script.say(f"celosia: {model.name[:_LONGEST_NAME]}, image ok")
+    output = compiled.output
+    script.say(f"celosia: {compiled.name[:_LONGEST_NAME]}, image ok")
     scores = output.rows == 1 and output.wide and 1 < output.columns <= ENTRIES
     if inputs and not (scores and compiled.batch == 1):
         raise InputError(
-            f"Model {model.name} has no row of at most {ENTRIES} INT16 scores, whose largest a "
+            f"Model {compiled.name} has no row of at most {ENTRIES} INT16 scores, whose largest a "
             "board could tell; leave out the inputs, and a host can run it"
         )
     names = [name.encode() for name in labels or map(str, range(output.columns))]

@@ -43,15 +43,17 @@ def package(
     latency: int,
     interval: int,
     bits: int = OPERAND_BITS,
+    origin: Mapping[str, Any] | None = None,
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled model by name.
 
     ``program.hex`` and ``program.bin`` are the program, ``image.bin`` is external memory from its
     first byte on, ``config.toml`` the configuration, and ``model.json`` the :func:`manifest`. Words
-    in ``.bin`` files are least significant byte first.
+    in ``.bin`` files are least significant byte first. ``origin`` says in the manifest how the
+    float model is loaded; None if that is unknown.
     """
     memory = {"latency": latency, "interval": interval, "bits": bits}
-    known = manifest(compiled, source, names, made, **memory)
+    known = manifest(compiled, source, names, made, **memory) | {"origin": origin}
     return {
         **program_files(compiled),
         IMAGE: compiled.image.tobytes(),

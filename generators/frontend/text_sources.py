@@ -185,8 +185,8 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
 
     ``checkpoint`` is one of three:
 
-    - a file of llama2.c (``.bin``), with its tokenizer in another file; without it texts are token
-      numbers;
+    - a file of llama2.c (``.bin``), with its tokenizer beside it as ``tok<vocabulary>.bin`` or
+      ``tokenizer.bin``; without it texts are token numbers;
     - a folder with config.json and model.safetensors, as Hugging Face's libraries write them, of
       Llama, GPT-2 or similar models, or with decoder.toml and weights.safetensors;
     - the name of such a folder that comes with the package.
@@ -222,6 +222,9 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
         refuse_other(path)
     model, weights = load_llama2c(path)
     known: TokenizerLike = NumberTokenizer(model.vocabulary)
+    names = (f"tok{model.vocabulary}{LLAMA2C_SUFFIX}", f"tokenizer{LLAMA2C_SUFFIX}")
+    beside = (path.with_name(name) for name in names)
+    tokenizer = tokenizer or next((file for file in beside if file.is_file()), None)
     if tokenizer is not None:
         known = Llama2cTokenizer(tokenizer, model.vocabulary)
     return TextSource(model, weights, known, tokenizer)

@@ -64,6 +64,15 @@ def search_formats(
     return replace(options, chosen=mixture.chosen), mixture.summary
 
 
+def check_measured(model: str) -> None:
+    """Raise :class:`InputError` if an encoder has no accuracy that a search could measure."""
+    if model not in model_names():
+        raise InputError(
+            "Option --quantize weights=auto measures accuracy on the digits, which "
+            f"{model} does not take"
+        )
+
+
 def mix_digits(
     model: str, config: Config, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
@@ -71,11 +80,7 @@ def mix_digits(
 
     It is measured on images of the training split that are not used for calibration.
     """
-    if model not in model_names():
-        raise InputError(
-            "Option --quantize weights=auto measures accuracy on the digits, which "
-            f"{model} does not take"
-        )
+    check_measured(model)
     source = load_source(model)
     train, _ = digits.load()
     images = digits.patches(train.images[: 2 * IMAGES])

@@ -67,8 +67,8 @@ def simulate(
 
     ``simulator`` is ``verilator`` or ``icarus``. ``parameters`` (any JSON values) are returned by
     ``celosia.tb.benches.common.parameters`` in the bench; ``seed`` is printed, and starts
-    ``celosia.tb.benches.common.rng``. ``waves`` names a file that receives the waveforms (VCD from
-    Verilator, FST from Icarus). ``timeout`` is in seconds, for the build and for the run each.
+    ``celosia.tb.benches.common.rng``. ``waves`` names a file that receives the waveforms (FST if
+    its name ends so, else VCD). ``timeout`` is in seconds, for the build and for the run each.
     ``verilog`` replaces the component's Verilog: modules of the same ports, the uppermost named
     ``top``. ``mutants`` is the folder of a job of :mod:`celosia.tb.verify.mutation.forks`, for a
     netlist that has mutations. ``coverage`` names a file that receives Verilator's points of lines
@@ -81,7 +81,8 @@ def simulate(
     check_simulator(simulator)
     verilog = to_verilog(component, "top") if verilog is None else verilog
     print(f"{bench} {simulator} seed {seed}", flush=True)
-    build = _build(verilog, simulator, waves is not None, coverage is not None, timeout)
+    form = "" if waves is None else "fst" if waves.suffix == ".fst" else "vcd"
+    build = _build(verilog, simulator, form, coverage is not None, timeout)
     folder = run_folder(bench.rpartition(".")[2])
     arguments = {
         "test_module": bench if mutants is None else ["celosia.tb.verify.mutation.forks", bench],
@@ -91,13 +92,14 @@ def simulate(
         "test_dir": str(folder),
         "results_xml": str(folder / "results.xml"),
         "seed": seed,
-        "waves": waves is not None,
+        # For Icarus the runner asks for FST, and VCD is written without.
+        "waves": form == "fst" or (bool(form) and simulator == "verilator"),
         "timescale": _TIMESCALE,
     }
     if testcase is not None:
         arguments["testcase"] = testcase
-    if waves is not None and simulator == "icarus":
-        arguments["plusargs"] = [f"+dumpfile_path={folder / 'dump.fst'}"]
+    if form and simulator == "icarus":
+        arguments["plusargs"] = [f"+dumpfile_path={folder / 'dump'}.{form}"]
     work = f"Bench {bench} under {simulator} with seed {seed}"
     extra = {
         # pytest's rewriting of every module takes half of a short bench's time.
@@ -115,7 +117,7 @@ def simulate(
         return _ran(folder / "results.xml")
     finally:
         if waves is not None:
-            for dump in [*folder.glob("dump.vcd"), *folder.glob("dump.fst")]:
+            for dump in folder.glob(f"dump.{form}"):
                 shutil.copyfile(dump, waves)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -138,12 +140,16 @@ def _inputs(component: Component) -> list[str]:
     ]
 
 
-def _build(verilog: str, simulator: str, waves: bool, coverage: bool, timeout: float) -> Path:
+def _build(verilog: str, simulator: str, waves: str, coverage: bool, timeout: float) -> Path:
     arguments = {
         "hdl_toplevel": "top",
-        "build_args": _BUILD_ARGS[simulator] + [*COVERAGE_OPTIONS] * coverage,
+        "build_args": [
+            *_BUILD_ARGS[simulator],
+            *[*COVERAGE_OPTIONS] * coverage,
+            *["--trace-fst"] * (simulator == "verilator" and waves == "fst"),
+        ],
         "timescale": _TIMESCALE,
-        "waves": waves,
+        "waves": bool(waves),
         "always": True,
     }
 

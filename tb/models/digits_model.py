@@ -38,7 +38,7 @@ def read_digits(
         samples = digits.patches(train.images[:CALIBRATION_IMAGES])
         return samples, digits.patches(test.images), test.labels
     if source.tokenizer is not None:
-        raise InputError(f"Model {model} takes texts; give them with --sentences FILE")
+        raise InputError(f"Model {model} takes texts; give them with --inputs FILE")
     shape = source.shape or (source.description.tokens, source.description.features)
     if source.description.embedding == "tokens":
         shape = (source.description.tokens,)

@@ -13,7 +13,7 @@ from celosia.arch.names import check_name
 from celosia.generators.frontend.sample_files import read_samples
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.weights import model_names
-from celosia.tb.models.run_inputs import Files, Inputs, first, read_inputs
+from celosia.tb.models.run_inputs import CALIBRATION, Files, Inputs, first, read_inputs
 
 COUNT = 5
 """Most inputs that are exported with a model if no count is given."""
@@ -34,8 +34,9 @@ class ExportInputs:
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return the first ``count`` of the given inputs, and the inputs to calibrate on.
 
-    Calibration inputs also serve as inputs if those are missing. If nothing is given, a model that
-    comes with the package gets the digits: training images to calibrate on, and test images.
+    Calibration inputs also serve as inputs if those are missing. If nothing is given, a model of
+    texts gets sentences, and one that comes with the package the digits: training images to
+    calibrate on, and test images.
 
     Raises :class:`InputError` if a file or the count cannot be used, or nothing is given for
     another model.
@@ -50,9 +51,11 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
     elif model in model_names():
         inputs, samples, _ = read_inputs(model, source, files, None)
         names = names or tuple(map(str, range(source.description.classes)))
+    elif source.tokenizer is not None:
+        inputs = samples = read_samples(CALIBRATION, source, calibration=True)
     else:
         raise InputError(
-            f"Model {model} needs inputs to calibrate on; give them with --inputs, --sentences or "
+            f"Model {model} needs inputs to calibrate on; give them with --inputs or "
             "--calibration, or ask for random ones with --inputs random:COUNT"
         )
     chosen = first(inputs, min(COUNT, len(inputs)) if count is None else count, "inputs")

@@ -1,58 +1,51 @@
 """Images for a board's flash from a model and its inputs, and the line that the board will send."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.link import VERSION, Identity, fingerprint
 from celosia.generators.export.flash_images import power_on_image, text_image
-from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import TokenizerLike
-from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
+from celosia.generators.runtime.encoder_host import EncoderHost
 from celosia.generators.runtime.text_host import TextHost
 from celosia.sim.linked_machine import LinkedMachine
 from celosia.sim.power_on import power_on
-from celosia.tb.models.run_inputs import Files, check_room, read_inputs
+from celosia.tb.models.run_inputs import check_room
 from celosia.tb.models.run_text import run_text
 
 
 @dataclass(frozen=True)
 class FlashImage:
-    """An image, its line of text computed by the golden machine, and its model."""
+    """An image, and its line of text as the golden machine makes it."""
 
     data: bytes
     text: str
-    compiled: CompiledModel | None
-    """The compiled model; None for a model of texts."""
 
 
 def flash_image(
-    model: str,
-    config: Config,
-    files: Files,
+    code: EncoderHost,
+    rows: Sequence[NDArray[np.floating]],
+    labels: Sequence[str],
     *,
     memory_bytes: int,
     payload: int,
-    count: int = 1,
-    tokens: int = 0,
-    options: Options | None = None,
 ) -> FlashImage:
-    """Return the image of a model that runs on the first ``count`` inputs at power-on.
+    """Return the image of an encoder that runs on rows of inputs at power-on.
 
-    The board has ``memory_bytes`` of external memory; its link accepts ``payload`` bytes at once.
-    Without ``files`` the model is one of the digits, and runs on the first of their test split.
-    With a ``count`` of 0 it is only loaded, for a host.
+    The board has ``memory_bytes`` of external memory, and its link takes ``payload`` bytes at once.
+    Without inputs it is only loaded, for a host.
 
-    Raises :class:`InputError` if the model, the inputs or the memory cannot be used.
+    Raises :class:`InputError` if the inputs or the memory cannot be used.
     """
-    config = config.replace(trace=False)
-    source = load_source(model, tokens)
-    inputs, samples, _ = read_inputs(model, source, files, count or None)
-    compiled = compile_model(source.description, source.weights, samples, config, options)
-    check_room(compiled, memory_bytes)
-    chosen = [source.rows(each) for each in inputs[:count]]
-    data = power_on_image(compiled, config, chosen, source.labels, payload)
-    return FlashImage(data, _line(data, config, memory_bytes, payload), compiled)
+    check_room(code, memory_bytes)
+    config = code.config.replace(trace=False)
+    data = power_on_image(code, config, rows, labels, payload)
+    return FlashImage(data, _line(data, config, memory_bytes, payload))
 
 
 def text_flash_image(
@@ -76,10 +69,11 @@ def text_flash_image(
             f"Model {program.name} answers sources, which an image in the "
             "flash cannot hold; take one that continues a text"
         )
+    check_room(program, memory_bytes)
     result = run_text(program, tokenizer, prompt, steps, "golden")
     steps_taken = len(result["tokens"]) - len(tokenizer.encode(prompt))
     data = text_image(program, tokenizer, prompt, steps_taken, payload)
-    return FlashImage(data, _line(data, program.config, memory_bytes, payload), None)
+    return FlashImage(data, _line(data, program.config, memory_bytes, payload))
 
 
 def _line(data: bytes, config: Config, memory_bytes: int, payload: int) -> str:

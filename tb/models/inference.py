@@ -76,21 +76,24 @@ class Inferences:
         ``ideal_cycles``, ``macs``, ``read_bytes``, the bytes read from external memory, and
         ``least_bytes``, the least that must be. ``where`` gives the cycles by the array's activity
         (``celosia.sim.report.where``), ``engines`` those of each engine; without ``counters`` both
-        are empty.
+        are empty. Without its model, what depends on the layers is None: products and bytes.
 
         ``kept_bytes`` are those of weights and parameters that stay on the chip from run to run.
         ``again`` has the cycles and bytes of an inference that found them there, the mean of all
         such; it is empty if there was none.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
-        assert isinstance(compiled, CompiledModel), "figures are those of a model"
+        model = compiled if isinstance(compiled, CompiledModel) else None
         config, runs = compiled.config, self.runs
 
         def mean(of: Callable[[Run], int], some: Sequence[Run]) -> int:
             """Return the mean of some runs for an inference."""
             return round(sum(of(run) for run in some) / (len(some) * compiled.batch))
 
-        ideal = mean(lambda run: -(-compiled.macs(run.rows) // config.elements), runs)
+        macs = ideal = None
+        if model is not None:
+            macs = mean(lambda run: model.macs(run.rows), runs)
+            ideal = mean(lambda run: -(-model.macs(run.rows) // config.elements), runs)
         microcoded = config.micro is not None
         counted = bool(cycles) and config.control.counters
         engines = [engine.name.lower() for engine in Engine] if counted else []
@@ -98,7 +101,9 @@ class Inferences:
 
         @functools.cache
         def expected(rows: int, again: bool, bits: int) -> int:
-            return compiled.predict(*timing, rows, again=again, bits=bits).cycles
+            name = compiled.entry(again=again, bits=bits)
+            registers = compiled.beside(rows).registers
+            return compiled.expect(name, registers, *timing).cycles
 
         def each(some: Sequence[Run]) -> dict[str, int | None]:
             """Return figures of an inference."""
@@ -108,9 +113,10 @@ class Inferences:
                 if microcoded
                 else mean(lambda run: expected(run.rows, run.again, run.bits), some),
                 "read_bytes": read if counted else None,
-                "least_bytes": mean(
-                    lambda run: compiled.least_bytes(run.rows, again=run.again, bits=run.bits),
-                    some,
+                "least_bytes": None
+                if model is None
+                else mean(
+                    lambda run: model.least_bytes(run.rows, again=run.again, bits=run.bits), some
                 ),
             }
 
@@ -122,16 +128,16 @@ class Inferences:
             "cycles": cycles,
             "cycles_per_inference": cycles / count,
             "ideal_cycles": ideal,
-            "utilization": ideal * count / cycles if cycles else None,
+            "utilization": ideal * count / cycles if cycles and ideal else None,
             "cycles_per_second": cycles / self.seconds if cycles else None,
             **each(runs),
-            "kept_bytes": compiled.kept_bytes,
+            "kept_bytes": None if model is None else model.kept_bytes,
             "again": behind | (each(again) if again else {}),
             "where": where(self.spent) if counted else {},
             "engines": {name: engine_cycles(self.spent, name) for name in engines},
             "counters": dict(self.spent),
             "program_words": len(compiled.words),
-            "macs": mean(lambda run: compiled.macs(run.rows), runs),
+            "macs": macs,
         }
 
 

@@ -24,7 +24,7 @@ FAST_RUNS = 100
 """Runs under the fast simulation: about as long as cocotb takes."""
 
 
-def bench_harness(config: Config, seed: int) -> dict[str, Any]:
+def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
     """Run one random program under both and return cycles per second of each, and their ratio.
 
     Both run Verilator on the same Verilog, and both report the vector engine's writes. Before the

@@ -99,8 +99,8 @@ def _llama2c(folder: Path, rng: Rng) -> Seed:
     pieces = b"".join(
         struct.pack("<fi", -float(n), len(word)) + word.encode() for n, word in enumerate(_WORDS)
     )
-    (folder / "tok.bin").write_bytes(struct.pack("<i", 8) + pieces)
-    return Seed(("inspect", "m.bin", "--tokenizer", "tok.bin"), ("m.bin", "tok.bin"))
+    (folder / "tok8.bin").write_bytes(struct.pack("<i", 8) + pieces)
+    return Seed(("inspect", "m.bin"), ("m.bin", "tok8.bin"))
 
 
 def _npy(folder: Path, rng: Rng) -> Seed:
@@ -184,7 +184,7 @@ def _texts(folder: Path, rng: Rng) -> Seed:
     _tokenizer(folder / "m")
     (folder / "x.txt").write_text("the red fox sees a lazy dog\na dog runs\nthe fox sees\n")
     (folder / "y.txt").write_text("cat\n1\nfox\n")
-    words = ("evaluate", "m", *_GOLDEN, "--sentences", "x.txt", "--labels", "y.txt")
+    words = ("evaluate", "m", *_GOLDEN, "--inputs", "x.txt", "--labels", "y.txt")
     return Seed((*words, "--calibration", "x.txt"), ("m/tokenizer.json", "x.txt", "y.txt"))
 
 

@@ -1,0 +1,192 @@
+"""Encoders on inputs: every tensor compared, and the outputs beside the float model's."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.arch.config import Config
+from celosia.arch.errors import InputError
+from celosia.arch.formats import OPERAND_BITS
+from celosia.compiling import compile_encoder, quiet
+from celosia.generators.frontend.source import Source
+from celosia.generators.graph.fewer_planes import check_bits
+from celosia.generators.lower.encoder_compiler import Options
+from celosia.generators.reference.floats import forward
+from celosia.generators.runtime.interface import Machine
+from celosia.generators.studies.mixtures import Show, check_measured
+from celosia.models import load
+from celosia.programs import Program
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulators import PROMPT, check_simulator
+from celosia.tb.models.run_inputs import NO_FILES, Files, cosine, cut_inputs, read_inputs
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Figures by name, and the outputs of the whole model, one for each input."""
+
+    figures: dict[str, Any]
+    outputs: list[NDArray[np.float64]]
+    program: Program
+
+
+def run_files(
+    model: str,
+    config: Config,
+    machine: str | Machine,
+    files: Files = NO_FILES,
+    *,
+    tokens: int = 0,
+    count: int | None = None,
+    memory_bytes: int | None = None,
+    options: Options | None = None,
+    loss: float | None = None,
+    show: Show = quiet,
+    timing: MemoryTiming = PROMPT,
+    bits: Sequence[int] = (OPERAND_BITS,),
+) -> Ran:
+    """Compile a model and run it on the first ``count`` inputs of a file, or on all.
+
+    If no file is given these are the images of the digits' test split, for a model of these.
+    ``machine`` is a simulator's name, or a machine with ``memory_bytes`` of external memory, whose
+    configuration is fixed. Options are those of :func:`celosia.compile`; figures, and other
+    arguments, those of :func:`measure`.
+
+    Raises :class:`InputError` if the model, the simulator, a file or the count cannot be used.
+    """
+    if isinstance(machine, str):
+        check_simulator(machine)
+    check_single(files)
+    if loss is not None:
+        check_measured(model)
+    loaded = load(model, tokens=tokens)
+    assert isinstance(loaded.source, Source)
+    chosen, samples, labels = read_inputs(model, loaded.source, files, count)
+    begin = time.perf_counter()
+    program = compile_encoder(
+        loaded,
+        config,
+        samples,
+        options or Options(),
+        loss=loss,
+        memory_bytes=memory_bytes,
+        fixed=not isinstance(machine, str),
+        show=show,
+    )
+    seconds = time.perf_counter() - begin
+    how: dict[str, Any] = {"labels": labels, "timing": timing, "bits": bits, "show": show}
+    ran = measure(program, chosen, machine, **how)
+    more = {"cut": cut_inputs(loaded.source, files, count), "compile_seconds": seconds}
+    return replace(ran, figures=ran.figures | more)
+
+
+def run_folder(
+    program: Program,
+    machine: str | Machine,
+    files: Files = NO_FILES,
+    *,
+    count: int | None = None,
+    show: Show = quiet,
+    timing: MemoryTiming = PROMPT,
+    bits: Sequence[int] = (OPERAND_BITS,),
+) -> Ran:
+    """Run a program with its float model on inputs, as :func:`run_files`."""
+    check_single(files)
+    source = program.float_source
+    chosen, _, labels = read_inputs(program.float_name, source, files, count)
+    how: dict[str, Any] = {"labels": labels, "timing": timing, "bits": bits, "show": show}
+    ran = measure(program, chosen, machine, **how)
+    more = {"cut": cut_inputs(source, files, count), "compile_seconds": None}
+    return replace(ran, figures=ran.figures | more)
+
+
+def measure(
+    program: Program,
+    inputs: Sequence[NDArray[Any]],
+    machine: str | Machine,
+    *,
+    labels: NDArray[np.int64] | None = None,
+    show: Show = quiet,
+    timing: MemoryTiming = PROMPT,
+    bits: Sequence[int] = (OPERAND_BITS,),
+) -> Ran:
+    """Run an encoder's program, which has its float model, on prepared inputs.
+
+    Runs read ``bits`` of nested weights in turn. The figures are those of
+    :meth:`celosia.tb.models.inference.Inferences.figures`; the program works on all ``tokens``
+    tokens whatever an input's length. ``cosine_mean`` and ``cosine_worst`` compare each output of
+    the whole model, what the host does included, with the float model's, ``similarities`` the first
+    input's output, or the mean of its rows, with each of the others'. ``predictions`` are the
+    largest column of each output that is one row of several, otherwise None; with labels
+    ``accuracy`` and ``float_accuracy`` are the fractions of the outputs, and of the floats, whose
+    largest column is the label's. ``host`` names what the host does, ``calibration`` how far
+    integers are from floats on the first calibration inputs.
+    """
+    source = program.float_source
+    rows = [source.rows(values) for values in inputs]
+    on = machine if isinstance(machine, str) else "a board"
+    check_bits(bits, program.made["weights"])
+    with show(f"{program.name} on {program.config.name}, {on}") as update:
+        inferences = program.infer(rows, machine, timing, update, bits)
+    description, weights = source.description, source.weights
+    exact = [forward(description, weights, each[None])["output"][0] for each in inputs]
+    # Without pooling a row stands for a token; those behind the last token mean nothing.
+    outputs = [
+        np.asarray(source.finish(output[: len(floats)], each), np.float64)
+        for output, floats, each in zip(inferences.outputs, exact, inputs, strict=True)
+    ]
+    options = program.options
+    figures = {
+        "model": program.float_name,
+        "config": program.config.name,
+        "simulator": machine if isinstance(machine, str) else "board",
+        "memory": timing.fields(),
+        "count": len(inputs),
+        "weights": program.made["weights"] if options is None else options.weights,
+        "bits": [*bits],
+        "tokens": description.tokens,
+        "lengths": [len(values) for values in inputs],
+        **_compared(outputs, [*map(source.finish, exact, inputs)], labels),
+        "host": [step.name for step in (*source.before, *source.after)],
+        "unused": list(source.unused),
+        "names": list(source.labels),
+        "calibration": program.made["calibration"],
+        **inferences.figures(),
+    }
+    return Ran(figures, outputs, program)
+
+
+def check_single(files: Files) -> None:
+    """Raise :class:`InputError` if several files of inputs are given."""
+    if sum(map(bool, (files.inputs, files.answers, files.random))) > 1:
+        raise InputError("Options --inputs and --answers exclude each other")
+
+
+def _compared(
+    outputs: Sequence[NDArray[Any]],
+    floats: Sequence[NDArray[Any]],
+    labels: NDArray[np.int64] | None,
+) -> dict[str, Any]:
+    """Return how near outputs are to the floats', and what both take the inputs for."""
+    means = [np.atleast_2d(output).mean(axis=0) for output in outputs]
+    cosines = [cosine(*pair) for pair in zip(outputs, floats, strict=True)]
+    figures: dict[str, Any] = {
+        "cosine_mean": float(np.mean(cosines)),
+        "cosine_worst": min(cosines),
+        "similarities": [cosine(means[0], mean) for mean in means[1:]],
+        "predictions": None,
+    }
+    if not all(output.size == output.shape[-1] > 1 for output in outputs):
+        return figures
+    predicted, exact = (np.array([each.argmax() for each in some]) for some in (outputs, floats))
+    figures["predictions"] = predicted.tolist()
+    if labels is not None:
+        right = labels[: len(predicted)]
+        figures["labels"] = right.tolist()
+        figures["accuracy"] = float(np.mean(predicted == right))
+        figures["float_accuracy"] = float(np.mean(exact == right))
+    return figures
