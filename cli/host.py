@@ -1,7 +1,6 @@
 """celosia host: a machine on a board, through its serial port."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,25 @@ from celosia.tb.machine.memory_timing import ONCHIP
 from celosia.tb.machine.selftest import selftest as run_selftest
 from celosia.tb.models.run_inputs import check_room
 
-Connect = Callable[..., Device]
+
+@dataclass(frozen=True)
+class Line:
+    """The port of a machine, which commands open, so that their --help needs none."""
+
+    port: str | None
+    baud: int
+    config: Config | None
+    missing: click.MissingParameter
+
+    def checked(self) -> str:
+        """Return the port's name; raise :class:`click.MissingParameter` if there is none."""
+        if self.port is None:
+            raise self.missing
+        return self.port
+
+    def open(self, config: Config | None = None) -> Device:
+        """Return the machine, of a configuration or the one that the bitstream names."""
+        return open_port(self.checked(), config or self.config, self.baud)
 
 
 @click.group(cls=Tree)
@@ -53,23 +70,16 @@ Connect = Callable[..., Device]
 @click.pass_context
 def host(context: click.Context, port: str | None, baud: int, source: str | None) -> None:
     """Use a machine on a board, or on a simulated one (celosia board)."""
-    config = None if source is None else machine(source)
-
-    def connect(own: Config | None = None) -> Device:
-        # Commands open it, so that their --help needs no port.
-        if port is None:
-            raise click.MissingParameter(ctx=context, param=context.command.params[0])
-        return open_port(port, own or config, baud)
-
-    context.obj = connect
+    missing = click.MissingParameter(ctx=context, param=context.command.params[0])
+    context.obj = Line(port, baud, None if source is None else machine(source), missing)
 
 
 @host.command()
 @json_option
 @click.pass_obj
-def info(connect: Connect, as_json: bool) -> None:
+def info(line: Line, as_json: bool) -> None:
     """Show what the board says of itself."""
-    device = connect()
+    device = line.open()
     figures = {
         "port": device.name,
         "config": device.config.name,
@@ -99,7 +109,7 @@ def info(connect: Connect, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def run(
-    connect: Connect,
+    line: Line,
     folder: str,
     prompts: tuple[str, ...],
     continuation: Continuation,
@@ -113,6 +123,7 @@ def run(
     A language model continues the prompt. An encoder runs on its inputs, without them on the test
     split of the digits.
     """
+    line.checked()
     program = open_compiled(folder)
     text = isinstance(program.code, TextHost)
     only = ("inputs", "count", "output") if text else ("prompts", *CONTINUING)
@@ -120,7 +131,7 @@ def run(
     if text:
         program.check_texts(len(prompts) or 1)
     held = b"" if contents is None else read_bytes(contents)
-    device = connect(program.config)
+    device = line.open(program.config)
     device.contents = held
     clock = device.identity.clock
     check_room(program.code, device.identity.memory)
@@ -153,9 +164,9 @@ def run(
 @seed_option
 @json_option
 @click.pass_obj
-def selftest(connect: Connect, programs: int, seed: int, as_json: bool) -> None:
+def selftest(line: Line, programs: int, seed: int, as_json: bool) -> None:
     """Test memories and registers, and every unit against the golden model."""
-    device = connect()
+    device = line.open()
     with progress(f"selftest on {device.name}") as update:
         figures = run_selftest(
             device,
