@@ -222,7 +222,9 @@ def text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        rounded = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        # A cosine just below 1 is not 1.
+        return f"{value:.8f}".rstrip("0") if rounded == "1" and value < 1 - 5e-9 else rounded
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return str(value)

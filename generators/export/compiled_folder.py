@@ -23,17 +23,13 @@ from celosia.generators.runtime.encoder_host import EncoderHost, Request
 from celosia.generators.runtime.text_host import Index, TextHost, Value
 
 
-def is_compiled_text(model: str) -> bool:
-    """Return whether ``model`` is the path of a folder with a compiled decoder."""
-    return _kind(model) == DECODER
-
-
-def _kind(model: str) -> object:
+def is_compiled(model: str) -> bool:
+    """Return whether ``model`` is the path of a folder with a compiled model."""
     path = Path(model) / MANIFEST
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["kind"]
+        return json.loads(path.read_text(encoding="utf-8"))["kind"] in (ENCODER, DECODER)
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
-        return None
+        return False
 
 
 def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike | None, Any]:

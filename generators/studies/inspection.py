@@ -16,7 +16,7 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.graph import network
 from celosia.generators.graph.network import Description, Home, Network, Node
-from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.lower.fitting import FitError, remedy
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
@@ -88,8 +88,7 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
             made = {"program_words": len(text.words), "memory_bytes": text.memory_bytes}
         else:
             samples = [source.prepare(source.random(rng)) for _ in range(_SAMPLES)]
-            options = Options(search=False)
-            model_made = compile_model(source.description, source.weights, samples, config, options)
+            model_made = compile_model(source.description, source.weights, samples, config)
             made = {"program_words": len(model_made.words), "memory_bytes": model_made.memory_bytes}
     except FitError as error:
         return {**report, "refused": f"{error}; {remedy(error)}"}
