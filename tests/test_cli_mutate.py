@@ -277,7 +277,7 @@ def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
             "Unknown configuration 'x'; use a TOML file or one of micro, ",
         ),
         (("argmax", "--count", "0"), "--count must be from 1 to 65,535, not 0"),
-        ((), "Missing option '--unit'"),
+        ((), "Missing argument 'UNIT...'"),
     ],
 )
 def test_wrong_words_are_refused(celosia, words, message) -> None:

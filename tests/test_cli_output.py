@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from celosia.cli.output import announced, progress, report
+from celosia.cli.output import announced, progress, report, text
 
 ROWS = [{"model": name, "cycles_per_inference": 7947, "accuracy": 0.99} for name in ("one", "two")]
 
@@ -42,3 +42,10 @@ def test_what_takes_long_is_announced_and_what_is_quick_is_not(capsys, monkeypat
     with announced("reading x"):
         pass
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.0, "1"), (0.99996, "0.99996"), (0.9996, "0.9996"), (-1.0, "-1")]
+)
+def test_a_share_below_one_is_not_shown_as_one(value: float, shown: str) -> None:
+    assert text(value) == shown

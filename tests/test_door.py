@@ -2,13 +2,13 @@
 
 import importlib.util
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import celosia as library
 from celosia.arch.errors import InputError
 from celosia.generators.export.compiled_folder import load_compiled_text
 from celosia.generators.frontend.pieces import REPLACEMENT
@@ -178,17 +178,16 @@ def test_code_of_a_folder_never_runs(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_tokens_that_the_model_lacks_are_refused(celosia, tmp_path: Path) -> None:
+def test_tokens_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
     decoder_folder(DECODERS[-1], tmp_path / "model")
     decoder_folder(DECODERS[0], tmp_path / "other")
-    shutil.copy(tmp_path / "other" / "tokenizer.json", tmp_path / "model")
-    words = ("--prompt", "שלום")
+    tokenizer = tmp_path / "other" / "tokenizer.json"
     sized = json.loads((tmp_path / "model" / "config.json").read_text())["vocab_size"]
-    code, shown, errors = celosia("run", tmp_path / "model", *words, "--sim", "golden")
-    assert (code, shown) == (2, ""), errors
-    assert errors.startswith("celosia: A text has the token ")
-    assert errors.endswith(
-        f"but model model has {sized}; give the tokenizer that it was trained with\n"
+    program = library.compile(library.load(tmp_path / "model", tokenizer=tokenizer))
+    with pytest.raises(ValueError, match=r"^A text has the token ") as refused:
+        next(program.generate("שלום"))
+    assert str(refused.value).endswith(
+        f"but model model has {sized}; give the tokenizer that it was trained with"
     )
 
 

@@ -207,3 +207,11 @@ def test_a_reference_that_is_not_installed(monkeypatch, missing) -> None:
         f"A reference of a folder needs the package {missing} of the extra zoo; install it with: "
         "pip install 'celosia[zoo]'"
     )
+
+
+def test_words_are_those_of_compile(celosia) -> None:
+    """Both search for a schedule."""
+    code, output, _ = celosia("inspect", "digits", "--config", "tiny", "--json")
+    _, compiled, _ = celosia("compile", "digits", "--config", "tiny", "--json")
+    assert code == 0
+    assert json.loads(output)["fit"]["program_words"] == json.loads(compiled)["program_words"]

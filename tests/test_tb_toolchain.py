@@ -53,6 +53,15 @@ def test_a_bench_passes_and_a_wrong_circuit_fails(simulator: str, tmp_path: Path
     assert waves.stat().st_size > 0, "waveforms are kept where a bench fails"
 
 
+@pytest.mark.parametrize(("name", "first"), [("a.vcd", b"$"), ("a.fst", b"\0")])
+def test_waveforms_have_the_form_of_their_name(name: str, first: bytes, tmp_path: Path) -> None:
+    """Icarus writes both; Verilator needs lz4's header for FST, and writes VCD everywhere."""
+    options = {"bench": "tests.support.bench_adder", "simulator": "icarus", "seed": 7}
+    waves = tmp_path / name
+    simulate(Adder(), **options, parameters={"count": 5, "stall": 0.0}, waves=waves)
+    assert waves.read_bytes()[:1] == first
+
+
 def test_a_bench_without_such_a_test_fails() -> None:
     with pytest.raises(RuntimeError, match="failed with exit code"):
         simulate(

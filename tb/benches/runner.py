@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cocotb_tools.check_results import get_results
 from cocotb_tools.config import libs_dir
-from cocotb_tools.runner import Verilator, get_runner
+from cocotb_tools.runner import Icarus, Verilator
 
 
 class PortsOnly(Verilator):
@@ -38,11 +38,22 @@ class PortsOnly(Verilator):
         self.env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, folders))
 
 
+class Dumper(Icarus):
+    """The runner for Icarus, whose waveforms have the form that their file's name ends in."""
+
+    def _test_command(self):
+        vcd = any(
+            word.startswith("+dumpfile_path=") and word.endswith(".vcd") for word in self.plusargs
+        )
+        (command,) = super()._test_command()
+        return [["-vcd" if vcd and word == "-fst" else word for word in command]]
+
+
 def main(path: Path) -> int:
     """Do a job and return the process's exit code: 0 if it went well."""
     job = json.loads(path.read_text(encoding="utf-8"))
     simulator = job["simulator"]
-    runner = PortsOnly(job["make"]) if simulator == "verilator" else get_runner(simulator)
+    runner = PortsOnly(job["make"]) if simulator == "verilator" else Dumper()
     if job["action"] == "build":
         runner.build(**job["arguments"])
         return 0

@@ -92,8 +92,7 @@ def simulate(
         "test_dir": str(folder),
         "results_xml": str(folder / "results.xml"),
         "seed": seed,
-        # For Icarus the runner asks for FST, and VCD is written without.
-        "waves": form == "fst" or (bool(form) and simulator == "verilator"),
+        "waves": bool(form),
         "timescale": _TIMESCALE,
     }
     if testcase is not None:
