@@ -207,7 +207,7 @@ class Program(Shown):
 
     def _traced(self, on: str | Machine) -> EncoderHost | TextHost:
         """Return the programs for a machine; of a simulated one every tensor can be compared."""
-        if not isinstance(on, str) or on not in MACHINES or self.config.micro is not None:
+        if not isinstance(on, str) or on not in MACHINES:
             return self.code
         return replace(self.code, config=self.config.replace(trace=True))
 
