@@ -155,9 +155,8 @@ def load(model: str | Path, *, tokenizer: str | Path | None = None, tokens: int 
     """Load a float model: an ONNX file, a Hugging Face folder, a llama2.c file, or a known name.
 
     ``tokenizer`` is the file of a language model's tokenizer, by default the one in its folder.
-    ``tokens`` is the longest input of an encoder that does not fix it; 0 for
-    the model's default.
-    Raises :class:`InputError` if the model is missing or has unsupported parts.
+    ``tokens`` is the longest input of an encoder that does not fix it; 0 selects the model's
+    default. Raises :class:`InputError` if the model is missing or has unsupported parts.
     """
     name = str(model)
     if not is_text(name):

@@ -30,8 +30,8 @@ def open(folder: str | Path, *, model: Model | None = None, floats: bool = False
 def open_compiled(folder: str | Path) -> Program:
     """Return a folder's program with its float model, as commands need it.
 
-    Raises :class:`InputError` as :func:`open`, and with the line that compiles what is no such
-    folder.
+    Raises :class:`InputError` as :func:`open`. If the folder is not one of ``celosia compile``, the
+    message has the command that makes it.
     """
     if not is_compiled(str(folder)):
         raise InputError(

@@ -117,14 +117,16 @@ def measure(
     """Run an encoder's program, which has its float model, on prepared inputs.
 
     Runs read ``bits`` of nested weights in turn. The figures are those of
-    :meth:`celosia.tb.models.inference.Inferences.figures`; the program works on all ``tokens``
-    tokens whatever an input's length. ``cosine_mean`` and ``cosine_worst`` compare each output of
-    the whole model, what the host does included, with the float model's, ``similarities`` the first
-    input's output, or the mean of its rows, with each of the others'. ``predictions`` are the
-    largest column of each output that is one row of several, otherwise None; with labels
-    ``accuracy`` and ``float_accuracy`` are the fractions of the outputs, and of the floats, whose
-    largest column is the label's. ``host`` names what the host does, ``calibration`` how far
-    integers are from floats on the first calibration inputs.
+    :meth:`celosia.tb.models.inference.Inferences.figures`, and the following. The program works on
+    all ``tokens`` tokens whatever an input's length.
+
+    ``cosine_mean`` and ``cosine_worst`` compare each output of the whole model, including the
+    host's steps, with the float model's. ``similarities`` compare the first input's output, or the
+    mean of its rows, with that of each other input. ``predictions`` are the largest column of each
+    output that is one row of several columns, otherwise None. With labels ``accuracy`` and
+    ``float_accuracy`` are the fractions of the outputs, and of the floats, whose largest column is
+    the label's. ``host`` names the host's steps. ``calibration`` is the distance of integers from
+    floats on the first calibration inputs.
     """
     source = program.float_source
     rows = [source.rows(values) for values in inputs]
@@ -171,7 +173,7 @@ def _compared(
     floats: Sequence[NDArray[Any]],
     labels: NDArray[np.int64] | None,
 ) -> dict[str, Any]:
-    """Return how near outputs are to the floats', and what both take the inputs for."""
+    """Return the distance of outputs from the floats', and the classes of both."""
     means = [np.atleast_2d(output).mean(axis=0) for output in outputs]
     cosines = [cosine(*pair) for pair in zip(outputs, floats, strict=True)]
     figures: dict[str, Any] = {

@@ -38,11 +38,11 @@ def bench_boards(
 ) -> None:
     """Build every board's machine, or those with TEXT in their names; write reports and tables.
 
-    Reports are in docs/reports, tables in docs/boards/placements.md and README.md.
-    A report that is there already is kept where its design, tools and seed are today's, so that
-    the command can be interrupted and called again. Cycles are always counted anew, on the
-    simulated boards; with --kept of every report whose machine is today's. Some builds are of
-    three seeds; their reports have what each reached, and are of the best.
+    Reports are in docs/reports, tables in docs/boards/placements.md and README.md. A report of
+    today's design, tools and seed is kept, so that the command can be interrupted and called again.
+    Cycles are always counted anew, on the simulated boards; with --kept for every report of today's
+    machine. Some designs are built with three seeds; their report is that of the best one, and has
+    the results of all.
     """
     folder = REPORTS
     check_folder(folder)
@@ -65,10 +65,10 @@ def bench_boards(
 
 
 def measure(case: Case, folder: Path) -> bool:
-    """Leave a build's report in a folder; return whether it was built.
+    """Write a build's report into a folder; return whether the design was built.
 
-    It is not where the folder has it already. What does not fit its device
-    has a report, too, which says so as ``refused``.
+    It is not built if the folder has its report already. A design that does not fit its device has
+    a report with the field ``refused``.
 
     Raises :class:`RunError` if the build fails.
     """

@@ -111,8 +111,8 @@ def board(
 
     The first line of output is the port for celosia host --port. With --link spi it begins with
     spi:, and for each byte that is written to its path the one received can be read. If the machine
-    is neither a preset nor a board's own, its configuration is in a file that celosia host needs.
-    With --flash the board does at first what the image says.
+    is neither a preset nor that of a board, its configuration is in a file that celosia host needs.
+    With --flash the board first runs the image.
     """
     target_board, config = target
     image = None

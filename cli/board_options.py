@@ -112,7 +112,7 @@ _OPTIONS = (
     ),
 )
 board_options = grouped("target", resolve_board, *_OPTIONS[:3], link_option, *_OPTIONS[3:])
-"""Adds options that say what is on which board; the command gets that as ``target``."""
+"""Adds options for the board and its machine; the command gets both as ``target``."""
 sdram_board_options = grouped(
     "target",
     lambda name, source, overrides: resolve_board(name, source, overrides, "uart", "sdram"),

@@ -43,7 +43,7 @@ REPORT = "report.json"
     default="1",
     show_default=True,
     metavar="SEED[-LAST]",
-    help="Seed of place-and-route, or several as 1-3, of which the best is kept.",
+    help="Seed of place-and-route, or several as 1-3; the best is kept.",
 )
 @click.option("--clock", "mhz", type=float, help="Frequency to build for, in MHz.")
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")

@@ -93,12 +93,11 @@ def compile_command(
 ) -> None:
     """Compile MODEL (a name, a folder or an ONNX file), and write files that run it elsewhere.
 
-    Figures are the predicted cycles, and what compiling took. Files are the program, the memory
-    image, and model.json with addresses, shapes, scales and cycles. What is expected of the inputs
-    are the golden machine's integers. Where no inputs are given a model of the digits gets those,
-    and one of texts sentences to calibrate on. A language model is as celosia run takes it, which
-    runs the folder, as celosia host run does. What an earlier call left in the folder is removed,
-    if nobody has changed it since.
+    Figures are the predicted cycles, and the time and memory of compiling. Files are the program,
+    the memory image, and model.json with addresses, shapes, scales and cycles. Expected outputs are
+    the golden machine's integers. Without inputs a model of the digits gets its test images, and a
+    model of texts is calibrated on sentences. celosia run, evaluate, flash and host run take the
+    folder. Files of an earlier call are removed from the folder, unless they were changed since.
     """
     check_modules(None, top)
     if folder is not None:

@@ -51,13 +51,13 @@ def coverage(
     runner: Runner,
     as_json: bool,
 ) -> None:
-    """Run the benches of all units or these, and programs, and tell what they do not reach.
+    """Run the benches of all units or these, and programs, and show the points they do not reach.
 
     Points of `line` are blocks, both outcomes of each condition and of each choice; those of
     `toggle` are both changes of each bit. A module that several units or configurations contain
     with the same circuit counts once. Points of `functional` are each instruction with each flag,
-    at the bounds of each size, under each timing of memory; with UNIT there are none,
-    and `functional` in its place has these alone.
+    at the bounds of each size, under each timing of memory. With UNIT they are left out;
+    `functional` as UNIT counts them alone.
     """
     alone = FUNCTIONAL in units
     if alone and len(units) > 1:

@@ -136,7 +136,7 @@ class Formats:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Figures that a command reports of them."""
+        """Figures of the formats that a command reports."""
         return {
             "weights": self.weights,
             "group": self.group,

@@ -78,7 +78,7 @@ def host(context: click.Context, port: str | None, baud: int, source: str | None
 @json_option
 @click.pass_obj
 def info(line: Line, as_json: bool) -> None:
-    """Show what the board says of itself."""
+    """Show the board's description of itself."""
     device = line.open()
     figures = {
         "port": device.name,
@@ -118,7 +118,7 @@ def run(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Run what FOLDER of celosia compile holds, and compare with the golden machine's outputs.
+    """Run the program in FOLDER, of celosia compile, and compare with the golden machine's outputs.
 
     A language model continues the prompt. An encoder runs on its inputs, without them on the test
     split of the digits.

@@ -35,8 +35,8 @@ RANDOM = "random:"
 inputs_option = click.option(
     "--inputs",
     type=FILE,
-    help="A .npy or .npz file [count, ...], a folder of images or sounds, a file of texts, one a "
-    "line with a tab between the two of a pair, or random:COUNT.",
+    help="A .npy or .npz file [count, ...], a folder of images or sounds, a file of texts, or "
+    "random:COUNT. A file has one text a line; a tab separates the two texts of a pair.",
 )
 calibration_option = click.option(
     "--calibration", type=FILE, help="Texts or inputs to calibrate on."

@@ -24,7 +24,7 @@ class Memory:
     blocks: int
     """Block RAMs."""
     tables: int
-    """Tables, if none of it is block RAM."""
+    """Tables that the memory takes without block RAM."""
 
 
 def memory_needs(

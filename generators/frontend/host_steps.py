@@ -22,7 +22,7 @@ class HostStep:
     """Function of the step, in a few words."""
     function: Callable[..., Array] = field(repr=False)
     parameters: int = 0
-    """Number of trained numbers that it uses."""
+    """Number of trained parameters of the step."""
     products: int = 0
     """Number of products of one inference."""
     beside: bool = False

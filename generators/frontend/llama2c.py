@@ -16,12 +16,12 @@ HEADER = struct.Struct("<7i")
 """dim, ffn, layers, heads, kv_heads, vocabulary (negative: the head has separate weights),
 positions."""
 BEGIN, END = 1, 2
-"""Tokens before a text, and after it."""
+"""The token before a text, and the token after it."""
 _FIRST_BYTE = 3
 """Token of the byte 0."""
 _LONGEST_TOKEN = 1 << 16
 _LARGEST = 1 << 24
-"""A size from which on it is none of a model's."""
+"""Smallest size that no model has."""
 
 
 def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:

@@ -44,9 +44,9 @@ class NamedInputs:
     """The names of a model's inputs."""
 
     first: str = "input"
-    """The input that the machine's part is computed from."""
+    """The input of the part that runs on the machine."""
     others: tuple[OtherInput, ...] = ()
-    """The inputs that each sample must have beside it."""
+    """The other inputs, which each sample must have as well."""
     masks: tuple[tuple[str, str], ...] = ()
     """Name and kind (``mask``, ``padding``, ``length``) of the inputs that give a sample's number
     of tokens; without them all tokens of ``first`` are valid."""

@@ -51,7 +51,7 @@ class Tokenizer:
 
 
 class TextTokenizer:
-    """A tokenizer of that format for texts that are continued token by token."""
+    """A tokenizer.json file's tokenizer, for texts that are continued token by token."""
 
     def __init__(
         self, tokenizer: Any, begin: int | None, ends: frozenset[int], *, cleaned: bool = False

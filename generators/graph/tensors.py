@@ -32,7 +32,7 @@ class Tensor:
     gains: Floats | None = field(default=None, compare=False)
     """Gain of each column, [columns]; None if all are 1."""
     home: Home = Home.SCRATCHPAD
-    """The memory that holds it."""
+    """The memory that holds the tensor."""
     offsets: Floats | None = field(default=None, compare=False)
     """Real value of the integer 0 in each column, [columns]; None if all are 0."""
     picks: Ints | None = field(default=None, compare=False)

@@ -38,7 +38,7 @@ class Timed:
     drafts: Sequence[Draft]
     """Every instruction, in the order in which they run."""
     timeline: Sequence[Span]
-    """Predicted span of each of them."""
+    """Predicted span of each instruction."""
     cost: tuple[int, ...]
     """Cost that the search minimizes: cycles first."""
 

@@ -143,13 +143,13 @@ class _Buffer:
     """Use of a buffer's tensors by the operations of a model."""
 
     tensor: Tensor
-    """The largest of them."""
+    """The largest tensor in the buffer."""
     crosses: bool = False
-    """True if it is loaded or stored as a whole."""
+    """True if the buffer is loaded or stored as a whole."""
     products: int = 0
-    """Products that read or write it, without adding to it."""
+    """Products that read or write the buffer, without adding to it."""
     others: bool = False
-    """True if other instructions read or write it as well."""
+    """True if other instructions read or write the buffer as well."""
     whole_rows: bool = False
     """True if an instruction reads or writes whole rows."""
     head: int = 1

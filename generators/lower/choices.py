@@ -45,7 +45,7 @@ class Choices:
 
     @property
     def coded(self) -> bool:
-        """True if weights are coded for the zero-skip unit if that is faster."""
+        """True if weights may be stored in the code of the zero-skip unit, where that is faster."""
         return self.compact and self.sparse
 
     def is_smaller(self, other: "Choices") -> bool:

@@ -320,7 +320,7 @@ class _Wanted:
     op: Linear
     rows: slice
     plane: int = 0
-    """Planes of nested weights above them."""
+    """Planes of nested weights above these rows."""
 
 
 def _together(blocks: list[_Block]) -> _Block:

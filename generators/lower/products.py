@@ -24,18 +24,18 @@ class Product:
     """Some of an operation's weights, and the way in which rows are multiplied with them."""
 
     op: Linear
-    """The operation whose source it reads: a layer, a plane of it, or one of a correction's two."""
+    """The operation whose source is read: a layer, one of its planes, or a correction's layer."""
     held: Held
     place: int | Ref | Piece
     """First slot, first byte in the scratchpad, or the external piece that comes there."""
     flags: frozenset[str]
     plane: int = 0
-    """Planes of nested weights above it."""
+    """Planes of nested weights above this one."""
     k_tiles: int = 0
     """Slots of a tile column; 0 for weights that are not in slots."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
-        """Return the part of it in some tile columns, which are counted from the first one on.
+        """Return the product's part in some tile columns, which are counted from the first one on.
 
         Slots are divided by tile columns; a part in memory is included as a whole or not at all.
         """

@@ -62,7 +62,7 @@ class WeightHome(enum.StrEnum):
     SLOTS = "slots"
     """The array's weight slots."""
     STREAM = "stream"
-    """External memory, from which they are loaded for each run."""
+    """External memory, from which weights are loaded for each run."""
 
 
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
@@ -133,7 +133,7 @@ class Kept:
     """Places of the keys and values that an attention reads, of one text."""
 
     name: str
-    """End of the names of their buffers, if they stay in the scratchpad."""
+    """Suffix of the buffers' names, for keys and values in the scratchpad."""
     capacity: int
     """Most tokens."""
     register: Register
@@ -141,11 +141,11 @@ class Kept:
     grows: bool = True
     """True if each run adds its tokens' places, and a token attends to no later one."""
     inputs: Ref | None = None
-    """Place of the inputs from which each run makes them anew, and to which it adds."""
+    """Place of the inputs from which each run computes keys and values, and to which it adds."""
     keys: tuple[Slots, ...] = ()
-    """Of each key head: slots of its keys [key_dim, capacity]."""
+    """Slots of each key head's keys [key_dim, capacity]."""
     values: tuple[tuple[Slots, ...], ...] = ()
-    """Of each key head: slots of each tile column of its values [capacity, head_dim]."""
+    """Slots of each tile column of each key head's values [capacity, head_dim]."""
     outside: Mapping[str, int] = field(default_factory=dict)
     """External addresses of ``keys`` and ``values``, if they are loaded for each run."""
     text: int = 0
@@ -153,7 +153,7 @@ class Kept:
 
     @property
     def made(self) -> bool:
-        """True if each run makes them anew."""
+        """True if each run computes keys and values anew."""
         return self.inputs is not None
 
     @property

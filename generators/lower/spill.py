@@ -29,7 +29,7 @@ class _Touch:
 
     needs: set[str] = field(default_factory=set)
     anew: set[str] = field(default_factory=set)
-    """Buffers whose earlier content it does not use."""
+    """Buffers whose earlier content the node does not use."""
     writes: set[str] = field(default_factory=set)
 
 

@@ -30,7 +30,7 @@ class Request:
     """Values of sequencer registers."""
 
     def give(self, machine: Machine) -> None:
-        """Write all of it to a machine."""
+        """Write the data and the registers to a machine."""
         for addr, data in self.writes:
             machine.write_memory(addr, data)
         for number, value in self.registers.items():

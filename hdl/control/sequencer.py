@@ -58,7 +58,7 @@ class _Early(data.Struct):
 
 
 EARLY_WIDTH = Shape.cast(_Early).width
-"""Bits of it."""
+"""Width of the early effect of a word (bits)."""
 
 
 class _DecodedOnRead:

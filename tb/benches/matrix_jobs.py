@@ -16,7 +16,7 @@ from celosia.tb.machine.packing import pack
 Ints = NDArray[np.int64]
 BYTES = {"b_high", "b_low"}
 LONG = 120
-"""The largest sizes; a command has one of them."""
+"""Largest value of a size; a command has one such size."""
 RARE = 0.1
 """Share of commands with a large size."""
 

@@ -32,7 +32,7 @@ class Command:
     begin: int
     """Cycle from which on it was the engine's oldest command: that of ``offered``, or later."""
     end: int
-    """Cycle after the one in which it was done."""
+    """Cycle after the command's last cycle."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Inferences:
         ``ideal_cycles``, ``macs``, ``read_bytes``, the bytes read from external memory, and
         ``least_bytes``, the least that must be. ``where`` gives the cycles by the array's activity
         (``celosia.sim.report.where``), ``engines`` those of each engine; without ``counters`` both
-        are empty. Without its model, what depends on the layers is None: products and bytes.
+        are empty. Without its model, the figures of the layers are None: products and bytes.
 
         ``kept_bytes`` are those of weights and parameters that stay on the chip from run to run.
         ``again`` has the cycles and bytes of an inference that found them there, the mean of all

@@ -1,4 +1,4 @@
-"""Inputs of a model's own form, from files, and what belongs to them."""
+"""Inputs of a model from files, in its input form, with their labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
