@@ -52,8 +52,12 @@ def today(template: str, option: str) -> str:
 
 def page() -> str:
     """Return the page."""
-    names = (f"`{old}` is `{new}`" for old, new in TABLE["names"].items())
-    return f"{HEAD}{''.join(lines())}\nCommands that have other names today: {', '.join(names)}.\n"
+    added = TABLE["added"]
+    names = (
+        f"| `{old}` | `{' '.join([new, *added.get(old, '').split()])}` |\n"
+        for old, new in TABLE["names"].items()
+    )
+    return f"{HEAD}{''.join(lines())}\n| command | today |\n|---|---|\n{''.join(names)}"
 
 
 if __name__ == "__main__":
