@@ -5,6 +5,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from celosia.arch.choices import CHOICES
 from celosia.arch.config import Config
 from celosia.arch.micro.config import CONSTANTS
 
@@ -103,18 +104,18 @@ def fingerprint(config: Config) -> int:
     """Return 32 bits that identify a configuration, apart from its name.
 
     They are the first bytes of the SHA-256 of the fields by short names, one a line, in the form of
-    the first machines' configuration files. That form has a clock, and omits the fields of
-    ``_LATER`` at their default and the constants of a microcoded machine.
+    the first machines' configuration files. That form has a clock, the fields that a choice
+    replaced, and neither fields of ``_LATER`` at their default nor the constants of a microcoded
+    machine.
     """
+    left_out = {"micro", *(CONSTANTS if config.micro is not None else ("requantizer",))}
     values = {"name": "", "clock_mhz": 50} | {
-        name: value
+        former: setting
         for name, value in config.replace(name="").flat().items()
-        if name != "micro" and _LATER.get(name) != value
+        if name not in left_out and _LATER.get(name) != value
+        for former, setting in CHOICES.get(name, {}).get(value, {name: value}).items()
     }
-    if config.micro is None:
-        del values["requantizer"]
-    else:
-        values = {name: value for name, value in values.items() if name not in CONSTANTS}
+    if config.micro is not None:
         values["preset"] = "micro"
     lines = (
         f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in values.items()
