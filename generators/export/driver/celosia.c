@@ -6,8 +6,8 @@
 #error "the driver is for processors that store the least significant byte first"
 #endif
 
-/* How registers and memory are reached; define CELOSIA_IO as a header that has the four functions
- * where they are not in the processor's address space. */
+/* Access to registers and memory. If they are not in the processor's address space, define
+ * CELOSIA_IO as a header that has the four functions. */
 #ifdef CELOSIA_IO
 #include CELOSIA_IO
 #else
@@ -43,7 +43,7 @@ void celosia_set(const celosia_t *it, uint32_t offset, uint32_t value) {
     celosia_write32(it->registers + offset, value);
 }
 
-/* Writes bytes to external memory, whole words where there are any. */
+/* Writes bytes to external memory, as whole words where possible. */
 void celosia_give(const celosia_t *it, uint32_t addr, const uint8_t *data, uint32_t bytes) {
     uint32_t done = 0;
     for (; addr % 4 == 0 && bytes - done >= 4; addr += 4, done += 4) {
@@ -64,7 +64,7 @@ void celosia_abort(const celosia_t *it) {
     celosia_set(it, OFFSET(CONTROL), CELOSIA_REGISTERS__CONTROL__ABORT_bm);
 }
 
-/* Waits until it is not busy; 0 where that takes more polls than it may. */
+/* Waits until the accelerator is idle; returns 0 if that takes too many polls. */
 static int idle(const celosia_t *it) {
     for (uint32_t polls = 0; celosia_busy(it);)
         if (it->polls && ++polls == it->polls) return 0;
@@ -131,7 +131,7 @@ enum celosia_result celosia_begin(const celosia_t *it, const celosia_model_t *mo
     if (request == end) return CELOSIA_ROWS;
     if (celosia_busy(it)) return CELOSIA_BUSY;
     celosia_give(it, tensor->addr, (const uint8_t *)input, rows * row_bytes);
-    /* Rows that are missing are 0. */
+    /* Missing rows are 0. */
     for (uint32_t place = rows * row_bytes; place < tensor->rows * row_bytes; place++) {
         const uint32_t byte = place % size_of(tensor);
         celosia_write8(it->memory + tensor->addr + place, (uint8_t)(tensor->zero >> 8 * byte));
@@ -181,7 +181,7 @@ void celosia_quantize(const celosia_tensor_t *tensor, const float *values, size_
     const int32_t half = (int32_t)1 << (tensor->bits - 1);
     for (size_t index = 0; index < count; index++) {
         double real = (double)values[index] / tensor->scale;
-        if (!(real > -131072.0)) real = -131072.0; /* saturates; so does what is not a number */
+        if (!(real > -131072.0)) real = -131072.0; /* saturates; so does NaN */
         if (real > 131072.0) real = 131072.0;
         int32_t whole = (int32_t)real;
         const double rest = real - whole;

@@ -75,7 +75,7 @@ enum celosia_result celosia_text_take(const celosia_t *it, const celosia_text_mo
     if (count > model->places - text->length) return CELOSIA_ROWS;
     while (count) {
         const uint32_t most = model->capacity, at = text->length;
-        /* A chunk is as long as the cache still has room for. */
+        /* A chunk is at most as long as the room in the cache. */
         const uint32_t room = at < most ? least(model->rows, most - at) : 1;
         const uint32_t rows = room < 2 ? 1 : least(room, count);
         uint32_t numbers[CELOSIA_NUMBERS] = {0};
@@ -120,7 +120,7 @@ enum celosia_result celosia_text_scores(const celosia_t *it, const celosia_text_
     return found;
 }
 
-/* Returns how many bytes at the end are the beginning of a longer character. */
+/* Returns the number of bytes at the end that begin an incomplete character. */
 static uint32_t unfinished(const uint8_t *bytes, uint32_t count) {
     for (uint32_t back = 1; back <= least(count, 3); back++) {
         const uint8_t byte = bytes[count - back];

@@ -11,7 +11,7 @@ enum celosia_result celosia_texts_take(const celosia_t *it, const celosia_texts_
     const enum celosia_result ready = celosia_present(it, 0);
     if (ready != CELOSIA_OK) return ready;
     for (uint32_t text = 0; text < 2; text++) {
-        /* A text that rests takes its last token again, at its place. */
+        /* A text without a new token takes its last one again, at the same place. */
         const uint32_t length = texts->lengths[text], rests = !tokens[text] && length;
         const uint32_t token = tokens[text] ? *tokens[text] : texts->last[text];
         uint32_t numbers[CELOSIA_NUMBERS] = {0};
