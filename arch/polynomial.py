@@ -116,7 +116,7 @@ def fit(
     values = function((start[None, :] + nodes[:, None]) * length)  # [3, segments]
     powers = nodes[:, None] ** np.arange(3)[None, :]  # [3, 3]
     real = np.linalg.solve(powers, values) * (1 << GUARD_WIDTH)  # [3, segments]
-    # Half a unit rounds the result; half a guard unit centers what the two inner shifts drop.
+    # Half a unit rounds the result; half a guard unit centers the bits that the inner shifts drop.
     real[0] += (1 << (GUARD_WIDTH - 1)) + 0.5
     integers = np.rint(real).astype(np.int64)
     return Polynomial(

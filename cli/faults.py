@@ -50,7 +50,7 @@ def faults(
     if units:  # before the model is calibrated and the machine built
         check_names(units, machine_component(config))
         check_units(units, find_sites(accelerator_verilog(config)))
-    problem = open_problem(model, config)  # what cannot be is refused here, and the machine built
+    problem = open_problem(model, config)  # refuses impossible problems, and builds the machine
     problem.infer(0)
     problem.machine.limit_to(units)
     problem.machine.close()

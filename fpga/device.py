@@ -197,7 +197,7 @@ class Device:
 
     def unbroken(self) -> bool:
         """Return whether runs have ended since the last call, all without errors or a reset."""
-        # INTERRUPT tells of an abort only when all is recovered, STATUS at once.
+        # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
         return not status and ended == INTERRUPT_DONE

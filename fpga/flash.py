@@ -38,7 +38,7 @@ _IMAGE_WORDS = {
 """Words by which loaders write a file to an address of the flash; others do not."""
 
 
-_INNER = "GW1NR-9C"  # a device with a flash of its own
+_INNER = "GW1NR-9C"  # a device that includes a flash
 
 
 def find_bitstream(board: Board, folder: Path) -> Path:

@@ -13,7 +13,7 @@ _WRITTEN = re.compile(r"^  cell \$memwr\S* .*\n(?:    .*\n)*?    parameter \\MEM
 
 _ENABLED_BITS = 9  # of a block RAM that are written together
 _CELL_BITS, _CELL_WORDS = 4, 16  # of a memory cell that is made of tables
-_CELL_TABLES = 6  # of which two write
+_CELL_TABLES = 6  # two of them for writing
 
 
 @dataclass(frozen=True)

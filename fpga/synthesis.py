@@ -200,7 +200,7 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
     for kind, name, content in _CELL.findall(flat):
         if kind == "$mul":
             a, b = map(int, _WIDTH.findall(content))
-            # Yosys divides what is wider into parts without signs, which are a bit narrower.
+            # Yosys divides wider factors into unsigned parts, which are one bit narrower.
             places = math.ceil((a - 1) / width) * math.ceil((b - 1) / width)
             products.append((a * b, max(1, places), name))
         elif kind[1:] in own:

@@ -39,7 +39,7 @@ BAUD_ERROR = 0.02
 HOST_ERROR = 0.01
 """Relative error by which the bits of a host's converter may differ, besides."""
 
-_HIGH = ("rx", "tx", "cs_n")  # lines that are 1 where nothing goes on
+_HIGH = ("rx", "tx", "cs_n")  # lines that are 1 while idle
 
 _QUIET_SECONDS = 0.02  # a request that stops for so long is given up
 

@@ -143,7 +143,7 @@ def test_a_weaker_bench_reaches_fewer_points(monkeypatch, whole) -> None:
     assert shares["line"][0] == shares["line"][1] > 90
     assert shares["toggle"][0] > 0.95 * shares["toggle"][1]
     weak = {"lanes": 2, "operand_width": 8, "commands": 2, "beats": 3, "stall": 0.0}
-    bench = replace(BENCHES["rotary"], given=weak, config={}, unit={})
+    bench = replace(BENCHES["rotary"], settings=weak, config={}, unit={})
     monkeypatch.setitem(BENCHES, "rotary", bench)
     case = Case("coverage", 1, 0, (("config", "tiny"), ("units", "rotary")))
     fewer = totals(from_json(units.run(case)["modules"]).values())

@@ -34,7 +34,7 @@ def _sdram(chip: Any, sheet: Any) -> list[tuple[str, Any, Any]]:
     for name in ("wr", "rrd", "mrd"):
         theirs = getattr(sheet, name)
         clocks = getattr(chip, f"{name}_clocks")
-        # One clock is what any command takes.
+        # Any command takes one clock.
         clocked.append(
             (f"t{name.upper()}", _time(getattr(chip, name), clocks if clocks > 1 else 0), theirs)
         )

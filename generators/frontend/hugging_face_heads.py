@@ -169,7 +169,7 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
     table = words
     if f"{own}.weight" in folder.tensors:
         table = folder.floats(f"{own}.weight", *words.shape)
-    # Files may have the bias under two names, of which the layer's own decides.
+    # Files may have the bias under two names; the layer's name has priority.
     if f"{own}.bias" not in folder.tensors and not tied:
         raise InputError(f"Weight '{own}.bias' {missing}")
     name = f"{own}.bias" if f"{own}.bias" in folder.tensors else f"{last}.bias"

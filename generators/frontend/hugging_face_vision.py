@@ -227,7 +227,7 @@ def _layers(folder: Folder, family: _Family) -> tuple[int, dict[str, Floats]]:
                 )
                 tensors[f"{ours}{module}.bias"] = tensors[f"{ours}{module}.bias"] * gain
                 continue
-            # Only what a block adds is multiplied by gains.
+            # Gains multiply only the sums that a block adds.
             shape = (dim, -1) if part in ("output", "down") else ()
             weight = folder.floats(f"{prefix}{theirs}.weight", *shape)
             tensors[f"{ours}{part}.weight"] = weight

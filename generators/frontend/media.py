@@ -93,7 +93,7 @@ def sound_reader(source: Source) -> Reader:
             f"integer, not {asked!r}"
         )
     count = int(np.prod(shape))
-    # Extractors of spectrograms without a length fill frames up, of which some join several.
+    # Without a length extractors pad the frames, because some of them join several frames.
     length = count if wave else shape[0] * getattr(extractor, "stride", 1)
     whole = {"padding": "max_length", "max_length": length, "truncation": True}
 

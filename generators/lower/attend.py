@@ -62,7 +62,7 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         if not texts[0].ahead:
             drain()
         if len(texts) > 1:
-            # Ahead of what drains the queries the queues have no room for all of them.
+            # The queues have no room for all of these before the drains of the queries.
             texts[0].cached.append_keys()
         for attended in texts:
             attended.cached.keep()

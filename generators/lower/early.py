@@ -141,7 +141,7 @@ def check_layers(model: D, weights: Weights, compile: Callable[[D], object]) -> 
         clause = remedy(error)
         raise InputError(f"{error}; of the first {LAYERS} layers alone, {clause}") from None
     except InputError:
-        # Numbers may differ from layer to layer, so the whole model tells it.
+        # Numbers may differ from layer to layer, so only the whole model decides.
         return
 
 

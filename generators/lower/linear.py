@@ -49,7 +49,7 @@ class LinearLayer:
         config, choices = lowering.config, lowering.choices
         self.source, self.target = (lowering.blocks[t.buffer] for t in (op.source, op.target))
         k, n = op.weight.shape
-        # Every block of the source has weights, and a product, of its own.
+        # Every block of the source has separate weights and a separate product.
         self.k_parts = cut(k, self.source.column_marks)
         parts = op.parts
         self.correction = None if op.low_rank is None else parts[-1]
@@ -129,7 +129,7 @@ class LinearLayer:
                 nodes: list[Node] = [drained]
                 while waiting and waiting[0][0] <= last:
                     nodes += waiting.pop(0)[1]
-                # A stream that is normalized itself does not go on as it was.
+                # A stream that is normalized itself does not continue unchanged.
                 keep = self.lowering.model.description.placement == "pre"
                 end.body += fused(nodes, keep=keep) if config.fused else nodes
         end.body += [node for _, nodes in waiting for node in nodes]

@@ -84,7 +84,7 @@ def lower(
         piece = lowering.image.add(model.start.astype("<i2").view(np.uint8).ravel())
         lowering.load_tensor(before[0], model.before[0].target, piece)
     lowering.load_tensor(first, model.input, source)
-    # What stays in the scratchpad is that of one layer; what comes takes the places of the last.
+    # The scratchpad keeps one layer's tensors; the next layer's take the same places.
     names = [f"layer.{index}" if lowering.keeps else "layer" for index in range(len(model.layers))]
     sizes, layers = [lowering.image.size], list[list[Item]]()
     for name, ops in zip(names, model.layers, strict=True):

@@ -330,7 +330,7 @@ class Plan:
         """Return tile columns (first, end) of all tokens' keys or values that are made at once."""
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
-        # Those of a correction have rows of their own, of keys and of values.
+        # The products of a correction have separate rows for keys and for values.
         room = self.config.accumulators.depth - 2 * -(-low // self.config.array.cols) * rows
         unit = 1
         if self.rotates_keys and kind(op.target) == "key_sums":

@@ -102,7 +102,7 @@ def _stream_buffers(planned: Plan) -> int:
     if planned.resident:
         sizes |= {"keys": keys, "values": rows * model.kv_width}
         if decoder.kv_bits < NARROW_BITS:
-            # The last of an odd number of heads is read with what lies behind it.
+            # The last of an odd number of heads is read together with the bytes after it.
             sizes |= {"keys": keys + decoder.key_dim}
             sizes |= {"values": rows * model.kv_width + model.head_dim}
     if cache.recompute:

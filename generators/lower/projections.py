@@ -224,7 +224,7 @@ class Instructions:
         matrix, beside = self.plan.matrices[name], None
         match behind[:1]:
             case (Gate() as gate,):
-                # It lies as the target does.
+                # Its rows are placed like the target's.
                 assert isinstance(target.place, Ref)
                 place = Ref(kind(gate.source), target.place.offset)
                 name, beside = gate.target.name, View(place, target.stride)

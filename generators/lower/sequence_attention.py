@@ -75,7 +75,7 @@ class _Steps:
         for parity in range(2):
             lowering.sizes[f"scores.{parity}"] = 2 * self.stride * height * self.together
             lowering.sizes[f"probabilities.{parity}"] = self.stride * height * self.together
-        # Sums over several blocks of values take all of the probabilities, as what is behind an
+        # Sums over several blocks of values take all of the probabilities, because those after an
         # inference's last row must be zero there.
         self.counted = len(self.value.row_marks) == 1
 

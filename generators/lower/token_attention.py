@@ -289,7 +289,7 @@ class TokenAttention:
         With ``per_row`` the number of heads is that of rows.
         """
         made, width = self.op.target, self.op.head_dim
-        # Those of the heads behind it follow, of which each row, or tile column, takes its own.
+        # Parameters of the next heads follow; each row, or tile column, uses those of its head.
         alike = not flags and part(self.context, head * width, heads * width).per_tensor
         count = m if flags and isinstance(m, int) else 0
         if heads > 1 and not alike:

@@ -94,7 +94,7 @@ def _context(
     if value.gains is not None:
         factors = value.gains[shared]
     if value.offsets is not None:
-        # Probabilities sum to one, so what is taken from all values is missing in their mean.
+        # Probabilities sum to one, so an offset taken from all values is missing in their mean.
         by_column = np.broadcast_to(value.steps, value.columns)[shared]
         missing = value.offsets[shared] + by_column * middle
         bias = np.rint(missing / (scale * by_column * upper))

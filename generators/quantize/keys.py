@@ -69,7 +69,7 @@ def quantize_keys(
     if rotary:
         middle = np.zeros(flat.shape[1:])
         if mixed:
-            # Queries have bits enough for what keys gain.
+            # Queries have enough bits for the factors by which keys grow.
             steps = _narrow(flat, NARROW_BITS, len(columns))
         elif narrow:
             steps = _narrow(flat, options.kv_bits, whole)

@@ -88,7 +88,7 @@ class Quantizer:
                 if "class_token" in self.weights:
                     values[0] = self.weights["class_token"]
                 values += self.weights.get("positions", 0.0)
-                # A start of its own has the steps of what is added to it.
+                # A separate start token has the steps of the tensor that is added to it.
                 (first, *_) = (op for op in self.before if isinstance(op, Linear))
                 return quantize(values, first.target)
         return None

@@ -105,7 +105,7 @@ class AccumulatorMemory(Component):
             clear_addr_1.eq(Mux(self.scrub, self.scrub_addr, draining.payload)),
         ]
 
-        # With sleep, what is not to be added does not move.
+        # With sleep, registers without a summand hold.
         with m.If(sums.enable(adding.valid)):
             m.d.sync += addend_1.eq(adding.data)
         with m.If(sums.enable(add_1)):

@@ -63,7 +63,7 @@ class MicroCore(Component):
         self._address = Signal(32)  # of a memory
         # Its first cycle, its number of cycles so far up to 2, its last cycle.
         self._first, self._phase, self._advance = Signal(), Signal(2), Signal()
-        self._moved = Signal()  # what it waits for in its first cycle is there
+        self._moved = Signal()  # the event that its first cycle awaits has happened
         self._again = Signal()  # it runs once more
         self._word = Signal(32)  # of microcode
         width = (len(microcode) - 1).bit_length()

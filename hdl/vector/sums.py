@@ -37,7 +37,7 @@ class SumWriter(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        # Who else writes must not wait for what a normalization computes in the same cycle.
+        # Other writers must not wait for results that a normalization computes in the same cycle.
         m.submodules.skid = skid = WAITING[self.config.stages](self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
         m.submodules.places = places = Walker(self.config.sp_addr_width, stages=self.config.stages)

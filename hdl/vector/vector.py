@@ -115,7 +115,7 @@ class VectorEngine(Component):
         # The data path follows registers: no data arrive in a command's first cycle.
         opcode_r, flag_r = Signal.like(opcode), Signal.like(flag)
         m.d.sync += [opcode_r.eq(opcode), flag_r.eq(flag)]
-        last = overlap.o  # what is about to be written belongs to it
+        last = overlap.o  # the command of the next write
         start, written = Signal(), Signal()
         pairs = flag.rotate | flag.times if config.vector.rotary else 0
         pairs_r = delay(m, pairs, 1)

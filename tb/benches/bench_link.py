@@ -163,7 +163,7 @@ async def requests_are_answered(dut: Any) -> None:
             wanted += golden.receive(byte, place == broken)
             await line.cycle(byte, place == broken)
             if wanted:
-                break  # what follows an answered request would come while it is carried out
+                break  # bytes after an answered request would arrive during its execution
             await line.quiet(int(random.integers(1, 4)))
         if not wanted:
             corrupt = answers(golden.quiet())

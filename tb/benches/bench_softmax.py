@@ -48,7 +48,7 @@ def random_row(random, index, lanes, max_row):
         length = max_row if index % 4 == 0 else int(random.integers(1, max_row + 1))
     span = int(random.choice([1, 8, 100, 800, 32768]))
     q = random.integers(-span, span, length)
-    if index % 5 == 0:  # where none is larger than what stands for those that take no part
+    if index % 5 == 0:  # no score is above the value of masked columns
         q = random.integers(0, span, length) // 200 - 32768
     elif index % 3 == 0:
         q = np.full(length, -span)

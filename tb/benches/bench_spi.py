@@ -82,7 +82,7 @@ class Host:
         self._drive("cs_n", 1)
         await self._pause()
         self._drive("sck", 0)
-        # On a line that others use, too, the clock goes on.
+        # On a shared line the clock continues.
         for level in (1, 0) * int(self._random.integers(3)):
             await self._pause()
             self._drive("sck", level)
@@ -98,7 +98,7 @@ async def bytes_pass_both_ways(dut: Any) -> None:
     host = Host(dut, random, settings["half_ns"], settings["wire_ns"], settings["setup_ns"])
     await Timer(int(random.integers(4 * PERIOD_NS)) + 10 * PERIOD_NS, "ns")
     await RisingEdge(dut.clk)
-    # The upper bit tells a byte from filling.
+    # The upper bit distinguishes a byte from filling.
     data = (0x80 | random.integers(0, 128, 8 * settings["transfers"])).tolist()
     begin = 6  # bytes that wait from the start on
 
@@ -198,7 +198,7 @@ async def a_link_answers(dut: Any) -> None:
             assert reply[1] == Status.CORRUPT
         else:
             assert reply == answer(*wanted)
-    # A host that dies within a byte; the next one's request is part of what it left.
+    # A host stops within a byte; the next host's request continues that byte.
     await host.transfer(_bits(request(Command.WRITE_MEMORY, 4, 8, 3, bytes(8)))[:100])
     assert (await ask(host, read, settings["timeout"] * PERIOD_NS * 2))[1] == Status.CORRUPT
     assert await ask(host, read, 0) == answer(Status.OK, 3, data)

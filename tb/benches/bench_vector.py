@@ -191,7 +191,7 @@ class Surroundings:
         """
         first, pushes = self.cycles, list[int]()
         slow = self.stall and self.random.random() < SLOW[0]
-        # Sums that are written back late are what the end of a command waits for.
+        # The end of a command waits for sums that are written back late.
         sums = any("write_sum" in step.flags for step in steps)
         ports = ["s"] if sums else self._ports
         self._slow = str(self.random.choice(ports)) if slow else ""

@@ -116,7 +116,7 @@ class Campaign:
         self.machine = machine
         self.cold: list[str] = []
         self._wanted = [self._first(config, self._rng) for _ in range(programs)]
-        # From a reset until a run may begin, and from a silence until STATUS tells it.
+        # From a reset until a run may begin, and from a silence until STATUS shows it.
         depth = max(config.accumulators.depth, 32)
         words = depth * config.array.cols if config.micro is not None else depth
         self._bound = 10 * words + 4 * config.control.watchdog + 10_000

@@ -214,7 +214,7 @@ def _agrees(machine: HostedMachine, config: Config, program: RandomProgram) -> b
     """Return whether a program gives the same results on a machine and on the golden machine."""
     golden = Interpreter(config)
     registers = ("ARGMAX", "ARGMAX_VALUE") if config.vector.argmax else ()
-    if registers:  # what is there may be gone on from
+    if registers:  # a run may continue from the old content
         golden.argmax, value = (machine.read_register(name) for name in registers)
         golden.argmax_value = value - (value >> 31 << 32)
     end = program.result_addr + program.result_bytes

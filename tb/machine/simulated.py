@@ -133,7 +133,7 @@ class SimulatedMachine(ABC):
 
     def unbroken(self) -> bool:
         """Return whether runs have ended since the last call, all without errors or a reset."""
-        # INTERRUPT tells of an abort only when all is recovered, STATUS at once.
+        # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
         return not status and ended == INTERRUPT_DONE
@@ -151,7 +151,7 @@ class SimulatedMachine(ABC):
             raise RunError(f"The run did not halt within {self._limit} cycles")
         status = self.read_register("STATUS")
         if status & STATUS_ERROR:
-            self._ask("t\n")  # what it wrote is no one's
+            self._ask("t\n")  # drops earlier writes
             raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(status)]}")
         return self.report()
 
@@ -338,7 +338,7 @@ def end_simulation(process: subprocess.Popen[str], log: Path) -> None:
     process.kill()
     for stream in (process.stdin, process.stdout):
         if stream is not None:
-            with contextlib.suppress(OSError):  # what was still to be written has no reader
+            with contextlib.suppress(OSError):  # buffered commands have no reader
                 stream.close()
     process.wait()
     shutil.rmtree(log.parent, ignore_errors=True)

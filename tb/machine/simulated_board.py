@@ -35,7 +35,7 @@ _CHIPS = tuple(
     for name in ("sdram.h", "traffic.h", "ddr3.h", "psram.h", "flash.h")
 )
 _TIMEOUT = 900.0  # seconds
-# What the harness watches, and what it writes a file to.
+# Signals that the harness watches, and those that it records in a file.
 _WATCHED = "`verilator_config\n" + "".join(
     f'public_flat_rd -module "top_SdramController" -var "{half}__*"\n' for half in ("read", "write")
 )

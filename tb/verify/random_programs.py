@@ -182,7 +182,7 @@ def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[In
                 operands[name] = Operand(wrap(value - values[register]), register)
         levels = 0
         alone = instruction.definition.engine is not None
-        # A DRAIN that follows itself may read what it writes.
+        # A DRAIN that follows itself may read its output.
         alone &= instruction.opcode != Opcode.DRAIN or "followed" not in instruction.flags
         if alone and not instruction.pop | instruction.push and rng.random() < 0.2:
             levels = int(rng.integers(1, LOOP_LEVELS + 1))

@@ -132,7 +132,7 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
         if isinstance(first, Norm):
             norms.append(first)
     except UnsupportedError:
-        # The host computes what the first block takes, whatever that is.
+        # The host computes the first block's input.
         embedding, prologue, start, parts = "none", names.get(id(first), ""), first, {}
         if not prologue:
             raise
@@ -332,7 +332,7 @@ def _query(context: Context) -> tuple[dict[str, Floats], Tensor]:
     shared = _shared(scores.key_columns, context.value_columns)
     weights: dict[str, Floats] = {}
     sources = []
-    # A description divides scores by the root of the head's width; what is left is in the queries.
+    # A description divides scores by the root of the head's width; queries have the rest.
     factor = scores.factor * head_dim**0.5
     factor = 1.0 if abs(factor - 1) < 1e-6 else factor
     for name, tensor, columns, gain in (

@@ -167,7 +167,7 @@ class BlockWriter(Component):
         )
         port, command = self.port, data.View(self.o_block.p.shape(), commands.w_data)
         read = data.View(layout, blocks.r_data)
-        held, block = Signal(layout), Signal(layout)  # what has come, and that with this word
+        held, block = Signal(layout), Signal(layout)  # received words, and these with this one
         moves, last, whole = Signal(), Signal(), Signal()
         m.d.comb += [
             port.request.ready.eq(~burst.active),

@@ -39,7 +39,7 @@ _MOST = 64
 _GOALS = 18
 """Most goals of a program that fit; most cycles of a program go to whole scratchpads."""
 _TRIALS = 2  # of each kind of disturbance
-_BEGUN = 300  # cycles after which a run moves words, and after which what must wait does
+_BEGUN = 300  # cycles after which a run moves words, and a machine that must wait does so
 
 Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 

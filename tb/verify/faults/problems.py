@@ -72,7 +72,7 @@ class DigitsProblem(Problem):
     def _infer(self, number: int) -> None:
         compiled = self._compiled
         size = 1 << (compiled.memory_bytes - 1).bit_length()
-        # A new one, as what a fault has left anywhere is not the next inference's.
+        # A new machine, so that no trace of a fault reaches the next inference.
         machine = FaultMachine(compiled.config, memory_bytes=size, **PROMPT.fields())
         machine.write_memory(0, compiled.image.tobytes())
         machine.load_program(compiled.words)

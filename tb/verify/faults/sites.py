@@ -26,7 +26,7 @@ _PUBLIC = r"\1 /*verilator public_flat_rd*/"
 _PUBLIC_COPY = r"\1 /*verilator public_flat_rw*/"
 _COUNTS = re.compile(r"registers\.counters\.(?!turn|own|first|settling|place)")
 
-_TOP = "top"  # the unit of what is in no other one
+_TOP = "top"  # the unit of registers outside of all others
 
 
 @dataclass(frozen=True)

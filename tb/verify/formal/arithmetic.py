@@ -11,7 +11,7 @@ from celosia.tb.verify.formal.prover import properties
 
 _ROUNDED_WIDTH = 33  # bits, as in the requantizer
 _PACKED_WIDTH = 4  # bits
-_FACTOR_WIDTH = 10  # bits, of which products of 8 overlap in 2
+_FACTOR_WIDTH = 10  # bits; products of 8 bits overlap in 2 of them
 
 
 def _rounding_shift(module: ModuleType) -> Harness:
@@ -47,7 +47,7 @@ def _packed(cycles: int, **options: int) -> Callable[[ModuleType], Harness]:
 
 def _gated(module: ModuleType) -> Harness:
     def state(m, dut, probes):
-        # What the operands' registers hold, and what the product's must be of it.
+        # The content of the operands' registers, and the product that must follow from it.
         left, right = (Signal(signed(_PACKED_WIDTH), name=name) for name in ("left", "right"))
         product, known = Signal(signed(2 * _PACKED_WIDTH)), Signal()
         m.d.sync += product.eq(Mux(dut.clear, 0, left * right))

@@ -63,7 +63,7 @@ def _axi4(module: ModuleType) -> Harness:
                 Assert(getattr(dut, f"{prefix}burst") == 1),
                 Assert(1 << getattr(dut, f"{prefix}size") == _CONFIG.mem_bytes),
             ]
-        # A slice's spare payload is what it offers next.
+        # A slice offers its spare payload next.
         for name, request in (("aw", dut.write.request), ("ar", dut.read.request)):
             spare, waiting = getattr(probes, f"{name}_spare"), getattr(probes, f"{name}_waiting")
             addr, last = spare[: len(request.p.addr)], spare[len(request.p.addr) :]

@@ -19,7 +19,7 @@ from celosia.tb.verify.fuzz.file_seeds import FORMATS, MODEL
 SECONDS = 5
 """Most processor time of a command that refuses its input."""
 _MOST_SECONDS = 20  # of processor time, for a command that takes its input
-_WALL = 90.0  # seconds, for what waits without using the processor
+_WALL = 90.0  # seconds, for commands that wait without using the processor
 _MEMORY = 1 << 32  # bytes that a command may take
 _POLL = 0.005  # seconds
 _SLOW = re.compile(r"^reading .*\n")

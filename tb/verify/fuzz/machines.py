@@ -15,7 +15,7 @@ from celosia.tb.machine.simulated import VerilatorMachine
 from celosia.tb.verify.configurations import random_config
 
 _SLOTS = 2, 64, 256, 1024  # of weights, for those of a decoder that stay on the chip
-_HOTTEST = 3  # cycles of which a hot machine moves data in one
+_HOTTEST = 3  # cycles; a hot machine moves data in one of them
 _BIASES = 26  # bits that decoders need, most often
 _NEEDED = ("b_transpose", "activation", "softmax", "norm")
 _WHOLE = {"multiplier_width": 32, "bias_width": 32, "pre_depth": 0, "row_factors": 0}

@@ -25,7 +25,7 @@ from celosia.tb.verify.fuzz.machines import circuit, random_format, random_machi
 from celosia.tb.verify.random_models import random_inputs, random_model, random_weights
 
 _TRIES = 1000  # of pairs of a machine and a model; about one in five is not refused
-_TURN = 16  # cases, of which four are decoders, one of them and of the encoders with its circuit
+_TURN = 16  # cases: four are decoders; one decoder and one encoder also run on the circuit
 _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 
 

@@ -20,8 +20,8 @@ from celosia.tb.machine.recovery import MEMORY_BYTES, disturbed
 from celosia.tb.machine.simulated import VerilatorMachine
 from celosia.tb.verify.random_programs import RandomProgram, random_program
 
-_STEPS = 8  # random instructions of a program, besides what makes it independent
-_LIMIT = 300_000  # cycles, of which legal programs take a tenth
+_STEPS = 8  # random instructions of a program, besides those that make it independent
+_LIMIT = 300_000  # cycles; legal programs take a tenth of this
 _POLL = 1000  # cycles
 _LATENCIES = 60  # cycles
 _LOOP_COUNT = 4  # at most, of a program that is broken: the golden machine runs every iteration
@@ -150,10 +150,10 @@ def _stop(machine: VerilatorMachine, program: RandomProgram, words: list[int]) -
         machine.write_register("CONTROL", CONTROL_ABORT)
         if machine.wait(_LIMIT) >= _LIMIT:
             return "ABORT does not end a program with random words"
-    # It is cut off, and writes no more, when memory has taken what it was asked for.
+    # It is cut off and writes no more once memory has accepted all outstanding words.
     for _ in range(_LIMIT // _POLL):
         if not machine.read_register("STATUS") & STATUS_RECOVERING:
-            machine.report()  # the signatures of what it wrote
+            machine.report()  # the signatures of its writes
             return ""
         machine.clock(_POLL)
     return "The machine does not recover from a program with random words"

@@ -28,7 +28,7 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     must be the golden machine's.
     """
     config, model = random_text_machine(rng), random_text_model(rng)
-    # Most of what would be refused only when the model is calibrated.
+    # Most of the reasons for a refusal during calibration.
     while rng.random() < 0.9 and (
         config.array.operand_width != OPERAND_BITS
         or (model.position == "rotary") > config.vector.rotary

@@ -19,7 +19,7 @@ SECONDS = 240
 """Time for the induction of one mutant (s)."""
 
 _TOTAL = 5  # times as long, after which no further induction begins
-_REACH = 4  # a quarter of it is for what is never reached
+_REACH = 4  # a quarter of it is for states that are never reached
 _WORDS, _WIDTH = 16, 32  # of the largest memories that become registers
 _SEQUENTIAL = "lcorr; scorr -C 100"  # registers first, as that leaves little for all signals
 
@@ -104,7 +104,7 @@ def _equivalent(
     while waiting and time.monotonic() < end:
         lines = [line for number in waiting for line in _compare(number, "all", _SEQUENTIAL)]
         _run_abc(lines, folder, seconds)
-        # The first without an answer is what took too long.
+        # The first one without an answer took too long.
         waiting = [number for number in waiting if not _left(folder, number).exists()][1:]
     left = [
         number for number in left if _left(folder, number).exists() and not _proven(folder, number)
@@ -209,8 +209,7 @@ def _reach(number: int, seconds: int) -> list[str]:
 
 def _run_abc(lines: Sequence[str], folder: Path, seconds: float) -> None:
     (folder / "prove.abc").write_text("\n".join([*lines, ""]), encoding="utf-8")
-    # Where time runs out, or ABC does not give back the design that Yosys gave it, what counts is
-    # what was written.
+    # If time runs out, or ABC returns another design than Yosys', the files that it wrote count.
     with contextlib.suppress(RunError):
         run_yosys([_ANY, "abc -script prove.abc"], folder, "Proving by ABC", seconds)
 

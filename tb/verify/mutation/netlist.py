@@ -86,7 +86,7 @@ def mutate(component: Component, count: int, seed: int, without: Sequence[str] =
             for number, line in enumerate(lines[:count], 1)
         ]
         (folder / "list.ys").write_text("\n".join([*chosen, ""]), encoding="utf-8")
-        # The control must be no input of its own: the benches know the component's ports only.
+        # The control must not be a separate input: the benches know the component's ports only.
         script = ["read_rtlil flat.il", "script list.ys", "write_rtlil mutated.il"]
         run_yosys(script, folder, "Mutating")
         flat, mutated = ((folder / name).read_text("utf-8") for name in ("flat.il", "mutated.il"))
@@ -174,7 +174,7 @@ def _chosen_by_file(verilog: str) -> str:
     declared = re.search(rf"^  input (\[\d+:\d+\]) {_SELECT};\n", verilog, re.MULTILINE)
     assert declared is not None, "no cell of the netlist is mutated"
     verilog = re.sub(rf", {_SELECT}\b(?=[^;]*\);)", "", verilog, count=1)
-    # A mutant may break what Yosys knows of a selection, which is not for Verilator to notice.
+    # A mutant may break Yosys' assumptions on a selection; Verilator must not use them.
     verilog = verilog.replace(" // synopsys parallel_case", "")
     verilog = re.sub(rf"^  wire \[\d+:\d+\] {_SELECT};\n", "", verilog, flags=re.MULTILINE)
     number = (
