@@ -75,9 +75,10 @@ def flash(
     """Load the bitstream of a build into a board, through the board's usual loader.
 
     With FOLDER, of celosia compile, an image of its model is written into the board's flash, and
-    the bitstream as well. A bitstream of celosia build --flash loads the model at power-on, runs it
-    on the inputs and sends a line of text with their classes. Without inputs it uses the test split
-    of the digits. A language model continues the prompt, taking the likeliest token each time.
+    the bitstream as well. If the bitstream was built for power-on (--flash of celosia build), it
+    loads the model, runs it on the inputs and sends a line of text with their classes. Without
+    inputs it uses the test split of the digits. A language model continues the prompt with the
+    likeliest tokens.
     """
     board = get_board(name)
     if model is None:

@@ -80,7 +80,7 @@ def generate(
     """Write a unit's Verilog, its configuration, and a JSON description.
 
     The description holds the ports and, for the accelerator, registers, instruction set and buses.
-    The random program of the testbench depends on --seed.
+    The testbench's random program depends on the seed.
     """
     check_modules(None, top, prefix)
     config = resolve(source, overrides)
