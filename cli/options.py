@@ -87,9 +87,10 @@ def source_option(default: str) -> Adder:
 
 
 def config_choice(defaults: str) -> Adder:
-    """Add ``--config`` and ``--set``; the command gets a function of the default as ``configured``.
+    """Add ``--config`` and ``--set`` for a command whose default depends on the model.
 
-    ``defaults`` is the help's text about the default, which depends on the model.
+    The command gets ``configured``: a function that returns the configuration for a default's name.
+    ``defaults`` describes the default in the help text.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:

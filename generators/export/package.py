@@ -74,12 +74,13 @@ def manifest(
     """Return the manifest for a host: the part of :func:`described`, plus the following.
 
     For each inference a host writes the quantized input and the request for its number of rows,
-    starts the entry ``start``, and reads the output. If ``unit``, the host scales the output's rows
-    to length 1. If the output ``follows``, it has one row less for each row that the input has
-    less. An inference may start at ``again`` if an earlier one has ended well without a reset
-    since. If weights are nested, ``encode.4`` and ``encode.2`` read 4 and 2 of their bits. In a
-    ``batch`` the rows of the inputs are concatenated, and so are those of the outputs. ``names``
-    are the names of the output's columns.
+    starts the entry ``start``, and reads the output. It may start at ``again`` instead if an
+    earlier inference has ended well without a reset since. ``encode.4`` and ``encode.2`` are the
+    entries that read 4 and 2 bits of nested weights.
+
+    If ``unit``, the host scales the output's rows to length 1. If the output ``follows``, each row
+    that is missing in the input is missing in the output. In a ``batch`` the rows of the inputs are
+    concatenated, and so are those of the outputs. ``names`` are the names of the output's columns.
     """
     image = {"image": IMAGE, "image_bytes": len(compiled.image), "program": None, "words": 0}
     memory = {"latency": latency, "interval": interval, "bits": bits}

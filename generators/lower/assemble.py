@@ -27,7 +27,7 @@ TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no program, and how far it was from fitting."""
+    """The reason why there is no program, and how far the program was from fitting."""
 
     stage: int
     excess: int

@@ -105,9 +105,10 @@ class Blocks:
 
 
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
-    """Return a tensor cut into blocks of whole rows of at most ``most`` bytes, if a row has less.
+    """Return a tensor cut into blocks of whole rows.
 
-    Blocks are of whole external words, so that one can be loaded or stored separately.
+    A block has at most ``most`` bytes, unless one row has more. Blocks are of whole external words,
+    so that one can be loaded or stored separately.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -119,10 +120,11 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 
 
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
-    """Return a tensor cut into blocks of columns of at most ``most`` bytes, if a unit has less.
+    """Return a tensor cut into blocks of columns.
 
-    ``units`` are numbers of columns, the preferred first. Blocks are of whole units: the first
-    units that fit, or else the last.
+    A block has whole units and at most ``most`` bytes, unless one unit has more. ``units`` are the
+    possible numbers of columns, the preferred first: the first unit that fits is used, or else the
+    last.
     """
     step = tensor.columns
     if tensor.bytes > most:

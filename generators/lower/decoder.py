@@ -51,9 +51,10 @@ class Layers(Instructions):
     def embed(
         self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
     ) -> None:
-        """Look up a token, whose place is ``behind`` places after that in a register.
+        """Add the lookup of a token's embedding, with its position's row if there are positions.
 
-        Its row is ``row`` rows after ``first``.
+        ``word`` and ``place`` are the registers of the token and of the first place; the token's
+        place is ``behind`` places later. The result is ``row`` rows after ``first``.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -190,7 +191,7 @@ class Layers(Instructions):
                 self.multiply_ready(target, parts[place - 1][1] * cols)
 
     def head(self, text: int = 0) -> None:
-        """Add the scores of all tokens, after the last row only, or after a text's."""
+        """Add the computation of all vocabulary scores, from the last row or from a text's row."""
         if self.plan.passing:
             self._passing_head()
             return

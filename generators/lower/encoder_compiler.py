@@ -72,10 +72,12 @@ class CompiledModel(EncoderHost):
         again: bool = False,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return the prediction for a run on a memory of some latency and pace.
+        """Return the predicted figures of an inference.
 
-        ``rows`` are those of the input; all of them without. With ``again`` a run has been before.
-        Nested weights are read with ``bits`` bits.
+        ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
+        word. ``rows`` is the number of the input's rows, by default the most. With ``again`` the
+        weights that stay on the chip are there from an earlier run. Nested weights are read with
+        ``bits`` bits.
         """
         name = self.entry(again=again, bits=bits)
         return self.expect(name, self.registers(self.length(rows)), latency, interval)
@@ -104,8 +106,9 @@ class CompiledModel(EncoderHost):
     ) -> int:
         """Return the bytes that an inference must read: weights, parameters and input.
 
-        The input has ``rows`` rows. With ``again`` a run has been before, and its constants that
-        stay are on the chip. Nested weights are read with ``bits`` bits.
+        The input has ``rows`` rows, by default the most. With ``again`` the weights and parameters
+        that stay on the chip are there from an earlier run. Nested weights are read with ``bits``
+        bits.
         """
         source, missing = self.quantized.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:

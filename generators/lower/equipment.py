@@ -34,7 +34,7 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 
 def paired(config: Config, decoder: Decoder) -> Config:
-    """Return a configuration whose slots hold a decoder's keys and values in pairs, if it may."""
+    """Return a configuration whose slots hold a decoder's keys and values in pairs, if possible."""
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:
         return config

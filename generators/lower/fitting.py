@@ -41,7 +41,7 @@ class Attempt:
 
 @contextmanager
 def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]:
-    """Give a :class:`FitError` of the block the attempt that :func:`remedy` repeats."""
+    """Attach to a :class:`FitError` raised in the block the attempt that :func:`remedy` repeats."""
     try:
         yield
     except FitError as error:

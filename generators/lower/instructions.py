@@ -162,8 +162,8 @@ def drain(
 ) -> Draft:
     """Return the requantization of a product's sums, with its activation or residual.
 
-    If the first operation ``behind`` rotates by ``beside`` or multiplies by it, this is done at
-    once; ``table`` is the operand of the activation or of that operation.
+    If the first operation ``behind`` rotates by ``beside`` or multiplies by it, the same
+    instruction does so; ``table`` is the operand of the activation or of that operation.
     """
     done = {Gate: ("times",), Rotary: ("rotate",)}.get(type(next(iter(behind), None)), op.look_up)
     names = [*flags, *done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else [])]

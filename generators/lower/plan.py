@@ -180,8 +180,8 @@ class Plan:
     def head_tiles(self) -> int:
         """Most tile columns of the head's products that are requantized at once.
 
-        A head of no more than that is two products from three quarters on, so that rows can be
-        separated.
+        It is smaller for a head of at most ``HEAD_TILES`` tile columns. A head of more than three
+        quarters of these is then two products, so that rows can be separated.
         """
         tiles = -(-self.decoder.description.vocabulary // self.config.array.cols)
         return HEAD_TILES if tiles > HEAD_TILES else 3 * HEAD_TILES // 4
@@ -313,7 +313,7 @@ class Plan:
     def cache_strides(self) -> dict[str, int]:
         """Bytes of a token's ``keys`` and ``values`` of a layer, if these are not in slots.
 
-        If they are made anew, of its ``inputs``.
+        If each run computes keys and values anew, it is the bytes of a token's ``inputs``.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -382,7 +382,7 @@ def makes_input(op: Op) -> bool:
 
 
 def context_of(op: Attention) -> Rescale:
-    """Return the parameters of an attention's context, for each of its columns, [columns]."""
+    """Return the requantization parameters of an attention's context, for each of its columns."""
     parts = [(head.context.bias, head.context.multiplier, head.context.shift) for head in op.heads]
     return Rescale(*map(np.concatenate, zip(*parts, strict=True)))
 

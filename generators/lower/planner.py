@@ -50,13 +50,13 @@ def plan(
     texts: int = 1,
     key_heads: int = 1,
 ) -> Plan:
-    """Return the places on a chip of everything of a decoder.
+    """Return the places of a decoder's data on the chip.
 
     Data are loaded in pieces of at most ``memory_bytes``; ``passing``, ``sparse``, ``rows_stay``,
     ``texts`` and ``key_heads`` are the plan's. If either weights or rows stay, and not both, data
     that are loaded once are in the stage's image.
 
-    Raises :class:`InputError` if it does not fit, or lacks a unit that it needs.
+    Raises :class:`InputError` if the data do not fit, or the configuration lacks a unit.
     """
     check_decoder(decoder, config, cache, rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)

@@ -105,9 +105,10 @@ class Instructions:
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return places of words: each of some kept words, a number from one on, or all for 0.
+        """Return the place of each wanted range of parameter words in the parameter memory.
 
-        Passing words are loaded, unless exactly these were loaded last.
+        A range is some kept words, the first word's index, and the number of words, 0 for all.
+        Words in external memory are loaded, unless exactly these ranges were loaded last.
         """
         if wanted == self._brought[0]:
             return self._brought[1]

@@ -162,12 +162,12 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
-        """Return the line in its slot for the first token of a run."""
+        """Return the line within its slot at which a run's first token is appended."""
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
-        """Return the slot for the first token of a run, of those from the first one on."""
+        """Return the slot to which a run's first token is appended; ``first`` is the first slot."""
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
 

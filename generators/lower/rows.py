@@ -26,7 +26,7 @@ class Rows:
     """The row after each chunk, and the chunk's instructions."""
 
     def items(self) -> list[Item]:
-        """Return them as a separate item, or none if there are no instructions."""
+        """Return the operations as a separate item, or no item if there are no instructions."""
         nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
         return [Item(self.loads, nodes)] if nodes else []
 
@@ -53,7 +53,7 @@ def _words(lowering: Lowering, op: Norm | Convert) -> list[int]:
 def lower_rows(
     lowering: Lowering, label: str, ops: Sequence[Norm | Convert], first_word: int = 0
 ) -> Rows:
-    """Return operations of equally many rows, each chunk through all of them before the next.
+    """Lower operations on the same rows: all operations of a chunk of rows, then the next chunk.
 
     Their parameters are in the words from ``first_word`` on, counted without the spare ones.
     """

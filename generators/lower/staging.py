@@ -40,7 +40,7 @@ class Stage:
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
         """Load a piece, and return its place for the following instructions.
 
-        Its rows are ``stride`` bytes apart there, or without it contiguous.
+        Its rows are contiguous in the scratchpad or, with ``stride``, ``stride`` bytes apart.
         """
         starts = self._starts[kind]
         place = Ref(f"{kind}{len(starts) % STAGES}")

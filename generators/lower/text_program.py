@@ -42,7 +42,7 @@ class TextProgram(TextHost):
     def macs(self, position: int, source: int = 0) -> int:
         """Return the useful products of a step for the token at a position.
 
-        It attends to ``source`` tokens of a source.
+        ``source`` is the number of a source's tokens to which it attends as well.
         """
         model = self.decoder.description
         seen = self.cache.count(position) + source

@@ -16,7 +16,7 @@ Fits = Callable[[Op, Sequence[Rowwise]], bool]
 
 @dataclass(frozen=True)
 class Step:
-    """An operation, and those that are done after it as soon as its rows are there."""
+    """An operation and its followers, which process each of its rows as soon as it is complete."""
 
     place: int
     """The operation's place in its section."""

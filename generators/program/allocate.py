@@ -80,7 +80,7 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return the use of buffers if the last part of a program were there ``times`` times more.
+    """Return the use of buffers of a program whose last part is repeated ``times`` times more.
 
     ``used`` is that of the program, ``before`` that of the program without the part. Lifetimes are
     those of the program, as those of further parts overlap in the same way.

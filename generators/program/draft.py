@@ -90,7 +90,7 @@ Node = Draft | Repeat
 
 @dataclass
 class Item:
-    """Instructions that compute something, and the loads that must precede them."""
+    """A group of instructions, and the loads that must precede them."""
 
     loads: list[Draft] = field(default_factory=list)
     body: list[Node] = field(default_factory=list)

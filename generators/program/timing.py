@@ -51,7 +51,7 @@ class Sums:
     """Cycles between sums."""
 
     def wait(self, now: int) -> int:
-        """Return the cycles that a drain waits which meets this parity in cycle ``now``."""
+        """Return the cycles that a drain of this parity waits if requested in cycle ``now``."""
         if not self.begin <= now < self.end or (now - self.begin) % self.every:
             return 0
         return self.end - now if self.every == 1 else 1
@@ -138,9 +138,10 @@ class VectorTiming:
         return now + round(left) + self.cycles(step) - beats - 1 + self._turns(step, beats)
 
     def read(self, step: Step, done: int) -> int:
-        """Return the cycle in which a ``followed`` command that completes in ``done`` leaves.
+        """Return the cycle in which the command after a ``followed`` command can be read.
 
-        By then it has requested the last row of sums and the last line of its second input.
+        The ``followed`` command completes in cycle ``done``. It has then requested its last row of
+        sums and the last line of its second input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)

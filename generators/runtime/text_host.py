@@ -226,12 +226,12 @@ class TextHost(Executable):
         source: int = 0,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return the prediction for the step of the token at ``position``.
+        """Return the predicted figures of the step for the token at ``position``.
 
-        With several texts all have a token there, and the scores of the second are left out. With
-        several ``rows`` it is for the chunk whose first token is there. ``latency`` and
-        ``interval`` are those of external memory: cycles to the first word, and per word. Nested
-        weights are read at ``bits``.
+        With several ``rows`` they are those of the chunk that begins with this token. With several
+        texts each has a token at this position, and the scores of the second text are left out.
+        ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
+        word. Nested weights are read at ``bits``.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

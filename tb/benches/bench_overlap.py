@@ -18,7 +18,10 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 
 
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
-    """Return the fields of a command, ``followed`` in two of three, of an opcode or one bit off."""
+    """Return the fields of a random command.
+
+    Two of three are ``followed``. The opcode is ``opcode``, or differs from it in one bit.
+    """
     layout = command_layout(Engine.VECTOR)
     fields = {
         name: int.from_bytes(random.bytes(8), "little") % (1 << layout[name].width)
