@@ -78,9 +78,9 @@ def manifest(
     earlier inference has ended well without a reset since. ``encode.4`` and ``encode.2`` are the
     entries that read 4 and 2 bits of nested weights.
 
-    If ``unit``, the host scales the output's rows to length 1. If the output ``follows``, each row
-    that is missing in the input is missing in the output. In a ``batch`` the rows of the inputs are
-    concatenated, and so are those of the outputs. ``names`` are the names of the output's columns.
+    If ``unit``, the host scales the output's rows to length 1. If the output ``follows``, it lacks
+    as many rows as the input. In a ``batch`` the rows of the inputs are concatenated, and so are
+    those of the outputs. ``names`` are the names of the output's columns.
     """
     image = {"image": IMAGE, "image_bytes": len(compiled.image), "program": None, "words": 0}
     memory = {"latency": latency, "interval": interval, "bits": bits}

@@ -44,7 +44,7 @@ _EXACT = ("roberta", "xlm-roberta", "camembert", "electra")
 
 @dataclass
 class Head:
-    """The part of a model that makes the output."""
+    """The part of a model after its blocks, which computes the output."""
 
     fields: dict[str, Any] = field(default_factory=dict)
     """Fields of a description."""
@@ -53,7 +53,11 @@ class Head:
     labels: tuple[str, ...] = ()
 
     def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
-        """Take a linear layer."""
+        """Take the weights of a linear layer from a folder.
+
+        The layer is ``theirs`` in the folder and ``ours`` in the description. If it is not
+        ``biased``, its bias is 0.
+        """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (
             folder.floats(f"{theirs}.bias") if biased else np.zeros(len(weight))

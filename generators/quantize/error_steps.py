@@ -279,7 +279,7 @@ class ErrorSteps:
         return best_steps(scaled.T, INT8_MAX)
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return the step of the input of an activation's table, 0.0, and the table."""
+        """Return the step of an activation's input, its offset 0.0, and the activation's table."""
         assert node.sums is not None
         function, sums = FUNCTIONS[FUNCTION_NAMES[node.activation]], self.values[node.sums.name]
         if self.options.wide(node.activation):

@@ -42,8 +42,8 @@ def score_errors(
 def text_score_errors(decoder: Decoder, tensors: Mapping[str, Ints]) -> Iterator[Floats]:
     """Yield the errors of scores of a decoder's attentions over a text, from its first token on.
 
-    For each token there are the scores of those up to it, [heads, n (n + 1) / 2]. Exact scores
-    saturate like INT16, as the lowest of a row may: they count for nothing.
+    For each token there are the scores of those up to it, [heads, n (n + 1) / 2]. Exact scores are
+    clamped to INT16: the lowest of a row may saturate, which is no error.
     """
     exact = _Exact(
         {op.target.name: op for op in decoder.ops}, lambda name: tensors[name].astype(np.float64)

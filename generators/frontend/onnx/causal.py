@@ -12,7 +12,7 @@ LIKE = (
 
 
 def unlike_gpt2(encoder: Encoder) -> str:
-    """Return all reasons why a causal graph is no language model's description, or nothing."""
+    """Return why a causal graph cannot be described as a language model, or an empty text."""
     tensors = encoder.weights
     words = len(tensors.get("words", np.zeros(0)))
     wrong = {

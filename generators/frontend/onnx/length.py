@@ -20,7 +20,7 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return a few tokens for a graph that does not fix their number, 0 for others."""
+    """Return a small number of tokens for a graph that does not fix it, 0 for other graphs."""
     try:
         read_graph(path, 0, lambda graph: graph)
     except OpenLengthError:

@@ -83,7 +83,7 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a part of a norm plus a constant, less it, or the constant less the part."""
+    """Return the sum or the difference of a part of a norm and a constant."""
     tensor = view.tensor
     assert isinstance(tensor, Spread)
     columns = per_column(view, number)

@@ -36,12 +36,12 @@ class Node:
     made: Made = field(repr=False)
 
     def attribute(self, name: str, default: Any) -> Any:
-        """Return an attribute's value, strings as such."""
+        """Return the value of an attribute, or the default; bytes are decoded."""
         value = self.attributes.get(name, default)
         return value.decode() if isinstance(value, bytes) else value
 
     def view(self, place: int) -> View:
-        """Return an input that must be a view, its function settled."""
+        """Return an input as a view without a function; refuse inputs that are no views."""
         value = self.inputs[place]
         if not isinstance(value, View):
             raise UnsupportedError("it does not take the model's data where that is expected")

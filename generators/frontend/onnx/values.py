@@ -109,7 +109,7 @@ class Kept(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Lookup(Of):
-    """Rows of a table by the numbers of an input."""
+    """Rows of a table, selected by the token numbers of an input."""
 
     table: Floats
 
@@ -209,7 +209,7 @@ class Context(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Shares(Tensor):
-    """Products of constant queries and of keys, or their softmax: with them rows are pooled."""
+    """Products of constant queries and of keys, or their softmax, by which rows are pooled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +277,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Numbers computed from the mask of keys: with all of them valid, and without the last one.
+    """Numbers computed from the mask of keys: with all keys valid, and without the last one.
 
     Numbers computed from token numbers are masks, too, if they mark the padding.
     """
