@@ -137,7 +137,10 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return commands and their figures as a table, or, of a whole one, its rows."""
+    """Return commands and their figures as a Markdown table.
+
+    If the first command has a table itself (``rows``), return the command and that table.
+    """
     lines = []
     if "rows" in rows[0]:
         lines = [f"`{rows[0]['command']}`", ""]

@@ -21,7 +21,10 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return the template of a former option of a command; None if it is spelled as before."""
+    """Return the template for today's spelling of an option of a command.
+
+    Return None if the spelling is unchanged.
+    """
     for name in (command, TABLE["names"].get(command, ""), ANY):
         template = TABLE["options"].get(name, {}).get(option)
         if template is not None:

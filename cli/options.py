@@ -175,9 +175,10 @@ def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
 def size_argument(
     form: str, default: str | None = None, *, smallest: Mapping[str, int] | None = None
 ) -> Adder:
-    """Add the argument of a size as ``sizes``, by the names in its form, as ``MxKxN``.
+    """Add an argument for a size such as ``MxKxN``, whose names and order ``form`` gives.
 
-    ``smallest`` gives the values of the first names, which may be left out.
+    The command gets it as ``sizes``, a number for each name in lower case. ``smallest`` gives the
+    values of the first names, which may be left out.
     """
 
     def read(

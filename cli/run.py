@@ -113,7 +113,7 @@ def run(
 
 
 def folder_program(folder: str) -> Program:
-    """Return a compiled folder's program; refuse options that the folder has answered."""
+    """Return the program of a compiled folder; refuse options that belong to celosia compile."""
     stated = given_options(_COMPILED)
     if stated:
         raise InputError(

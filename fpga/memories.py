@@ -32,9 +32,10 @@ def memory_needs(
 ) -> Memory | None:
     """Return the needs of a memory of ``size`` words of ``width`` bits; None if it is too small.
 
-    ``parts`` of a word are written alone, 0 for a memory that is never written. ``shapes`` are the
-    widths and depths of a block RAM. 16 words of a bit need one table if they are never written.
-    Else they need one and a half, and another half for selection.
+    ``parts`` is the number of separately written parts of a word, 0 for a memory that is never
+    written. ``shapes`` are the possible widths and depths of a block RAM. 16 words of one bit need
+    one table if they are never written. Else they need one and a half, and another half for
+    selection.
     """
     rows = math.ceil(size / _CELL_WORDS)
     if rows < 2:

@@ -79,7 +79,7 @@ def _control(
 
 
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
-    """Merge the registers after cells of memories into these, which get other types by name."""
+    """Merge registers that follow memory cells into these cells, whose types become ``names``'."""
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)
     same: dict[Bit, Bit] = {}

@@ -26,7 +26,7 @@ Graph = Mapping[str, set[str]]
 
 
 def changed(base: str) -> list[str]:
-    """Return the files that differ from a branch, with new ones, by their places in the root."""
+    """Return the paths of files that differ from a branch or are new."""
     fork = _git("merge-base", base, "HEAD").strip()
     known = _git("diff", "--name-only", fork).splitlines()
     return sorted({*known, *_git("ls-files", "--others", "--exclude-standard").splitlines()})

@@ -18,7 +18,7 @@ _WRONG = 0b00100100  # bits that a lane turns otherwise
 
 
 class ModelClock(LiteXModule):
-    """The user's clock and reset, which are the core's."""
+    """Clock and reset of the simulated core, taken directly from the user's."""
 
     def __init__(self, platform, config):
         self.cd_sys = ClockDomain()

@@ -30,10 +30,10 @@ def _archive(path: Path) -> str:
 
 
 def refuse_other(path: Path) -> None:
-    """Raise :class:`InputError` if a file has a form that is known and not read.
+    """Raise :class:`InputError` if a file has a form that is recognized but not supported.
 
-    The form is known by the file's suffix, or by its first bytes. Folders, and paths that are no
-    file, pass.
+    The form is recognized by the file's suffix, or by its first bytes. Folders, and paths that are
+    no file, pass.
     """
     kind = path.suffix.lower()
     if path.is_dir():

@@ -124,10 +124,10 @@ def settle(
     moved: Callable[[T, Mapping[str, int]], T | None],
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> T:
-    """Return the best program found by choosing banks repeatedly by the previous timeline.
+    """Return the best program found by repeatedly moving buffers to other banks.
 
-    ``moved`` returns a program with other addresses, if possible; the buffers of ``held`` keep
-    theirs.
+    Each round starts from the timeline of the best program so far. ``moved`` returns a program with
+    other addresses, if possible; the buffers of ``held`` keep theirs.
     """
     for _ in range(REBANKS):
         costs = conflicts(best.drafts, best.timeline, config)

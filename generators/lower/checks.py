@@ -128,9 +128,10 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 
 
 def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
-    """Refuse norms and softmaxes that a configuration does not support, for ``texts`` texts.
+    """Refuse a model whose norms and softmaxes do not fit ``row_factors``, for ``texts`` texts.
 
-    With ``row_factors`` it only supports those that leave their rows' factors to products.
+    The configuration needs a row for each factor that norms and softmaxes leave to products. With
+    ``row_factors`` all norms and softmaxes must do so.
     """
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]

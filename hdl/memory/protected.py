@@ -71,7 +71,7 @@ def errors_found(found: Value, level: str) -> Value:
 
 
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
-    """Return a word with the check bits of each of its parts of ``part`` bits after the part."""
+    """Split a word into parts of ``part`` bits, and return it with check bits after each part."""
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 

@@ -110,9 +110,9 @@ class Events:
 class Host:
     """The accelerator's host, which drives its clock, external memory and trace port.
 
-    While it is ``quiet`` the line ``irq`` must be 0. While it ``follows`` a run, which must be a
-    whole one, the trace port is checked. ``told`` is the line at the latest register read, and
-    ``raised`` the line when STATUS reported an end.
+    While ``quiet`` is true the line ``irq`` must be 0. While ``follows`` is true the trace port is
+    checked against a whole run. ``told`` is the level of ``irq`` at the latest register read, and
+    ``raised`` its level when STATUS reported an end.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):
