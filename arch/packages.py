@@ -58,10 +58,12 @@ def missing(module: str, subject: str, package: str = "", extra: str = "") -> In
         return InputError(
             f"{subject} the package {package}; install it with: pip install {package}"
         )
-    return InputError(
-        f"{subject} the package {package} of the extra {extra}; "
-        f"install it with: pip install 'celosia[{extra}]'"
-    )
+    return InputError(f"{subject} the package {package} of the extra {extra}; {remedy(extra)}")
+
+
+def remedy(extra: str) -> str:
+    """Return a clause that says how to install an extra, from a checkout or from a wheel."""
+    return f"install it with: pip install '.[{extra}]' in a checkout, or 'FILE.whl[{extra}]'"
 
 
 def _extra(package: str) -> str:

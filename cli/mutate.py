@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from celosia.arch.errors import InputError
+from celosia.arch.packages import remedy
 from celosia.cli.campaign_options import Runner, campaign_options
 from celosia.cli.options import (
     check_unit,
@@ -59,7 +60,7 @@ def mutate(
         raise InputError(f"--count must be from 1 to {_MOST:,}, not {count}")
     missing = missing_tools()
     if missing:
-        raise InputError(f"Mutation needs {' and '.join(missing)}; pip install 'celosia[formal]'")
+        raise InputError(f"Mutation needs {' and '.join(missing)}; {remedy('formal')}")
     check_simulator("verilator")
     rows: list[dict[str, Any]] = []
     survivors = []

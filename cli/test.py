@@ -13,7 +13,7 @@ from celosia.cli.paths import FILE, check_ending
 from celosia.cli.tree import Command
 from celosia.tb.benches.catalog import BENCHES
 from celosia.tb.benches.simulate import simulate
-from celosia.tb.machine.toolchain import SIMULATORS, check_simulator
+from celosia.tb.machine.toolchain import SIMULATORS, check_simulator, check_waves
 
 
 @click.command(cls=Command, example="softmax --config tiny")
@@ -56,6 +56,7 @@ def test(
         if len(chosen) * len(simulators) != 1:
             raise InputError("Waveforms need exactly one unit and one --sim")
         check_ending(waves, (".vcd", ".fst"))
+        check_waves(simulators[0], waves.suffix[1:])
         check_folder(waves.parent, [waves.name])
         waves.parent.mkdir(parents=True, exist_ok=True)
     rows = []

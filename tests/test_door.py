@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,9 +160,9 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     message = (
         "Texts of Hugging Face folders need the package transformers of the extra text; install "
-        "it with: pip install 'celosia\\[text\\]'"
+        "it with: pip install '.[text]' in a checkout, or 'FILE.whl[text]'"
     )
-    with pytest.raises(ValueError, match=f"^{message}$"):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         load_text(str(tmp_path))
 
 

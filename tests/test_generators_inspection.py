@@ -205,7 +205,7 @@ def test_a_reference_that_is_not_installed(monkeypatch, missing) -> None:
     monkeypatch.setattr("celosia.arch.packages.importlib.import_module", lambda name: name)
     assert compare(load_text(str(path)), path)["refused"] == (
         f"A reference of a folder needs the package {missing} of the extra zoo; install it with: "
-        "pip install 'celosia[zoo]'"
+        "pip install '.[zoo]' in a checkout, or 'FILE.whl[zoo]'"
     )
 
 

@@ -196,8 +196,8 @@ def test_litedram_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(metadata, "version", missing)
     message = (
-        "DDR3 needs the package litedram, which the extra boards brings: pip install "
-        "'celosia[boards]'"
+        "DDR3 needs the package litedram of the extra boards; install it with: "
+        "pip install '.[boards]' in a checkout, or 'FILE.whl[boards]'"
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, 72.0)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,20 @@ def test_verilator_has_a_command_of_its_own_name(tmp_path: Path) -> None:
         done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("7\n")
+
+
+def test_waveforms_that_cannot_be_written_are_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, celosia: Callable[..., tuple[int, str, str]]
+) -> None:
+    monkeypatch.setitem(toolchain.FST_HEADERS, "no_such_header.h", "no-such-dev")
+    words = ("test", "argmax", "--config", "tiny", "--waves")
+    code, _, errors = celosia(*words, tmp_path / "argmax.fst")
+    assert code == 2
+    assert errors == (
+        "celosia: Verilator writes .fst with no_such_header.h (Debian's package no-such-dev), not "
+        "found here; name a file that ends in .vcd, or use --sim icarus\n"
+    )
+    assert not any(tmp_path.iterdir())
+    code, _, errors = celosia(*words, tmp_path / "argmax.vcd")
+    assert code == 0, errors
+    assert (tmp_path / "argmax.vcd").stat().st_size > 0

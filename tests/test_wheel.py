@@ -154,7 +154,7 @@ def test_every_command_helps_without_extras(python: Path, project: Path) -> None
     assert missing.returncode == 2
     assert re.fullmatch(
         r"celosia: .* needs? the package [\w-]+ of the extra \w+; install it with: "
-        r"pip install 'celosia\[\w+\]'\n",
+        r"pip install '\.\[(\w+)\]' in a checkout, or 'FILE\.whl\[\1\]'\n",
         missing.stderr,
     ), missing.stderr
 

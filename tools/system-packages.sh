@@ -7,6 +7,9 @@ for pair in g++:g++ make:make perl:perl iverilog:iverilog python3:python3-venv \
     riscv64-unknown-elf-gcc:gcc-riscv64-unknown-elf; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair#*:}"
 done
+# Verilator compresses waveforms in the form FST with it.
+[ -e /usr/include/lz4.h ] || missing="$missing liblz4-dev"
+[ -e /usr/include/zlib.h ] || missing="$missing zlib1g-dev"
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" = 0 ]; then

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from celosia.arch.ddr3 import Ddr3Chip, Ddr3Start, start_of
 from celosia.arch.errors import InputError, RunError
+from celosia.arch.packages import remedy
 from celosia.arch.support.cache import ROOT, cached, digest
 
 NAME = "litedram_core"
@@ -88,8 +89,7 @@ def make_core(
         versions = [metadata.version(name) for name in ("litedram", "litex", "migen")]
     except metadata.PackageNotFoundError:
         raise InputError(
-            "DDR3 needs the package litedram, which the extra boards brings: pip install "
-            "'celosia[boards]'"
+            f"DDR3 needs the package litedram of the extra boards; {remedy('boards')}"
         ) from None
     config = {
         "cpu": None,

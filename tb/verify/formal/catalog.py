@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from celosia.arch.errors import InputError, RunError, check_known
+from celosia.arch.packages import remedy
 from celosia.generators.campaign.case import Campaign
 from celosia.generators.campaign.run import run_campaign
 from celosia.generators.campaign.store import Store
@@ -36,7 +37,7 @@ def choose(names: Sequence[str]) -> list[Property]:
         check_known("property", name, PROPERTIES)
     missing = missing_tools()
     if missing:
-        raise InputError(f"Proofs need {' and '.join(missing)}; pip install 'celosia[formal]'")
+        raise InputError(f"Proofs need {' and '.join(missing)}; {remedy('formal')}")
     return [PROPERTIES[name] for name in names or PROPERTIES]
 
 
