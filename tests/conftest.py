@@ -1,4 +1,4 @@
-"""Fixtures that several files of tests share, and what may be skipped where."""
+"""Fixtures that several files of tests share, and the conditions under which tests are skipped."""
 
 import contextlib
 import os

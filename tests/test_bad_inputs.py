@@ -18,7 +18,7 @@ from celosia.tb.verify.fuzz import file_seeds
 LISTED = tomllib.loads((Path(__file__).parent / "data" / "bad_inputs.toml").read_text("utf-8"))
 Write = Callable[[Path], tuple[str, ...]]
 EVERY = 9
-"""One of so many cases runs in `make test`."""
+"""One of this number of cases runs in `make test`."""
 TEXTS = ("run", "m", "--config", "tiny", "--sim", "golden")
 
 
@@ -86,7 +86,7 @@ def with_configuration(text: str) -> Write:
 
 
 def cases() -> Iterator[tuple[str, Write]]:
-    """Yield the name of each case, and what writes its files and returns the command's words."""
+    """Yield each case's name, and a function that writes its files and returns the words."""
     for kind, keys in LISTED["settings"].items():
         for key, values in keys.items():
             for value in values:

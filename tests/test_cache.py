@@ -28,7 +28,7 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def made() -> Callable[[str], Path]:
-    """Return a function that asks for a build with a key, and has a list of what it built."""
+    """Return a function that requests a build with a key, and lists the keys that it built."""
 
     def ask(key: str) -> Path:
         def build(place: Path) -> None:

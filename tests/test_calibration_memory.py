@@ -1,4 +1,4 @@
-"""What calibration keeps of texts: all of small models, a bounded part of large ones."""
+"""The tensors that calibration keeps of texts: all of small models, some of large ones."""
 
 import tracemalloc
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The command: what it writes, what it prints, and one sentence for whatever is wrong."""
+"""The command: its files, its output, and one sentence for each error."""
 
 import json
 import os
@@ -26,7 +26,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 def as_a_user(*words: str) -> tuple[int, str, str]:
-    """Run the command as a user does; return its exit code, what it prints and its errors."""
+    """Run the command as a user does; return its exit code, its output and its errors."""
     done = subprocess.run(
         [sys.executable, "-c", "from celosia.cli.main import main; main()", *words],
         capture_output=True,
@@ -37,7 +37,7 @@ def as_a_user(*words: str) -> tuple[int, str, str]:
 
 
 def printed(command: Command, *words: str | Path) -> str:
-    """Run a command that must not fail; return what it prints."""
+    """Run a command that must not fail; return its output."""
     code, output, errors = command(*words)
     assert (code, errors) == (0, "")
     return output

@@ -39,7 +39,7 @@ def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:
 
 
 def test_formats_are_a_table_beside_those_that_a_page_has(celosia, monkeypatch, tmp_path) -> None:
-    """Two formats on the golden machine; INT8's row is what shares are of."""
+    """Two formats on the golden machine; shares are relative to INT8's row."""
     words = "bench formats 16x16x3 INT2 --sim golden --no-area"
     case = Case(words, whole=True)
     row = measure(case)

@@ -1,4 +1,4 @@
-"""Models on a board with SDRAM, to its pins: what leaves the scratchpad, and what comes to it."""
+"""Models on a board with SDRAM, to its pins: the data that leave the scratchpad, and that come."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""celosia build: what the user is told."""
+"""celosia build: the output for the user."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def invoke(*words: str) -> str:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
-    """Let a build take no time, and return what was asked for."""
+    """Let a build take no time, and return the requested builds."""
     asked: list[dict[str, object]] = []
 
     def fake(*arguments: object, mhz: float | None) -> Build:

@@ -27,7 +27,7 @@ def compiled(celosia, folder: Path, model: str, *options: str) -> dict:
 
 
 def said(celosia, *words: str | Path) -> dict:
-    """Return what ``celosia run`` reports."""
+    """Return the figures of ``celosia run``."""
     code, output, errors = celosia("run", *words, "--sim", "golden")
     assert code == 0, errors
     report = json.loads(output)
@@ -73,7 +73,7 @@ class Host:
         self.machine.start(self.known["program"]["entries"][entry])
 
     def take(self, tokens: list[int], position: int) -> None:
-        """Take tokens of which the first has a position."""
+        """Process tokens, the first at a given position."""
         rows, numbers = len(tokens), self.numbers(len(tokens), position)
         if rows > 1:
             self.start("words", tokens, **numbers)

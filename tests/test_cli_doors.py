@@ -38,7 +38,7 @@ def check_refusal(outcome: tuple[int, str, str], part: str) -> None:
 
 
 def huge() -> bytes:
-    """Return a file of an array of 256 TB, of which nothing is there."""
+    """Return a file whose header is that of an array of 256 TB, without the array."""
     file = io.BytesIO()
     header = {"descr": "<f4", "fortran_order": False, "shape": (1 << 42, 16)}
     np.lib.format.write_array_header_1_0(file, header)

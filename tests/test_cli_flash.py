@@ -1,4 +1,4 @@
-"""celosia flash: the board's loader, and what is said without it."""
+"""celosia flash: the board's loader, and the messages without it."""
 
 import json
 from pathlib import Path
@@ -104,7 +104,7 @@ def compiled(model: str, config: Config, folder: Path, **options: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The digits' model, compiled for the machine that leaves room for what reads the flash."""
+    """The digits' model, compiled for the machine that leaves room for the flash's reader."""
     return compiled("digits", ICEBREAKER.config, tmp_path_factory.mktemp("models") / "digits")
 
 

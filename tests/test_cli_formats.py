@@ -72,7 +72,7 @@ def test_keys_are_read_from_one_value_or_several() -> None:
     ],
 )
 def test_the_formats_have_one_meaning(celosia, tmp_path: Path, formats: tuple[str, ...]) -> None:
-    """The bytes of weights that each command reports, and its own figures of what was asked."""
+    """The bytes of weights and the format that each command reports."""
     file = tmp_path / "text.txt"
     file.write_text("one day a quiet fox saw a river")
     ways = {

@@ -68,7 +68,7 @@ def test_a_random_machine_is_built_and_simulated(monkeypatch) -> None:
     "index", [59, *(pytest.param(index, marks=pytest.mark.long) for index in (11, 27, 63))]
 )
 def test_cycles_of_random_machines_are_predicted(index: int) -> None:
-    """Encoders on circuits of the sampler's machines, none of which may be hot."""
+    """Encoders on circuits of the sampler's machines, which may not be hot."""
     result = models.run(Case("model", 3, index))
     assert result["mismatch"] == ""
     assert abs(result["predicted"] / result["cycles"] - 1) <= 0.05

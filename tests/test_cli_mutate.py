@@ -1,4 +1,4 @@
-"""Mutants of a unit: what a bench notices, what it cannot, and what is told of the rest."""
+"""Mutants of a unit: those that a bench detects or cannot detect, and the report of the rest."""
 
 import json
 import re
@@ -25,7 +25,7 @@ needs_tools = pytest.mark.skipif(bool(missing_tools()), reason="the extra formal
 
 
 class Redundant(Component):
-    """A register of 8 bits, of which a product with 0 takes nothing."""
+    """A register of 8 bits, times 0, so that nothing depends on it."""
 
     i: In(8)
     o: Out(8)
@@ -55,7 +55,7 @@ def test_mutants_that_change_nothing_are_told_from_others() -> None:
 
 
 class Ring(Component):
-    """A ring of two bits, of which always one is 1 if it starts so."""
+    """A ring of two bits; always one is 1 if it starts so."""
 
     o: Out(1)
 
@@ -112,7 +112,7 @@ def test_a_unit_within_has_no_mutants_where_it_is_left_out() -> None:
 
 
 class Turning(Component):
-    """A counter of ten states beside a memory; ``late`` tells of states that never come."""
+    """A counter of ten states beside a memory; ``late`` reports states that never come."""
 
     i: In(8)
     o: Out(8)

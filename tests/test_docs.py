@@ -1,4 +1,4 @@
-"""The pages that carry examples, or are made from the code, say what the code says."""
+"""The pages that carry examples, or are made from the code, agree with the code."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""What others build a generated accelerator into: plain Verilog benches, FuseSoC, LiteX."""
+"""Uses of a generated accelerator: plain Verilog benches, FuseSoC, LiteX."""
 
 import importlib.util
 import os

@@ -143,6 +143,6 @@ def test_names_of_units_are_those_of_the_verilog() -> None:
 
 
 def test_a_prompt_that_is_no_utf_8(celosia) -> None:
-    """Python reads such an argument with what stands for its bytes."""
+    """Python reads such an argument with substitutes for its bytes."""
     outcome = celosia("run", "tales", "--prompt", "a\udcff")
     check_refusal(outcome, "Option --prompt must be UTF-8 text, not 'a\\udcff'")

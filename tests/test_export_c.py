@@ -71,7 +71,7 @@ def classify(driver: HostDriver, compiled: CompiledModel, name: str, rows) -> by
 
 
 def quantized(driver: HostDriver, compiled: CompiledModel, rows) -> bytes:
-    """Return what the driver makes of real rows."""
+    """Return the driver's integers for real rows."""
     tensor = compiled.quantized.input
     values = np.ascontiguousarray(rows, np.float32)
     to = ctypes.create_string_buffer(values.size * (2 if tensor.wide else 1))

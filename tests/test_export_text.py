@@ -24,7 +24,7 @@ PAIR = TOY.replace(name="pair", source_layers=1, source_positions=9, start=3)
 
 @pytest.fixture
 def exported(celosia, tmp_path: Path):
-    """Return what compiles a model of random weights, and gives the folder with its files."""
+    """Return a function that compiles a model of random weights, and returns the files' folder."""
     return partial(export, celosia, tmp_path)
 
 

@@ -29,12 +29,12 @@ SHORT = ("--steps", "8", "--context", "7:2")
 
 @pytest.fixture
 def exported(celosia, tmp_path: Path):
-    """Return what compiles a model of random weights, and gives the folder with its files."""
+    """Return a function that compiles a model of random weights, and returns the files' folder."""
     return partial(export, celosia, tmp_path)
 
 
 def said(celosia, *words: str | Path) -> dict:
-    """Return what ``celosia run`` reports, of which every tensor is the golden machine's."""
+    """Return the figures of ``celosia run``; every tensor equals the golden machine's."""
     code, output, errors = celosia("run", *words, "--sim", "golden", "--json")
     assert code == 0, errors
     report = json.loads(output)

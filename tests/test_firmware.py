@@ -39,7 +39,7 @@ def blocks(language: str) -> list[str]:
 
 
 def shell(folder: Path, commands: str) -> str:
-    """Run a block's commands in a folder; return what they print."""
+    """Run a block's commands in a folder; return their output."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["sh", "-e", "-c", commands],

@@ -1,4 +1,4 @@
-"""Boards, their constraints and clock generators, against what datasheets allow."""
+"""Boards, their constraints and clock generators, against the limits of datasheets."""
 
 import json
 import re

@@ -227,7 +227,7 @@ def test_a_unit_is_built_for_a_board(tmp_path: Path) -> None:
 
 
 class Echo(wiring.Component):
-    """A board's machine that is small: what comes in goes out, and the LEDs count."""
+    """A small stand-in for a board's machine: inputs go to outputs, and the LEDs count."""
 
     def __init__(
         self,

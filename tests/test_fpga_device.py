@@ -1,4 +1,4 @@
-"""The host's side of the link, against the golden link: what is lost, and what is not there."""
+"""The host's side of the link, against the golden link: lost bytes, and absent boards."""
 
 import dataclasses
 import os
@@ -34,7 +34,7 @@ ME = Identity(
 
 
 class GoldenBoard:
-    """The golden machine behind the golden link: what a board without any fault does."""
+    """The golden machine behind the golden link: a board without any fault."""
 
     def __init__(self, config: Config, identity: Identity):
         self.machine = Interpreter(config)
@@ -105,7 +105,7 @@ def connected(config: Config = TINY, **changes: int) -> tuple[Device, FakePort]:
 
 
 def noise(rng: np.random.Generator, chance: float) -> Callable[[bytes], bytes]:
-    """Return what damages bytes on their way: one changes, goes, or comes, or the rest is cut."""
+    """Return a function that damages bytes: one changes, is lost or added, or the rest is cut."""
 
     def damage(data: bytes) -> bytes:
         if not data or rng.random() > chance:
@@ -157,7 +157,7 @@ def test_a_model_runs_over_a_line_that_loses_bytes(seed: int) -> None:
 
 
 class SlowPort(FakePort):
-    """A port on which answers stop for seconds: all of one comes only to those who wait."""
+    """A port on which answers stop for seconds: only a patient reader gets all of one."""
 
     def read(self, size: int = 1) -> bytes:
         assert self.timeout is not None
@@ -170,7 +170,7 @@ SLOW_SECONDS = 4.0
 
 
 def test_an_answer_that_stops_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of an answer is never taken for the next one, whatever is in it."""
+    """The rest of an answer is never taken for the next one, for any content."""
     for tag in range(256):
         monkeypatch.setattr("secrets.randbelow", lambda _, tag=tag: tag)
         port = SlowPort(GoldenBoard(TINY, ME))

@@ -20,7 +20,7 @@ SIZES = ((8, 2048), (48, 64), (36, 512), (64, 20))
 
 
 def device(block_rams: int, name: str = "LFE5U-25F"):
-    """Return a device with so many block RAMs."""
+    """Return a device with this number of block RAMs."""
     chip = DEVICES[name]
     return dataclasses.replace(chip, capacity={**chip.capacity, "block_rams": block_rams})
 

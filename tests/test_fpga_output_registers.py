@@ -162,7 +162,7 @@ SPOILED: dict[str, Callable[[Module], Any]] = {
     "the block RAM's falling edge": of_ram("CLKBMUX", "INV"),
     "an output register": of_ram("REGMODE_B", "OUTREG"),
 }
-"""What keeps the registers of port B, or of both where these are one reader, where they are."""
+"""Reasons to leave the registers of port B, or of both ports of one reader, in place."""
 
 
 @pytest.mark.parametrize("width", [18, 36])

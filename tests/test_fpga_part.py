@@ -93,7 +93,7 @@ def test_without_a_part_it_says_which_parts_have_enough() -> None:
 
 
 class TestFits:
-    """What plain synthesis needs is counted; a machine that fits is sought where one does not."""
+    """The cells of plain synthesis are counted; else a machine that fits is found."""
 
     @staticmethod
     def fit(device: Device, **changes: int):

@@ -1,4 +1,4 @@
-"""Placements: their frequency, what is kept of them, and the units of a report."""
+"""Placements: their frequency, the kept results, and the units of a report."""
 
 import json
 import math

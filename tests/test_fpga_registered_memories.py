@@ -113,7 +113,7 @@ module top_Ram (
   assign read_data = word;
 endmodule
 """
-"""A memory that nobody writes, and a register behind it."""
+"""A memory that is never written, and a register behind it."""
 
 
 class Written(Component):
@@ -155,7 +155,7 @@ def test_contents_stay_whatever_the_register_does(kind: str) -> None:
 
 
 def outputs(kind: str, addresses: list[int]) -> list[dict[str, int]]:
-    """Return what the register holds in each cycle."""
+    """Return the register's value in each cycle."""
     held, word, values = 0, 0, []
     for addr in addresses:
         values.append({"held": held})

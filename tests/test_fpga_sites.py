@@ -144,7 +144,7 @@ UNITS = {"epilogue.rotary": 6, "epilogue.lane": 8, "fronts.norm": 24, "intake": 
 
 
 def engine(enables: int = 1) -> dict[str, Any]:
-    """Return the multipliers of a vector engine, of so many enables."""
+    """Return the multipliers of a vector engine with this number of enables."""
     at = "core.accelerator.vector."
     names = [f"{at}{unit}.part_{n}.multiplier" for unit, many in UNITS.items() for n in range(many)]
     return {name: multiplier(17 + n % enables) for n, name in enumerate(names)}

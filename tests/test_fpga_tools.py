@@ -1,4 +1,4 @@
-"""Tools of the flow: the one that is taken, and what is said where none is or it fails."""
+"""Tools of the flow: the choice of each, and the messages if one is missing or fails."""
 
 import sys
 from pathlib import Path

@@ -126,7 +126,7 @@ def machine():
 
 
 def run(machine, image: bytes, parts: list[list[Instruction]]):
-    """Return what a machine reports of the second of three parts, and output and sum."""
+    """Return the report of the second of three parts, and output and sum."""
     halt = Instruction(Opcode.HALT)
     words = [pack([*insert_tokens(part, CONFIG), halt]) for part in parts]
     machine.write_memory(0, image)

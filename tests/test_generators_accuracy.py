@@ -65,7 +65,7 @@ def test_coarse_ranges_have_a_bound(name, reach, side, least, most):
 
 
 def test_the_bound_follows_the_step_of_the_result():
-    """Half the step doubles what interpolation loses, and half the segment takes an eighth."""
+    """Half the step doubles the loss of interpolation, and half the segment takes an eighth."""
     rounding = accuracy._ROUNDING
     whole, finer, shorter = (
         polynomial_bound(FUNCTIONS["tanh"], x_scale, y_scale, 0, -1.0, 1.0) - rounding

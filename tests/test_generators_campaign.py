@@ -1,4 +1,4 @@
-"""Campaigns: every case has one outcome, whoever runs it, and whoever dies."""
+"""Campaigns: every case has one outcome, from any worker, even if workers die."""
 
 import json
 import os
@@ -211,7 +211,7 @@ def test_workers_that_cannot_be(settings, message) -> None:
 
 
 class Cluster:
-    """A scheduler and two workers, each a process of its own on the loopback."""
+    """A scheduler and two workers, each a separate process on the loopback."""
 
     def __init__(self, folder: Path):
         self._folder = folder

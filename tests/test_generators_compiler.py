@@ -195,7 +195,7 @@ def test_the_page_runs() -> None:
 
 
 def test_what_is_written_in_place_is_held_until_then() -> None:
-    """A table that is loaded between a tensor's LOAD and its step in place lies elsewhere."""
+    """A table that is loaded between a tensor's LOAD and its step in place has another address."""
     stream, table = Ref("stream"), Ref("table")
     drafts = [
         Draft(Opcode.LOAD, {"sp_addr": stream}, defines="stream"),

@@ -32,7 +32,7 @@ MODEL = ModelDescription(
     skip=False,
 )
 SCALARS = {"alpha": 1.0, "beta": 0.5, "gamma": 0.5}
-"""What shaped attention begins its training with; the same in all layers."""
+"""First values of shaped attention in its training; the same in all layers."""
 
 
 def case(model):

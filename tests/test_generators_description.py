@@ -1,4 +1,4 @@
-"""Model descriptions and weight files: what is read, and what is refused in one sentence."""
+"""Model descriptions and weight files: read, or refused in one sentence."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What helps a model that does not fit is found by compiling again."""
+"""Remedies for a model that does not fit are found by compiling again."""
 
 import json
 import re

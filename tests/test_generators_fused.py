@@ -23,7 +23,7 @@ MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, hea
 
 
 def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
-    """Compare a model in commands that take accumulators with itself; return what those are."""
+    """Compare commands that read accumulators with those that do not; return the former."""
     rng = np.random.default_rng(seed)
     inputs = random_inputs(rng, model)
     weights = random_weights(rng, model)

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face's form, tokenizers and samples: what is read, and what is refused."""
+"""Folders of Hugging Face's form, tokenizers and samples: read, or refused."""
 
 import importlib.util
 import json

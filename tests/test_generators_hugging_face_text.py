@@ -1,4 +1,4 @@
-"""Folders of Llama and GPT-2: every tensor finds its place, and what is refused in one sentence."""
+"""Folders of Llama and GPT-2: every tensor finds its place, or one sentence refuses the folder."""
 
 import importlib.util
 import json

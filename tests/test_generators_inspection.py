@@ -1,4 +1,4 @@
-"""What is told of models before they are compiled, and of integers that part from floats."""
+"""Reports on models before they are compiled, and on integers that part from floats."""
 
 import importlib.util
 import json

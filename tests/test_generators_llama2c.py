@@ -1,4 +1,4 @@
-"""Checkpoints and tokenizers of llama2.c: what is read, and what is refused in one sentence."""
+"""Checkpoints and tokenizers of llama2.c: read, or refused in one sentence."""
 
 import re
 import struct
@@ -21,7 +21,7 @@ def refused(message, call, *arguments) -> None:
 
 
 def checkpoint(sizes, count=None) -> bytes:
-    """Return a checkpoint of which every number is its own place."""
+    """Return a checkpoint whose numbers are their own places."""
     dim, ffn, layers, heads, kv_heads, vocabulary, positions = sizes
     kv_dim = dim // heads * kv_heads
     words = abs(vocabulary) * dim

@@ -1,4 +1,4 @@
-"""Buffers, loads and loops: what the program's last steps before words guarantee."""
+"""Buffers, loads and loops: guarantees of the program's last steps before words."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Names in generated Verilog: no reserved words, whatever signals, parts or modules are called."""
+"""Names in generated Verilog: no reserved words, for any names of signals, parts or modules."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tests.support.standards import NO_NETS, refused_by_icarus, refused_by_slang
 
 
 class Inner(Component):
-    """A part. ``table`` is what ``final`` is a cycle later."""
+    """A part. ``table`` is ``final`` of the next cycle."""
 
     table: In(4)
     final: Out(4)

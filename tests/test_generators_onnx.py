@@ -1,4 +1,4 @@
-"""ONNX graphs: what exporters write is understood, and what is not is named node by node."""
+"""ONNX graphs: exporters' forms are understood, and others are named node by node."""
 
 import importlib.util
 import re

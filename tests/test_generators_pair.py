@@ -1,4 +1,4 @@
-"""Encoder-decoders: against transformers' numbers, integers against floats, and what is refused."""
+"""Encoder-decoders: against transformers' numbers, integers against floats, and refusals."""
 
 import json
 import re

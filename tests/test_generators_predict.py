@@ -107,7 +107,7 @@ def test_parameters_wait_for_weights_that_a_tree_reads_first(k, counted) -> None
 
 @pytest.mark.parametrize(("loads", "counted"), [(12, 3328), (16, 3471), (24, 3871), (30, 4171)])
 def test_the_memory_takes_few_bursts_ahead(loads, counted) -> None:
-    """A MAP stands behind short LOADs in the program, of which the memory takes eight."""
+    """A MAP follows short LOADs in the program; the memory takes eight of them."""
     config = PRESETS["tiny"]
     program = [
         Instruction(Opcode.LOAD, {"dram_addr": 256 * place, "m": 1, "row_bytes": 200})

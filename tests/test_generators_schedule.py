@@ -1,4 +1,4 @@
-"""The search for a program: what it promises, on machines of several shapes."""
+"""The search for a program: its promises, on machines of several shapes."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Settings of config.json: what classes take for those that lack, types, ranges, and refusals."""
+"""Settings of config.json: defaults of classes, types, ranges, and refusals."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The words of decoders' programs: hazards, loops, what is refused."""
+"""The words of decoders' programs: hazards, loops, refusals."""
 
 import re
 from dataclasses import replace

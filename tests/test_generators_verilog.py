@@ -35,7 +35,7 @@ from celosia.tb.machine.toolchain import environment, missing_tools
 
 
 class Stage(Component):
-    """One stage. ``i`` is what comes in; ``o`` leaves one cycle later."""
+    """One stage. ``i`` is its input; ``o`` leaves one cycle later."""
 
     def __init__(self, width: int):
         self.width = width
@@ -60,7 +60,7 @@ class Counter(Component):
 
 
 class Pair(Component):
-    """Two counters, of which ``clear`` resets the first."""
+    """Two counters; ``clear`` resets the first."""
 
     first: Out(4)
     second: Out(4)
@@ -329,7 +329,7 @@ def test_a_unit_left_out_leaves_no_logic(unit: str, names: tuple[str, ...]) -> N
 
 
 class Halves(wiring.Component):
-    """A word of which one part rests. ``i`` is that part, ``o`` the word."""
+    """A word with one part that rests. ``i`` is that part, ``o`` the word."""
 
     i: In(3)
     o: Out(data.StructLayout({"rests": 8, "moves": 8}))
@@ -364,7 +364,7 @@ def test_memories_without_an_order_say_so():
 
 @pytest.mark.parametrize("component", [Pair, Around])
 def test_one_module_serves_two_domains(component) -> None:
-    """A component with a reset of its own is the module that others are, with another reset."""
+    """A component with a separate reset is the module of others, with another reset."""
     text = to_verilog(component(), "top")
     assert text.count("\nmodule top_Counter") == 1
     first, second = (

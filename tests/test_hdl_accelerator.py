@@ -1,4 +1,4 @@
-"""The whole accelerator: random programs under both simulators, and what units left out leave."""
+"""The whole accelerator: random programs under both simulators, and no logic of absent units."""
 
 import re
 from functools import cache
@@ -89,7 +89,7 @@ def test_random_configurations(seed):
 
 @cache
 def netlist(component: type[Component], config: Config) -> str:
-    """Return a component's Verilog without prefixes and comments, which may name what is absent."""
+    """Return a component's Verilog without prefixes and comments, which may name absent units."""
     return re.sub(r"//.*|\btop_(?=[A-Z])", "", to_verilog(component(config), "top"))
 
 
@@ -125,7 +125,7 @@ UNIT_NAMES = {
     "rotary": r"RotaryUnit|rotary|rest_\w+|\w+_step_room",
     "argmax": r"ArgmaxUnit|argmax|largest__\w+",
 }
-"""What a unit's modules and ports are called, and nothing else is."""
+"""Names of a unit's modules and ports that nothing else has."""
 
 
 def test_a_machine_without_units_has_nothing_of_them():

@@ -1,4 +1,4 @@
-"""The argmax unit: a bench under both simulators, and what it refuses."""
+"""The argmax unit: a bench under both simulators, and its refusals."""
 
 import re
 

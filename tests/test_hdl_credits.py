@@ -11,7 +11,7 @@ from celosia.hdl.stream.credits import CreditQueue
 
 
 def _passed(latency: int, rate: float, stall: float, count: int) -> tuple[list[int], list[int]]:
-    """Return when each of so many payloads entered a pipeline, and when it left the queue."""
+    """Return when each of ``count`` payloads entered a pipeline, and when it left the queue."""
     random = np.random.default_rng(5)
     unit = CreditQueue(unsigned(16), latency)
     pipeline: list[int | None] = [None] * latency

@@ -1,4 +1,4 @@
-"""The guard's account of external memory: who waits for whom."""
+"""The guard's account of external memory: outstanding transfers, and waits."""
 
 import pytest
 from amaranth.sim import Simulator

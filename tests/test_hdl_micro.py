@@ -1,4 +1,4 @@
-"""The microcoded machine: as small as it is, it does what the golden machine does."""
+"""The microcoded machine: small, and equal to the golden machine."""
 
 import re
 

@@ -36,7 +36,7 @@ module LUT2 #(parameter [3:0] INIT = 0) (input A, B, output Z);
   assign Z = INIT[{B, A}];
 endmodule
 """
-"""What Yosys's model of a cell of a carry chain is made of."""
+"""Cells in Yosys's model of a cell of a carry chain."""
 
 CASES = [
     case(9, 9, gating=True),

@@ -1,4 +1,4 @@
-"""What lets two commands of the vector engine overlap, and what they owe each other."""
+"""Conditions under which two commands of the vector engine overlap."""
 
 import pytest
 from amaranth.sim import Simulator
@@ -37,7 +37,7 @@ def test_factors_are_owed_to_the_last():
 
 @pytest.mark.parametrize("registered", [False, True])
 def test_sums_are_taken_by_commands_that_drain_alone(registered):
-    """What is left of sums is not lost to a command that reads the scratchpad."""
+    """Remaining sums are not lost to a command that reads the scratchpad."""
     config = PRESETS["tiny"].replace(registered=registered, norm=False)
     unit = FrontEnds(config)
 

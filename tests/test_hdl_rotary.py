@@ -1,4 +1,4 @@
-"""The rotary unit: a bench under both simulators, and what it refuses."""
+"""The rotary unit: a bench under both simulators, and its refusals."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The scratchpad, under both simulators, and what it leaves out."""
+"""The scratchpad, under both simulators, and the logic that it leaves out."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SPI's peripheral: against a host with a clock of its own, and against one that is not ours."""
+"""The SPI peripheral: against a host with a separate clock, and one that others wrote."""
 
 import importlib.util
 import subprocess
@@ -21,7 +21,7 @@ from tests.support.configurations import SMALLEST
 
 FASTEST = CYCLES // 2 * PERIOD_NS
 WIRES = {"wire_ns": 9, "setup_ns": 11}
-"""Pads and wires each way, and the setup of FTDI's FT232H: what the budget leaves is 1 ns."""
+"""Pads and wires each way, and the setup of FTDI's FT232H: the budget leaves 1 ns."""
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def places(walk):
 
 
 def simulate(unit, *testbenches):
-    """Run testbenches, of which the first ends the simulation."""
+    """Run testbenches; the first one ends the simulation."""
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
     for index, testbench in enumerate(testbenches):
@@ -58,7 +58,7 @@ def simulate(unit, *testbenches):
 
 
 async def start(ctx, unit, walk):
-    """Start a walk; what is at the port afterwards must not matter."""
+    """Start a walk; later values of the port must not matter."""
     ctx.set(unit.walk, walk)
     if isinstance(unit, Walker) and unit.stages:
         await ctx.tick()

@@ -1,4 +1,4 @@
-"""Low-rank corrections of coarse weights: what they make up for, and the products that add them."""
+"""Low-rank corrections of coarse weights: their gain, and the products that add them."""
 
 import re
 

@@ -81,7 +81,7 @@ class Case:
         return int(self.rng.integers(high))
 
     def rows(self, name: str, m: int, width: int) -> dict[str, int]:
-        """Place m rows of so many bytes in their quarter, upwards or downwards."""
+        """Place m rows of this number of bytes in their quarter, upwards or downwards."""
         stride = width + self.below(4)
         room = self.machine.sp.size // len(PLACES) - stride * m
         addr = PLACES[name] * self.machine.sp.size // len(PLACES) + self.below(room + 1)

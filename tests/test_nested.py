@@ -31,7 +31,7 @@ NESTED = Quantization(texts=2, length=24, weights="nested")
 
 
 def test_planes_add_up_and_the_upper_ones_are_the_middles() -> None:
-    """Read back from their bytes; fewer bits are off by at most half of what they leave open."""
+    """Read back from their bytes; fewer bits are off by at most half of the missing bits' range."""
     weight = np.arange(-128, 128).reshape(64, 4)
     total = np.zeros_like(weight)
     for bits, stored in zip((2, 4, 8), planes(weight), strict=True):

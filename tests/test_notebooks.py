@@ -1,4 +1,4 @@
-"""Notebooks and labs: their cells run, print what the text shows, and answers pass their checks."""
+"""Notebooks and labs: their cells run, print the text's outputs, and answers pass their checks."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Trained numbers that no integers stand for: the tensor is named, or a warning says what helps."""
+"""Trained numbers that no integers stand for: the tensor is named, or a warning has a remedy."""
 
 import re
 import warnings

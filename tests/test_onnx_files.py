@@ -1,4 +1,4 @@
-"""ONNX files that others made: what is not whole, or may never end, is refused before any work."""
+"""ONNX files of others: incomplete or endless ones are refused before any work."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def refused(message: str, path: Path) -> None:
 
 
 def save(path: Path, nodes, tensors=(), inputs=None, outputs=("y",), functions=()) -> Path:
-    """Write a graph as it is, whatever it holds."""
+    """Write a graph as it is, with any content."""
     declared = inputs or [helper.make_tensor_value_info("x", FLOAT, [1, 4, 6])]
     made = [helper.make_tensor_value_info(name, FLOAT, [None] * 3) for name in outputs]
     graph = helper.make_graph(nodes, "graph", declared, made, list(tensors))

@@ -1,4 +1,4 @@
-"""ONNX graphs in the forms that published models have: what the machine's blocks can be made of."""
+"""ONNX graphs in the forms of published models, as the machine's blocks."""
 
 import re
 import time

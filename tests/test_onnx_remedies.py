@@ -23,7 +23,7 @@ ZOO = Path(__file__).parent / "data" / "zoo"
 
 
 def recurrent(kind: str, gates: int):
-    """Return what puts a recurrent layer, or a block, between blocks."""
+    """Return a function that puts a recurrent layer, or a block, between blocks."""
 
     def make(form: Form, good: bool) -> str:
         x = form.block("x")
@@ -185,7 +185,7 @@ def unlike(form: Form, good: bool) -> str:
 
 
 def normalized(place: int):
-    """Return what normalizes queries or keys in front of their product, or does not."""
+    """Return a function that normalizes queries or keys in front of their product, or does not."""
 
     def make(form: Form, good: bool) -> str:
         heads = [form.linear("x", 6) for _ in range(3)]

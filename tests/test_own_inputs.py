@@ -1,4 +1,4 @@
-"""Models on inputs of their own forms, on the golden machine and on a board: what comes out."""
+"""Models on inputs in their own forms, on the golden machine and on a board: their outputs."""
 
 import json
 import shutil

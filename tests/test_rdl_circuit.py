@@ -17,7 +17,7 @@ CYCLES = 400
 
 
 class Model:
-    """What software sees of registers, by their description in SystemRDL alone."""
+    """Registers as software sees them by their description in SystemRDL alone."""
 
     def __init__(self, folder: Path):
         pytest.importorskip("systemrdl", reason="PeakRDL is not installed")
@@ -37,7 +37,7 @@ class Model:
                     self.drawn[addr] |= ((1 << field.width) - 1) << field.low
 
     def write(self, addr: int, value: int) -> None:
-        """Write a register; what no field has is nowhere."""
+        """Write a register; bits without a field are not stored."""
         for field in self.fields[addr]:
             part = value >> field.low & ((1 << field.width) - 1)
             path = field.get_path()
@@ -47,13 +47,13 @@ class Model:
             self.state[path] = self.state[path] & ~part if woclr else part
 
     def read(self, addr: int) -> int:
-        """Read a register; what the circuit changes at any time is 0 here."""
+        """Read a register; fields that the circuit changes at any time are 0 here."""
         shown = [field for field in self.fields[addr] if field.is_sw_readable]
         value = sum(self.state[field.get_path()] << field.low for field in shown)
         return value & ~self.drawn[addr]
 
     def value(self, name: str) -> int:
-        """Return what a register of software holds for the circuit."""
+        """Return the value that a register of software has for the circuit."""
         (field,) = self.fields[REGISTER_MAP[name].addr]
         return self.state[field.get_path()]
 

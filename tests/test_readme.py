@@ -1,4 +1,4 @@
-"""README.md and the pages of docs/ say what is there: their tables, examples, commands, links."""
+"""README.md and the pages of docs/ agree with the code: tables, examples, commands, links."""
 
 import doctest
 import re
@@ -24,7 +24,7 @@ PAGES = [
 ]
 PLACES = [(page, name) for page, names in TABLES.items() for name in names]
 TAIL = r"\\\n\s*"
-"""The end of a line that a command goes on behind."""
+"""The end of a line whose command continues in the next."""
 
 
 def commands() -> list[str]:

@@ -1,4 +1,4 @@
-"""Edited folders of every family: what transformers computes, or a refusal in one sentence."""
+"""Edited folders of every family: transformers' outputs, or a refusal in one sentence."""
 
 import functools
 import importlib.util

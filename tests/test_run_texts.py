@@ -1,4 +1,4 @@
-"""Two prompts that go on in the same runs, and the command that takes them."""
+"""Two prompts that are continued in the same runs, and the command that takes them."""
 
 import json
 
@@ -16,7 +16,7 @@ LARGE = TEXT.replace(**RESIDENT, scratchpad_bytes=1 << 17)
 
 
 class Ending:
-    """A tokenizer of which one more token ends a text."""
+    """A tokenizer with one more token that ends a text."""
 
     def __init__(self, tokenizer, end):
         self.own, self.ends = tokenizer, tokenizer.ends | {end}

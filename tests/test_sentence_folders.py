@@ -1,4 +1,4 @@
-"""Folders of sentence models and pairs of texts: what sentence-transformers gives for them."""
+"""Folders of sentence models and pairs of texts, against sentence-transformers."""
 
 import importlib.util
 import json

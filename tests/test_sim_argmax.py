@@ -1,4 +1,4 @@
-"""The largest element of what DRAIN writes, on the golden machine."""
+"""The largest element of DRAIN's output, on the golden machine."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Values of which a few share an exponent, against equation (22) by hand."""
+"""Values that share an exponent with a few others, against equation (22) by hand."""
 
 import numpy as np
 import pytest

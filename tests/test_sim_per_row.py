@@ -1,4 +1,4 @@
-"""Parameters for each row: one command does what a command for each row does."""
+"""Parameters for each row: one command equals a command for each row."""
 
 import numpy as np
 import pytest

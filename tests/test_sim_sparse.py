@@ -1,4 +1,4 @@
-"""The code of sparse matrices: nothing is lost, few bits are taken, and what it refuses."""
+"""The code of sparse matrices: without loss, in few bits, and its refusals."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Sleep: registers of what a product does not use stand still, and it takes no cycle."""
+"""Sleep: registers that a product does not use stand still, and it takes no cycle."""
 
 import json
 

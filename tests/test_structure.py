@@ -24,7 +24,7 @@ ALLOWED = {
     "cli": {"arch", "hdl", "sim", "generators", "tb", "fpga", "celosia", "cli"},
     "tools": {"arch", "hdl", "sim", "generators", "tb", "fpga", "celosia", "cli", "tools"},
 }
-"""What the modules of each package may import: imports point down only."""
+"""The packages that each package may import: imports point down only."""
 CIRCUIT_WRITERS = Path("generators", "verilog")
 """The one folder of generators that imports circuits: the compiler knows none."""
 

@@ -13,7 +13,7 @@ from celosia.tb.verify.coverage.functional import STALLS, goals
 
 
 class Twin(Interpreter):
-    """The golden machine in the place of the circuit; ``wrong`` is added to what it stores."""
+    """The golden machine in the place of the circuit; ``wrong`` is added to its stored values."""
 
     wrong = 0
 

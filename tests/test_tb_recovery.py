@@ -23,7 +23,7 @@ TREE = PRESETS["odd"].replace(
 
 @pytest.fixture(scope="module", params=[False, True])
 def campaign(request: pytest.FixtureRequest) -> Campaign:
-    """Without and with registers between far units, and counters of what they do."""
+    """Without and with registers between far units, and with counters of their work."""
     changes = {"registered": request.param, "counters": not request.param}
     return Campaign(PRESETS["tiny"].replace(**changes), seed=1)
 

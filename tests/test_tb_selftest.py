@@ -1,4 +1,4 @@
-"""What a machine is tested by, against the circuit itself; and what its programs may rely on."""
+"""The selftest, against the circuit itself; and the guarantees for its programs."""
 
 from celosia.arch.presets import PRESETS
 from celosia.tb.machine.selftest import selftest

@@ -240,7 +240,7 @@ def test_the_circuit_takes_two_texts():
     ],
 )
 def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cycles, single):
-    """A run of both takes so many ``cycles``, and a run of ``single`` as many, as are predicted."""
+    """A run of both takes the predicted ``cycles``, and so does a run of ``single``."""
     config = config.replace(trace=True)
     program = compile_text(DECODERS["llama"], config, context=context, texts=2)
     session = go_on(program, "verilator", (context + 3, context + 2), 1)

@@ -1,4 +1,4 @@
-"""The tutorials: what a page writes into files is written, what it runs is run, in its order."""
+"""The tutorials: a page's files are written and its commands run, in its order."""
 
 import os
 import re
@@ -60,7 +60,7 @@ def board(page: str) -> Iterator[str]:
 
 
 def follow(page: str, folder: Path, port: str = "") -> None:
-    """Do what a page says, and compare what comes out where the page says what must."""
+    """Follow a page, and compare outputs where the page gives them."""
     output, compared = "", 0
     shutil.copytree(ROOT / "examples", folder / "examples")
     for language, text in blocks(page):

@@ -58,7 +58,7 @@ def compiled(model, changes, options, **machine):
 
 
 def run(program, simulator, count=24):
-    """Take a prompt and go on past the end of the cache; return the turns."""
+    """Take a prompt and continue past the end of the cache; return the turns."""
     session = TextSession(program, simulator)
     tokens = np.random.default_rng(2).integers(0, 37, count).tolist()
     turns, cache = [session.take(tokens[:9])], KvCache(20, 3)

@@ -27,7 +27,7 @@ WISHBONE_SIGNALS = {
 
 
 class _Registers:
-    """A register bus on which every register keeps what was written."""
+    """A register bus on which every register keeps the value written to it."""
 
     def __init__(self, dut: Any):
         self.values = [addr * 0x01020304 % (1 << 32) for addr in range(256)]

@@ -84,7 +84,7 @@ class CModel:
         return token.value
 
     def printed(self, tokens: list[int]) -> bytes:
-        """Return what tokens let print, whole characters at a time."""
+        """Return the texts that tokens let the driver print, whole characters at a time."""
         printed, text = Printed(), b""
         for token in tokens:
             buffer = (ctypes.c_uint8 * 258)()
@@ -152,7 +152,7 @@ class CTexts(CModel):
         return call(self.machine, self.model, ctypes.byref(self.texts), *pointers)
 
     def second(self) -> None:
-        """Turn to what follows the second text."""
+        """Compute the scores of the token that follows the second text."""
         assert self.library.celosia_texts_second(self.machine, self.model) == OK
 
     def go_on(self, late: tuple[int, int]) -> list[list[int]]:

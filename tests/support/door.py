@@ -47,7 +47,7 @@ ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of tokenizer, and what its folder's tokenizer_config.json has of its own."""
+    """A kind of tokenizer, and the special content of its folder's tokenizer_config.json."""
 
     name: str
     model: str

@@ -1,4 +1,4 @@
-"""A memory with a register behind it, and a record of what it does."""
+"""A memory with a register behind it, and a record of its outputs."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ def _settings(
     prompts: Settings | None = None,
     **bert: Any,
 ) -> Callable[[Path], None]:
-    """Return what writes a folder."""
+    """Return a function that writes a folder."""
 
     def write(folder: Path) -> None:
         encoder_folder(KINDS[kind], folder)
@@ -99,7 +99,7 @@ def cross_encoder(folder: Path, classes: int = 1, places: int = PLACES) -> None:
 
 
 def embeddings() -> dict[str, list[list[float]]]:
-    """Return what sentence-transformers gives for the texts, by the folder's name."""
+    """Return sentence-transformers' outputs for the texts, by the folder's name."""
     package = library("sentence_transformers", "This needs", "sentence-transformers")
     torch = library("torch", "This needs", "torch")
     vectors = {}
