@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import prose
+from tools import docstrings, prose
 
 SENTENCE = " ".join(["word"] * 31)
 
@@ -53,3 +53,18 @@ def test_more_findings_than_exceptions_are_refused(
     printed = capsys.readouterr().out
     assert "tools: 2 findings, 1 are allowed" in printed
     assert "tools: 2 findings; lower its exceptions in prose.toml (3)" in printed
+
+
+def test_a_commit_draws_its_docstrings() -> None:
+    drawn = docstrings.sample("a" * 40)
+    assert len({place for place, _ in drawn}) == docstrings.SIZE
+    assert all(text for _, text in drawn)
+    assert docstrings.sample("a" * 40) == drawn
+    assert docstrings.sample("b" * 40) != drawn
+    names = [place for place, _ in docstrings.public(Path(docstrings.__file__))]
+    assert names == [
+        "tools/docstrings.py",
+        "tools/docstrings.py: public",
+        "tools/docstrings.py: sample",
+        "tools/docstrings.py: main",
+    ]
