@@ -1,5 +1,6 @@
 """Configurations by name or from a file."""
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -64,9 +65,12 @@ def _load_toml(path: Path) -> Config:
     preset = values.pop("preset", "micro" if "micro" in values else "small")
     if not isinstance(preset, str) or preset not in PRESETS:
         raise InputError(f"Unknown preset {preset!r} in {path}; known are {', '.join(PRESETS)}")
-    gone = [name for name in _GONE if values.pop(name, None) is not None]
+    gone = {name: values.pop(name) for name in _GONE if name in values}
+    for name, value in gone.items():
+        if type(value) not in (int, float) or not 0 < value < math.inf:
+            raise InputError(f"{name} in {path} must be above 0, not {value!r}; it has no effect")
     config = PRESETS[preset].replace(**{"name": path.stem, **values})
-    _advise(path, values, gone)
+    _advise(path, values, list(gone))
     for choice, earlier in _replaced(values).items():
         line = f"write {PATHS[choice]} = {config.read(choice)!r} for {earlier}"
         print(f"{path}: {line}", file=sys.stderr)
