@@ -39,7 +39,10 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the case that a text stands for; raise :class:`InputError` if it is malformed."""
+        """Return the case that a text identifies, as :meth:`__str__` writes it.
+
+        Raises :class:`InputError` if the text is malformed.
+        """
         kind, *rest = text.split(":", 3)
         fields = [field.partition("=") for field in (rest[2].split(",") if len(rest) > 2 else [])]
         numbers = rest[:2]
@@ -58,13 +61,19 @@ class Case:
         raise InputError(f"Case {self} lacks the field {field}")
 
     def choice(self, field: str, known: Collection[str]) -> str:
-        """Return the value of a field; raise :class:`InputError` if it is not in ``known``."""
+        """Return the value of the case's field ``field``, one of ``known``.
+
+        Raises :class:`InputError` if the case lacks the field or the value is another one.
+        """
         value = self[field]
         check_known(field, value, known)
         return value
 
     def number(self, field: str) -> int:
-        """Return the value of a field as a number; raise :class:`InputError` if it is none."""
+        """Return the value of the case's field ``field`` as an integer.
+
+        Raises :class:`InputError` if the case lacks the field or the value is no number.
+        """
         value = self[field]
         if not _is_number(value):
             raise InputError(f"Field {field} of case {self} must be a number, not {value!r}")
@@ -78,7 +87,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Campaign:
-    """Cases of one kind, seed and fields.
+    """Cases of one kind that share a seed and fields.
 
     ``sources`` is a digest of everything else that the results depend on: stored results with
     another digest are not reused.
@@ -91,11 +100,11 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """Key under which results are stored."""
+        """Key under which the campaign's results are stored."""
         return f"{self.case(0)}@{self.sources}"
 
     def case(self, index: int) -> Case:
-        """Return a case by its index."""
+        """Return the campaign's case with an index."""
         return Case(self.kind, self.seed, index, tuple(sorted(self.fields.items())))
 
 
@@ -107,7 +116,7 @@ one."""
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a job, or its error (a sentence or a traceback), and its duration (s)."""
+    """A case's outcome: the job's result or error (a sentence or a traceback), and duration (s)."""
 
     case: Case
     result: dict[str, Any]
@@ -121,7 +130,7 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """The failure in one line; empty if there is none."""
+        """The failure in one line; empty if the job did not fail."""
         text = self.error or str(self.result.get("mismatch", ""))
         lines = text.strip().splitlines() or [""]
         return lines[-1 if text.startswith("Traceback") else 0]

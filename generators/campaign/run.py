@@ -1,4 +1,4 @@
-"""Runs those cases of a campaign that have no outcome yet."""
+"""Runs the cases of a campaign that have no stored outcome yet."""
 
 import time
 import traceback
@@ -32,12 +32,12 @@ def run_campaign(
     tell: Callable[[int, int], None],
     chunk: int = 1,
 ) -> Iterator[Outcome]:
-    """Run those of the first ``count`` cases that have no outcome, and yield all outcomes.
+    """Run those of the first ``count`` cases without a stored outcome, and yield all outcomes.
 
     Workers get ``chunk`` cases at a time, whose outcomes are stored together; a kill loses only the
-    chunks in progress. ``tell(done, count)`` is called after each. If a job raises an exception,
-    its traceback is the outcome. If a worker dies, its cases run again one by one in another
-    worker; a case that kills its worker again gets this as its outcome.
+    chunks in progress. ``tell(done, count)`` is called after each chunk. If a job raises an
+    exception, its traceback is the outcome. If a worker dies, its cases run again one by one in
+    another worker; if a case kills its worker again, its outcome says so.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]
@@ -55,7 +55,7 @@ def run_campaign(
 
 
 def run_case(job: Job, case: Case) -> Outcome:
-    """Run a case and return its outcome."""
+    """Return the outcome of ``job`` for a case; an exception of the job is an outcome too."""
     began = time.monotonic()
     try:
         result, error = job(case), ""

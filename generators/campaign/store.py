@@ -50,7 +50,7 @@ class Store:
         self._database.close()
 
     def keep(self, campaign: Campaign, outcomes: Iterable[Outcome]) -> None:
-        """Store outcomes, all or none of them."""
+        """Store outcomes of a campaign in one transaction: all or none."""
         rows = [
             (
                 campaign.key,
@@ -70,12 +70,12 @@ class Store:
             raise InputError(f"Cannot keep results in {self._path}: {error}") from error
 
     def done(self, campaign: Campaign) -> set[int]:
-        """Return the indices of the cases that have an outcome."""
+        """Return the indices of a campaign's cases that have a stored outcome."""
         query = "SELECT number FROM outcomes WHERE campaign = ?"
         return {number for (number,) in self._database.execute(query, (campaign.key,))}
 
     def outcomes(self, campaign: Campaign, count: int) -> Iterator[Outcome]:
-        """Yield the outcomes of the first ``count`` cases in the order of their indices."""
+        """Yield the outcomes of a campaign's first ``count`` cases in index order."""
         query = (
             "SELECT number, result, error, seconds FROM outcomes "
             "WHERE campaign = ? AND number < ? ORDER BY number"

@@ -53,11 +53,11 @@ class Workers:
 
     @contextlib.contextmanager
     def executor(self) -> Iterator[tuple[Executor, int]]:
-        """Open an executor; return it and the number of cases that it runs at once.
+        """Open an executor; yield the executor and the number of cases that it runs at once.
 
-        When the block ends, even by an interruption, its processes are gone. Raises
-        :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler answers
-        or it has no workers.
+        When the ``with`` block ends, even by an interruption, the executor's processes are gone.
+        Raises :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler
+        answers or the scheduler has no workers.
         """
         if self.cluster is not None:
             with _dask(self.cluster) as opened:

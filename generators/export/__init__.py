@@ -1,1 +1,1 @@
-"""Exports of a compiled model: memory images, C sources, register descriptions."""
+"""Exports of a compiled model: files for a host, flash images, C sources, register descriptions."""

@@ -1,4 +1,4 @@
-"""A compiled model in C99: program, image and tensors as constant arrays."""
+"""A compiled encoder in C99: program, memory image and tensors as constant arrays."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,14 +20,14 @@ def c_files(
     names: Sequence[str] = (),
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the driver, register header, model and samples in C, by file name.
+    """Return the C sources of an encoder, its samples and the driver: from file name to content.
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
     ``inputs`` are the samples: rows of real numbers as :meth:`CompiledModel.request` accepts them.
-    ``outputs`` begin with the bytes of the golden machine's output. ``names`` are the names of the
-    output's columns. Nested weights are read at ``bits``.
+    Each of ``outputs`` begins with the bytes that the reference interpreter outputs for a sample.
+    ``names`` are the names of the output's columns. Nested weights are read with ``bits`` bits.
 
-    Raises :class:`InputError` if a package for the header is missing.
+    Raises :class:`InputError` if a package for the register header is missing.
     """
     name = identifier(compiled.quantized.description.name)
     return {

@@ -1,4 +1,4 @@
-"""Sample texts for a model in C, with the golden machine's continuations, as constant arrays."""
+"""Sample texts for a model in C, with the reference interpreter's continuations."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from celosia.generators.export.c_source import array
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample text: the tokens from the host, then the likeliest continuation."""
+    """A sample text: the prompt's tokens, then the tokens of the likeliest continuation."""
 
     tokens: Sequence[int]
     given: int
@@ -17,7 +17,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """The C code of a model's samples, one for each text of a run."""
+    """The C code of sample texts: macros, declarations and definitions."""
 
     sizes: str
     """Macros of a header."""

@@ -1,4 +1,4 @@
-"""C sources: arrays, strings and identifiers, and the files of the driver."""
+"""C sources: arrays, strings, identifiers, and the source files of the driver."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _LONGEST = 64  # characters of an identifier, which names files, too
 
 
 def driver(config: Config, *names: str) -> dict[str, str | bytes]:
-    """Return the named parts of the driver and a machine's register header, by file name.
+    """Return the driver's files ``names`` and the machine's register header, by file name.
 
     Raises :class:`InputError` if a package for the register header is missing.
     """
@@ -38,7 +38,7 @@ def comment(text: str) -> str:
 
 
 def array(declaration: str, values: Iterable[str], width: int = WIDTH) -> list[str]:
-    """Return the source lines of an array; none if it is empty."""
+    """Return the source lines of a C array; no lines if the array is empty."""
     items = list(values)
     if not items:
         return []

@@ -30,13 +30,14 @@ def text_c_files(
     samples: Sequence[Sample],
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the driver, register header, model and samples in C, by file name.
+    """Return the C sources of a decoder, its samples and the driver: from file name to content.
 
-    The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name. There is
-    one sample for each text of the program. Nested weights are read at ``bits``.
+    The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
+    ``samples`` has one sample for each text that the program processes at once. Nested weights are
+    read with ``bits`` bits.
 
-    Raises :class:`InputError` if a package for the header is missing, or a token has too many
-    bytes.
+    Raises :class:`InputError` if a package for the register header is missing, or a token has too
+    many bytes.
     """
     name = identifier(program.name)
     if program.texts > 1:

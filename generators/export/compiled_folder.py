@@ -1,4 +1,4 @@
-"""Reads compiled models back from their files, like a host without Celosia."""
+"""Reads compiled models from the files of ``celosia compile``, without the float model."""
 
 import json
 from pathlib import Path
@@ -60,9 +60,9 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
 
 
 def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str, Any]]:
-    """Return a compiled decoder, its tokenizer, and figures about its quantization.
+    """Return a compiled decoder, its tokenizer, and the manifest's figures about quantization.
 
-    Raises :class:`InputError` as :func:`load_compiled`, and if the folder has an encoder.
+    Raises :class:`InputError` as :func:`load_compiled`, and if the folder contains an encoder.
     """
     code, tokenizer, known = load_compiled(folder)
     if not isinstance(code, TextHost) or tokenizer is None:

@@ -1,4 +1,4 @@
-"""Power-on images for a board's flash: a model with its inputs or its prompt."""
+"""Power-on images for a board's flash memory: a model with its inputs or its prompt."""
 
 from collections.abc import Sequence
 
@@ -30,43 +30,43 @@ class Script:
         self._tag = 0
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory."""
+        """Record a write of bytes to external memory."""
         for place in range(0, len(data), self._payload):
             part = data[place : place + self._payload]
             self._ask(Command.WRITE_MEMORY, len(part), addr + place, part)
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words."""
+        """Record the load of a program's words into program memory."""
         step = self._payload // WORD_BYTES
         for place in range(0, len(words), step):
             data = b"".join(word.to_bytes(4, "little") for word in words[place : place + step])
             self._ask(Command.LOAD_PROGRAM, len(data), place, data)
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register of the sequencer."""
+        """Record a write to a register of the sequencer."""
         data = (value % (1 << 32)).to_bytes(4, "little")
         self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
 
     def start(self, pc: int = 0) -> None:
-        """Run from a program word to the end of the program."""
+        """Record a run from program word ``pc`` to the end of the program."""
         self._ask(Command.START, 0, pc)
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
-        """Find the largest INT16 number in ``count`` bytes of external memory."""
+        """Record a search for the largest INT16 number in ``count`` bytes of external memory."""
         self._ask(Command.READ_MEMORY, count, addr)
 
     def say(self, text: str) -> None:
-        """Send a text."""
+        """Record the output of a text."""
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Send the label of the largest number; only its first 16 bytes count."""
+        """Record the output of the label at the index of the largest number, from ``labels``."""
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Set a register to the value at the index of the largest number."""
+        """Record a register write of the value in ``values`` at the index of the largest number."""
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
         for value in values:
@@ -87,10 +87,11 @@ def power_on_image(
     labels: Sequence[str],
     payload: int,
 ) -> bytes:
-    """Return the image that loads a model and runs it on inputs, if there are any.
+    """Return the flash image that loads an encoder and runs the encoder on ``inputs``, if any.
 
-    It sends a line with the model's name and the class of each input: its label in ``labels`` or,
-    if there are none, its number. ``payload`` is the longest payload of the link (bytes).
+    At power-on the board sends a line with the model's name and the class of each input: a label
+    from ``labels`` or, without labels, the class number. ``payload`` is the longest payload of a
+    link request (bytes).
 
     Raises :class:`InputError` if there are inputs, but the model's output is not one row of INT16
     scores.
@@ -124,11 +125,11 @@ def power_on_image(
 def text_image(
     program: TextHost, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
 ) -> bytes:
-    """Return the image that continues a prompt by ``steps`` tokens, each time the likeliest one.
+    """Return the flash image that continues a prompt by the ``steps`` likeliest tokens.
 
-    It sends a line with the model's name and the text. The image cannot contain the chosen tokens,
-    so each step has an entry for every token of the vocabulary, selected by the machine's result.
-    Zero bytes in tokens are omitted.
+    At power-on the board sends a line with the model's name and the text. The image cannot contain
+    the chosen tokens, so each step has a table with an entry for every token of the vocabulary; the
+    machine's result selects the entry. Zero bytes in tokens are omitted.
 
     Raises :class:`InputError` if the vocabulary has more tokens than an image's tables hold, or a
     token has too many bytes.

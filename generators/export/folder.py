@@ -1,4 +1,4 @@
-"""Files of a compiled model in a folder that may hold those of another one."""
+"""Files of a compiled model in a folder that may contain an earlier compiled model."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ _KEY = "files"
 
 
 def with_digests(files: Mapping[str, str | bytes]) -> Files:
-    """Return a compiled model's files, with the SHA-256 of each added to the manifest."""
+    """Return a compiled model's files with the SHA-256 of each file added to the manifest."""
     described = json.loads(files[MANIFEST])
     described[_KEY] = {
         name: _digest(text.encode() if isinstance(text, str) else text)
@@ -23,9 +23,10 @@ def with_digests(files: Mapping[str, str | bytes]) -> Files:
 
 
 def outdated(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Return the files in a folder that its manifest names and the new files do not replace.
+    """Return an earlier model's files in a folder: in the folder's manifest, but not in ``files``.
 
-    Files that were changed since, or that the manifest does not name, belong to the user and stay.
+    Files that were changed later, or that the manifest does not name, are left out: they belong to
+    the user.
     """
     try:
         named = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))[_KEY]

@@ -26,12 +26,12 @@ REGISTER_BYTES = 4
 
 
 def register_offset(name: str) -> int:
-    """Return the byte offset of a register."""
+    """Return the byte offset of a register in the host port's register map."""
     return REGISTER_BYTES * REGISTER_MAP[name].addr
 
 
 def program_files(code: Executable) -> dict[str, str | bytes]:
-    """Return the concatenated programs and the configuration, by file name."""
+    """Return the files of the concatenated programs and the configuration, by file name."""
     return {
         PROGRAM_HEX: "".join(f"{word:08x}\n" for word in code.words),
         PROGRAM: word_bytes(code.words),
@@ -40,7 +40,7 @@ def program_files(code: Executable) -> dict[str, str | bytes]:
 
 
 def word_bytes(words: Sequence[int]) -> bytes:
-    """Return words as bytes, least significant byte first."""
+    """Return program words as bytes, least significant byte first."""
     return np.array(words, "<u4").tobytes()
 
 
@@ -54,16 +54,16 @@ def described(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return the part of the manifest that all models share.
+    """Return the part of the manifest that encoders and decoders share.
 
     A host writes the images of ``setup`` to external memory from address 0 on, one after another.
     If an image has a program, the host loads it, starts it at word 0 and waits for its end. Then it
     loads ``program``; ``entries`` are word addresses in it. ``tensors`` names the tensors that each
-    entry's vector instructions write, in execution order. ``made`` has figures about the
-    quantization, ``host`` the steps of the model that the machine does not run.
+    entry's vector instructions write, in execution order. ``made`` contains figures about the
+    quantization, ``host`` the steps of the model that the host runs.
 
-    ``cycles`` are predicted for the longest input or the last token, with weights read at ``bits``;
-    a microcoded machine has no prediction. Addresses are in bytes.
+    ``cycles`` are predicted for the longest input or the last token, with weights read with
+    ``bits`` bits; a microcoded machine has no prediction. Addresses are in bytes.
     """
     config = code.config.replace(trace=False)
     cycles = None

@@ -15,7 +15,7 @@ from celosia.generators.program.image import Piece
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """Memory and registers that a host must write for inputs of ``rows`` rows."""
+    """Memory contents and registers that a host writes before an inference of ``rows`` rows."""
 
     rows: int
     registers: dict[str, int]
@@ -25,7 +25,7 @@ class RowsRequest:
 
 
 def requests(compiled: CompiledModel) -> list[RowsRequest]:
-    """Return the request for each number of rows, in ascending order."""
+    """Return a request for each number of input rows, in ascending order of rows."""
     found = []
     for rows in range(compiled.least_rows, compiled.input.rows + 1):
         request = compiled.beside(rows)
@@ -45,12 +45,12 @@ def package(
     bits: int = OPERAND_BITS,
     origin: Mapping[str, Any] | None = None,
 ) -> dict[str, str | bytes]:
-    """Return the files of a compiled model by name.
+    """Return the files of a compiled encoder: a dictionary from file name to content.
 
     ``program.hex`` and ``program.bin`` are the program, ``image.bin`` is external memory from its
     first byte on, ``config.toml`` the configuration, and ``model.json`` the :func:`manifest`. Words
-    in ``.bin`` files are least significant byte first. ``origin`` says in the manifest how the
-    float model is loaded; None if that is unknown.
+    in ``.bin`` files are least significant byte first. ``origin`` is the manifest's entry on
+    loading the float model; None if unknown.
     """
     memory = {"latency": latency, "interval": interval, "bits": bits}
     known = manifest(compiled, source, names, made, **memory) | {"origin": origin}
@@ -71,16 +71,17 @@ def manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return the manifest for a host: the part of :func:`described`, plus the following.
+    """Return an encoder's manifest: the common part from :func:`described`, and the following.
 
     For each inference a host writes the quantized input and the request for its number of rows,
-    starts the entry ``start``, and reads the output. It may start at ``again`` instead if an
-    earlier inference has ended well without a reset since. ``encode.4`` and ``encode.2`` are the
-    entries that read 4 and 2 bits of nested weights.
+    starts the program at ``start``, and reads the output. The host may start at ``again`` instead
+    if the previous inference ended without an error, and no reset followed. ``encode.4`` and
+    ``encode.2`` are the entry points that read 4 and 2 bits of nested weights.
 
-    If ``unit``, the host scales the output's rows to length 1. If the output ``follows``, it lacks
-    as many rows as the input. In a ``batch`` the rows of the inputs are concatenated, and so are
-    those of the outputs. ``names`` are the names of the output's columns.
+    If ``unit``, the host scales the output's rows to length 1. With ``follows`` the output of a
+    shorter input is shorter by the same number of rows. In a ``batch`` the rows of all inputs are
+    concatenated, and so are the rows of all outputs. ``names`` are the names of the output's
+    columns.
     """
     image = {"image": IMAGE, "image_bytes": len(compiled.image), "program": None, "words": 0}
     memory = {"latency": latency, "interval": interval, "bits": bits}
@@ -105,7 +106,7 @@ def manifest(
 
 
 def host_steps(source: Source) -> list[str]:
-    """Return the steps of a model that the host performs, in order."""
+    """Return descriptions of a model's steps that run on the host, in execution order."""
     model = source.description
     steps = [f"before: {step.name} ({step.what})" for step in source.before]
     if model.embedding == "tokens":

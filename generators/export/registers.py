@@ -40,7 +40,7 @@ def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
 
 
 def pages() -> dict[str, bytes]:
-    """Return HTML pages of the registers: the content of each file by its path.
+    """Return HTML pages of the registers: a dictionary from file path to content.
 
     Raises :class:`InputError` if a package is missing.
     """
@@ -53,7 +53,7 @@ def pages() -> dict[str, bytes]:
 
 
 def compiled(folder: Path, program_depth: int = MAX_PROGRAM_DEPTH) -> Any:
-    """Return the registers as PeakRDL's input; the source file is left in the folder."""
+    """Return the registers as PeakRDL's input; the SystemRDL source file is left in ``folder``."""
     path = folder / SOURCE
     path.write_text(systemrdl(program_depth), encoding="utf-8")
     compiler = _module("systemrdl").RDLCompiler()

@@ -34,14 +34,15 @@ def text_package(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the files of a compiled decoder by name.
+    """Return the files of a compiled decoder: a dictionary from file name to content.
 
-    ``program.hex`` and ``program.bin`` are its programs, concatenated. ``image.bin`` is external
-    memory while they run or, if all weights stay on the chip, the data of the last setup program.
-    The setup programs are ``setup_0.bin`` and so on; the images of all but the last one are
-    ``setup_0_image.bin`` and so on. ``config.toml`` is the configuration, ``model.json`` the
-    :func:`text_manifest`, and the tokenizer's file is included. Words in ``.bin`` files are least
-    significant byte first. ``made`` has figures about the quantization.
+    ``program.hex`` and ``program.bin`` are the decoder's programs, concatenated. ``image.bin`` is
+    the content of external memory while these programs run. If all weights stay on the chip,
+    ``image.bin`` is the data of the last setup program. The setup programs are ``setup_0.bin`` and
+    so on; the images of all but the last one are ``setup_0_image.bin`` and so on. ``config.toml``
+    is the configuration, ``model.json`` the :func:`text_manifest`, and the tokenizer's file is
+    included. Words in ``.bin`` files are least significant byte first. ``made`` contains figures
+    about the quantization.
 
     Raises :class:`InputError` if the tokenizer's file cannot be read.
     """
@@ -89,12 +90,13 @@ def text_manifest(
     interval: int,
     bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
-    """Return the manifest for a host: the part of :func:`described`, plus the following.
+    """Return a decoder's manifest: the common part from :func:`described`, and the following.
 
-    Before it starts an entry, a host writes the registers in ``calls``. Each is computed from its
-    ``index`` (:class:`celosia.generators.runtime.text_host.Index`): modulo ``modulo`` if that is
-    not 0, then divided by ``divide`` without remainder, then times ``times``. ``cycles`` are
-    predicted for ``position``; those of several texts are for all of them together.
+    Before a host starts the program at an entry point, it writes the registers in ``calls``. Each
+    register's value is computed from its ``index``
+    (:class:`celosia.generators.runtime.text_host.Index`): modulo ``modulo`` unless that is 0, then
+    divided by ``divide`` and rounded down, then times ``times``. ``cycles`` are predicted for
+    ``position``; for several texts they are the cycles of one step of all texts.
     """
     last = len(program.setup) - 1
     setup = [

@@ -1,1 +1,1 @@
-"""Models as their files describe them: descriptions, weights, tokens."""
+"""Import of models: descriptions, weights and tokenizers from the models' files."""

@@ -37,7 +37,7 @@ MOST_OF_ANY = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """Fields and checks that descriptions of encoders and of decoders share."""
+    """Fields and checks that descriptions of encoders and decoders share."""
 
     name: str
     """Name of the model."""
@@ -64,11 +64,11 @@ class Description:
     """Values that texts may have."""
 
     def check_fields(self) -> None:
-        """Check every field by itself, and fill in the heads of keys and the width of a head.
+        """Check every field separately, and set the defaults of ``kv_heads`` and ``head_dim``.
 
         Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if
-        a number is out of its range, a text is none of its choices, or heads do not divide the
-        dimensions.
+        a number is out of its range, a text is not one of the field's choices, or heads do not
+        divide the dimensions.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)
@@ -102,17 +102,17 @@ class Description:
 
     @property
     def query_width(self) -> int:
-        """Columns of the queries of all heads."""
+        """Number of columns of the queries of all heads."""
         return self.heads * self.head_dim
 
     @property
     def kv_width(self) -> int:
-        """Columns of the keys of all heads, and of the values."""
+        """Number of columns of the keys of all heads; the values have the same number."""
         return self.kv_heads * self.head_dim
 
     @property
     def group(self) -> int:
-        """Query heads that share a key head."""
+        """Number of query heads that share a key head."""
         return self.heads // self.kv_heads
 
     def _check_type(self, name: str, kind: Any) -> None:
@@ -156,15 +156,16 @@ class ModelDescription(Description):
     A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``, varied by the fields:
 
     - ``placement = "post"`` normalizes the sums and not the inputs;
-    - ``parallel`` applies both to one input (through one norm) and sums both, each times a trained
-      gain;
+    - ``parallel`` applies attention and MLP to the same normalized input, and sums the results,
+      each times a trained gain;
     - ``skip = false`` leaves out ``x +``;
     - ``shaped`` replaces the attention matrix ``P`` by ``alpha * I + beta * P - gamma / sequence``
       with scalars trained per head (He and Hofmann 2023, "Simplifying Transformer Blocks");
     - ``values = false`` and ``output = false`` leave out the projections of that name; without
       values each head attends over a separate slice of the block's input.
 
-    Raises :class:`InputTypeError` and :class:`InputError` if fields cannot work.
+    Raises :class:`InputTypeError` if a field has the wrong type, and :class:`InputError` if a value
+    is invalid or does not fit the others.
     """
 
     tokens: int
@@ -289,17 +290,17 @@ class ModelDescription(Description):
 
     @property
     def sequence(self) -> int:
-        """Number of tokens that the blocks process: the inputs and the class token."""
+        """Number of tokens that the blocks process: the input's tokens and the class token."""
         return self.tokens + self.class_token
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Shape of the output."""
+        """Shape (rows, columns) of the output."""
         rows = self.sequence if self.pooling == "none" else 1
         return rows, self.classes or self.dim
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the name and shape of every weight; matrices are [outputs, inputs]."""
+        """Return the shape of every weight tensor by name; matrices are [outputs, inputs]."""
         shapes_by_name: dict[str, tuple[int, ...]] = {}
 
         def linear(name: str, outputs: int, inputs: int) -> None:
@@ -356,7 +357,10 @@ class ModelDescription(Description):
 
 
 def read_description(path: Path) -> ModelDescription:
-    """Return the description in a TOML file; raise :class:`InputError` as :func:`read_fields`."""
+    """Return an encoder's description from a TOML file.
+
+    Raises :class:`InputError` as :func:`read_fields`.
+    """
     return read_fields(path, ModelDescription)
 
 
@@ -364,10 +368,10 @@ Described = TypeVar("Described", bound=Description)
 
 
 def read_fields(path: Path, kind: type[Described]) -> Described:
-    """Return the description of a kind of models in a TOML file.
+    """Return the description of class ``kind`` from a TOML file.
 
-    Raises :class:`InputError` if the file cannot be read, is not TOML, or does not describe a model
-    that can work.
+    Raises :class:`InputError` if the file cannot be read, is not TOML, or its description is
+    invalid.
     """
     values = read_toml(path, "model description")
     declared = fields(kind)

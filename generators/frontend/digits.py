@@ -1,4 +1,4 @@
-"""The real input: scikit-learn's handwritten digits, with one fixed split."""
+"""The digits images of scikit-learn, with one fixed split for training and test."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Split:
 
 
 def load() -> tuple[Split, Split]:
-    """Return the 1,297 images to train and calibrate with and the 500 images to test with.
+    """Return (training, test): 1,297 images to train and calibrate with, and 500 test images.
 
     The test images are spread evenly over the images sorted by label, so that the split needs no
     random numbers, never changes, and keeps the share of each digit.

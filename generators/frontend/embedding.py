@@ -1,4 +1,4 @@
-"""Embedding on the host: rows of trained tables, looked up and added."""
+"""Embedding on the host: the sum of a token's rows from trained tables."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,13 @@ def lookup(
     inputs: NDArray[np.generic],
     types: NDArray[np.integer] | None = None,
 ) -> Floats:
-    """Return the blocks' input in a model without linear embedding, [count, sequence, dim].
+    """Return the blocks' input of a model without linear embedding, [count, sequence, dim].
 
     ``inputs`` is [count, n] token numbers, [count, n, 2] with their types, or [count, n, dim] if
     ``embedding`` is ``none``. ``n`` is ``tokens``, or less if the model accepts variable lengths. A
-    row is the sum of its token's row, its type's (from ``types``, [count, n], all 0 without it) and
-    its place's. The class token comes before the others.
+    row is the sum of the token vector, the vector of the token's type and the vector of the token's
+    position. Types are in ``types`` [count, n], all 0 if None. The class token comes before the
+    others.
 
     Raises :class:`InputError` if the inputs have another shape, or a token or a type does not
     exist.
@@ -43,7 +44,7 @@ def lookup(
 
 
 def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
-    """Return the host's input for the machine, for a batch of inputs, [count, rows, columns].
+    """Return the input that the host writes for the machine, [count, rows, columns], for a batch.
 
     Raises :class:`InputError` as :func:`lookup`.
     """

@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face folders, as used in the training of their models."""
+"""Tokenizers of Hugging Face folders, as used when their models were trained."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ _UNBOUNDED = 1 << 30
 
 
 class FolderTokenizer:
-    """A tokenizer for encoders."""
+    """A tokenizer from a Hugging Face folder, for an encoder's texts."""
 
     def __init__(self, folder: Path, sentences: SentenceFolder):
         """Read the tokenizer of a folder.
@@ -49,11 +49,12 @@ class FolderTokenizer:
         backend.normalizer = kinds.Sequence([kinds.Lowercase(), *own])
 
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
-        """Return the token numbers of a text or a pair of texts, [n], or with types, [n, 2].
+        """Return the token numbers of a text or a pair of texts, [n], or with token types, [n, 2].
 
-        Types are included unless all are 0. A text of more than ``most`` tokens, marks included, is
-        cut as the tokenizer's settings say; of a pair the longer text is cut first. Raises
-        :class:`InputError` if there is no token, or the marks alone are too many.
+        Types are included unless all are 0. A text of more than ``most`` tokens, special tokens
+        included, is truncated as the tokenizer's settings state; of a pair the longer text is
+        truncated first. Raises :class:`InputError` if there is no token, or the special tokens
+        alone are too many.
         """
         marks = self._tokenizer.num_special_tokens_to_add(second is not None)
         if most <= marks:
@@ -71,7 +72,7 @@ class FolderTokenizer:
 
 
 def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer | Tokenizer | None:
-    """Return the tokenizer of an encoder's folder, or None if it has none.
+    """Return the tokenizer of an encoder's folder, or None if the folder contains none.
 
     Raises :class:`InputError` as :class:`FolderTokenizer` and as
     :class:`celosia.generators.frontend.tokenizer.Tokenizer`.

@@ -30,23 +30,23 @@ class HostStep:
 
 
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
-    """An input of the machine's part, with the other inputs that later host steps take."""
+    """An input of the machine's part, with the model's other inputs for later host steps."""
 
     others: Mapping[str, Array]
     """Arrays by the name of the input."""
 
 
 def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array]) -> Array:
-    """Apply steps to values, one after another; ``others`` are the model's other inputs."""
+    """Return the result of host steps applied one after another; ``others`` are other inputs."""
     for step in steps:
         values = step.function(values, others) if step.beside else step.function(values)
     return values
 
 
 def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
-    """Return the step that arranges an input's elements as [rows, columns].
+    """Return the step that rearranges an input's elements as [rows, columns].
 
-    ``places`` [rows, columns] are places among the input's elements in their order; -1 gives 0.
+    ``places`` [rows, columns] are indices into the flattened input; -1 stands for the value 0.
     """
 
     def function(values: Array) -> Array:
@@ -59,7 +59,7 @@ def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
 def linear(
     name: str, meaning: str, weight: Floats, bias: Floats | None = None, *, rows: int = 1
 ) -> HostStep:
-    """Return a linear layer, ``weight`` [outputs, inputs], for ``rows`` rows."""
+    """Return the step of a linear layer, ``weight`` [outputs, inputs], for ``rows`` rows."""
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)
     return HostStep(
@@ -68,12 +68,12 @@ def linear(
 
 
 def pointwise(name: str, function: Callable[[Floats], Floats]) -> HostStep:
-    """Return a function that is applied to every element."""
+    """Return the step that applies a function to every element."""
     return HostStep(name, "of every element", function)
 
 
 def layer_norm(name: str, gamma: Floats, beta: Floats, epsilon: float) -> HostStep:
-    """Return a LayerNorm of every row."""
+    """Return the step of a LayerNorm of every row."""
 
     def function(x: Array) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
@@ -91,10 +91,10 @@ def windows(
     after: Sequence[int] = (),
     dilations: Sequence[int] = (),
 ) -> NDArray[np.int64]:
-    """Return the places of a convolution's inputs, [*windows, channels, *kernel].
+    """Return the input indices of a convolution's windows, [*windows, channels, *kernel].
 
-    ``shape`` is that of the input, channels first. Places count its elements in their order; -1
-    stands for padding, ``before`` and ``after`` each axis.
+    ``shape`` is the shape of the input, channels first. Indices are into the flattened input; -1
+    stands for padding. ``before`` and ``after`` are the padding of each spatial axis.
     """
     axes = len(kernel)
     before, after = (tuple(padding) or (0,) * axes for padding in (before, after))

@@ -1,4 +1,4 @@
-"""Model folders as Hugging Face's libraries write them, of encoders like BERT."""
+"""Hugging Face model folders of text encoders like BERT."""
 
 import re
 from collections.abc import Mapping
@@ -68,12 +68,13 @@ _FIXED_EPSILON = 1e-12
 
 
 def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
-    """Return the encoder of texts in a folder with config.json and model.safetensors.
+    """Return the text encoder from a folder with config.json and model.safetensors.
 
-    The model accepts texts of at most ``tokens`` tokens; without it of 128, or of the model's limit
-    if that is less. The architecture decides on the head. ``modules.json`` of Sentence
-    Transformers, if present, decides on pooling and on outputs of length 1 instead. Without either
-    the output is the whole sequence. Tensors of heads that are left out are named in ``unused``.
+    The model accepts texts of at most ``tokens`` tokens. If ``tokens`` is 0, the limit is 128
+    tokens, or the model's limit if that is less. The architecture in config.json selects the head.
+    ``modules.json`` of Sentence Transformers, if present, selects pooling and normalized outputs
+    instead. Without a head and modules.json the output is the whole sequence. The source's
+    ``unused`` names the tensors of omitted heads.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

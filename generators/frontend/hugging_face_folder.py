@@ -1,4 +1,4 @@
-"""A folder as Hugging Face's libraries write it: its settings and its tensors."""
+"""A model folder in Hugging Face's format: the settings and the tensors."""
 
 import json
 import re
@@ -34,12 +34,12 @@ ACTIVATIONS = read_table(TABLES / "activations.toml")["activations"]
 
 
 def is_hugging_face(folder: Path) -> bool:
-    """Return whether a folder looks like one of Hugging Face's."""
+    """Return whether a folder looks like a Hugging Face model folder."""
     return (folder / CONFIG_FILE).is_file()
 
 
 def model_type(folder: Path) -> str:
-    """Return the kind of model that a folder's config.json names; an empty text if it names none.
+    """Return the ``model_type`` in a folder's config.json; empty if there is none.
 
     Raises :class:`InputError` if the file cannot be read.
     """
@@ -60,7 +60,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 class Folder:
-    """The settings of a folder, and its tensors; each tensor is used once."""
+    """The settings and tensors of a model folder; each tensor is used once."""
 
     def __init__(self, path: Path):
         """Read config.json, and fill in the defaults of its class of models.
@@ -81,9 +81,9 @@ class Folder:
         self.tensors: dict[str, NDArray[np.generic]] = {}
 
     def read(self, prefixes: Iterable[str] = ()) -> None:
-        """Read the tensors, from one file or several, without any of the prefixes.
+        """Read the tensors from the folder's files; remove the given prefixes from tensor names.
 
-        Raises :class:`InputError` if a file cannot be read, or there is none.
+        Raises :class:`InputError` if a file cannot be read, or there is no file with tensors.
         """
         paths = [self.weights_path]
         index = self.path / INDEX_FILE
@@ -113,7 +113,7 @@ class Folder:
                 self.tensors[name] = tensor
 
     def take(self, name: str) -> NDArray[np.generic]:
-        """Return a tensor, and remove it from the folder's.
+        """Return a tensor, and remove the tensor from the folder.
 
         Raises :class:`InputError` if it is missing.
         """
@@ -122,10 +122,10 @@ class Folder:
         return self.tensors.pop(name)
 
     def floats(self, name: str, *shape: int) -> NDArray[np.float64]:
-        """Return a tensor in float64, and remove it from the folder's.
+        """Return a tensor in float64, and remove the tensor from the folder.
 
-        Raises :class:`InputError` if it is missing, or has another shape than is given, in which -1
-        stands for any size.
+        Raises :class:`InputError` if the tensor is missing, or if ``shape`` is given and differs
+        from the tensor's shape; -1 stands for any size.
         """
         tensor = self.take(name)
         sizes = zip(shape, tensor.shape, strict=False)
@@ -148,7 +148,7 @@ class Folder:
             )
 
     def activation(self, name: str) -> str:
-        """Return our name of the activation function that a setting names."""
+        """Return Celosia's name of the activation function that a setting names."""
         function = self.config.get(name)
         if not isinstance(function, str) or function not in ACTIVATIONS:
             raise InputError(
@@ -158,9 +158,9 @@ class Folder:
         return str(ACTIVATIONS[function])
 
     def labels(self, outputs: int) -> tuple[str, ...]:
-        """Return the names of the classes, in their order; none if they are numbers only.
+        """Return the names of the classes, in class order; empty if the names are only numbers.
 
-        Raises :class:`InputError` if their number is not that of the outputs.
+        Raises :class:`InputError` if there are not as many names as outputs.
         """
         names_by_number = self.config.get("id2label") or {}
         if names_by_number and len(names_by_number) != outputs:
@@ -190,7 +190,7 @@ class Folder:
             )
 
     def nothing_left(self) -> None:
-        """Raise :class:`InputError` if tensors are left that have not been used."""
+        """Raise :class:`InputError` if there are unused tensors."""
         if self.tensors:
             raise InputError(
                 f"Weights {self.weights_path} hold tensors that a model of type {self.kind} does "

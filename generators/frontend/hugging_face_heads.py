@@ -1,4 +1,4 @@
-"""Heads after the encoder of a Hugging Face folder, by the name of the architecture."""
+"""Heads of Hugging Face encoders, selected by the architecture's name."""
 
 import re
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ _EXACT = ("roberta", "xlm-roberta", "camembert", "electra")
 
 @dataclass
 class Head:
-    """The part of a model after its blocks, which computes the output."""
+    """The head of a model: the layers after the blocks, which compute the output."""
 
     fields: dict[str, Any] = field(default_factory=dict)
     """Fields of a description."""
@@ -53,10 +53,10 @@ class Head:
     labels: tuple[str, ...] = ()
 
     def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
-        """Take the weights of a linear layer from a folder.
+        """Move the weights of a linear layer from a folder to the head.
 
-        The layer is ``theirs`` in the folder and ``ours`` in the description. If it is not
-        ``biased``, its bias is 0.
+        The layer is ``theirs`` in the folder and ``ours`` in the description. Unless ``biased``,
+        the bias is 0.
         """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (
@@ -65,10 +65,10 @@ class Head:
 
 
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
-    """Return the head of an encoder of texts.
+    """Return the head of a text encoder.
 
-    ``words`` is the vocabulary, which may also be the head's weights. ``rows`` is the longest text;
-    ``activation`` and ``epsilon`` are those of the encoder.
+    ``words`` are the token vectors, which may also be the head's weights. ``rows`` is the length of
+    the longest text (tokens); ``activation`` and ``epsilon`` are the encoder's settings.
 
     Raises :class:`InputError` if the architecture is not known.
     """

@@ -1,4 +1,4 @@
-"""Model folders in Hugging Face's format, of encoder-decoders with norms before their layers."""
+"""Hugging Face model folders of encoder-decoders with norms before their layers."""
 
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ _EPSILON = 1e-5
 
 
 def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
-    """Return the description and weights of a folder with config.json and model.safetensors.
+    """Return an encoder-decoder's description and weights from a folder.
 
-    If a model's embeddings are scaled, the vocabulary includes the factor, and the head has
-    separate weights. Pegasus' positions are computed if the file lacks them.
+    The folder contains config.json and model.safetensors. If a model's embeddings are scaled, the
+    token vectors include the scale, and the head has separate weights. Pegasus' position vectors
+    are computed if the file lacks them.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

@@ -1,4 +1,4 @@
-"""Settings of config.json: their kinds, ranges, and default values."""
+"""Settings of config.json: their types, ranges and default values."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,7 +80,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
 
 
 def read_settings(model_type: str, settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings of a configuration, with the defaults of its class of models.
+    """Return the settings of a config.json, with the defaults of the model type.
 
     Settings of an unknown type of models are not changed.
 

@@ -1,4 +1,4 @@
-"""Model folders in Hugging Face's format, of decoders like Llama and GPT-2."""
+"""Hugging Face model folders of decoders like Llama and GPT-2."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -26,13 +26,13 @@ _FUSED = {"attention": ("query", "key", "value"), "gate_up": ("gate", "up")}
 
 
 def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
-    """Return the description and weights of a folder with config.json and model.safetensors.
+    """Return a decoder's description and weights from a folder.
 
-    All kinds of models are converted to the one form of a description. The columns of rotated pairs
-    are adjacent; matrices are [outputs, inputs]; queries, keys and values are separate; factors of
-    embeddings, scores, residuals and logits are included in the weights. If a layer attends to a
-    window of tokens only, the model has no more places than the window. With LongRoPE it has the
-    places of its original training.
+    The folder contains config.json and model.safetensors. All model types are converted to one
+    form. The columns of rotated pairs are adjacent; matrices are [outputs, inputs]; queries, keys
+    and values are separate. Scales of embeddings, scores, residuals and logits are included in the
+    weights. If a layer uses sliding-window attention, the model has no more positions than the
+    window. With LongRoPE the model has the number of positions of its original training.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

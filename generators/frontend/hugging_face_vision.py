@@ -1,4 +1,4 @@
-"""Model folders in Hugging Face's format, of encoders of images and spectrograms."""
+"""Hugging Face model folders of encoders of images and spectrograms."""
 
 import math
 import re
@@ -50,11 +50,11 @@ _IDS = re.compile(r"embeddings\.position_ids$")
 
 
 def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
-    """Return the encoder of images, or of spectrograms, in a folder with config.json and weights.
+    """Return the encoder of images or spectrograms from a folder with config.json and weights.
 
-    An input is [channels, height, width], or for a spectrogram [frames, bands]. The host cuts it
-    into patches. With one class token the machine does the rest; with two the host also computes
-    the vectors of the patches.
+    An input is [channels, height, width], or for a spectrogram [frames, bands]. The host cuts the
+    input into patches. With one class token the machine computes the rest; with two class tokens
+    the host also computes the patch embedding.
 
     Raises :class:`InputError` if a file cannot be read, or names something that is not supported.
     """

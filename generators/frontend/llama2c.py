@@ -25,15 +25,16 @@ _LARGEST = 1 << 24
 
 
 def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
-    """Return the description and weights of a checkpoint.
+    """Return the description and weights of a llama2.c checkpoint.
 
-    It is a header of seven int32 and then float32 arrays, matrices [outputs, inputs], each for all
-    layers. Their order is: the vocabulary's vectors; attention norms; query, key, value, output;
-    MLP norms; gate (w1), down (w2), up (w3); the final norm; two rotary tables, which are not
-    needed; and the head if the vocabulary's size is negative. In queries and keys the columns of a
-    pair are adjacent.
+    A checkpoint is a header of seven int32 numbers and then float32 arrays, matrices [outputs,
+    inputs], each array for all layers. The order of the arrays is: token vectors; attention norms;
+    query, key, value, output; MLP norms; gate (w1), down (w2), up (w3); the final norm; two rotary
+    tables, which are not needed; and the head if the vocabulary's size is negative. In queries and
+    keys the columns of a pair are adjacent.
 
-    Raises :class:`InputError` if the file cannot be read, or has another size than its header says.
+    Raises :class:`InputError` if the file cannot be read, or the file's size differs from the
+    header.
     """
     with reading(path, "checkpoint"):
         content = path.read_bytes()
@@ -96,11 +97,12 @@ _MLP = ("gate", "down", "up")
 
 
 class Llama2cTokenizer:
-    """Byte pairs with scores, as llama2.c encodes and decodes them.
+    """The byte-pair tokenizer of llama2.c, which merges tokens by score.
 
-    A text is the token BEGIN, a space, and its characters. A character that is no token becomes its
-    UTF-8 bytes, where byte b is token ``3 + b``. Then the two neighbours that form the token of the
-    highest score are merged, the first ones of equals, until no two are.
+    A text is the token BEGIN, a space, and its characters. A character that is not in the
+    vocabulary becomes its UTF-8 bytes, where byte b is token ``3 + b``. Then neighbouring tokens
+    are merged, the pair that forms the token of the highest score first. Of equal scores the first
+    pair is merged. Merging ends if no pair forms a token.
     """
 
     begin = BEGIN
@@ -176,5 +178,5 @@ class Llama2cTokenizer:
         return joined.decode(errors="replace")
 
     def settled(self, tokens: list[int]) -> str:
-        """Return the beginning of the text of tokens that no further token changes."""
+        """Return the beginning of the decoded text that no further token can change."""
         return whole(self.decode(tokens))

@@ -36,8 +36,8 @@ _SOUND_SETTINGS = ("sampling_rate",)
 def image_reader(source: Source) -> Reader:
     """Return a function that reads an image [channels, height, width] for a model.
 
-    Raises :class:`InputError` if the model's files do not describe the preparation, or describe an
-    unsupported one.
+    Raises :class:`InputError` if the model's files do not describe the preprocessing, or describe
+    unsupported preprocessing.
     """
     folder, how, named = _settings(source)
     shape = source.shape or ()
@@ -73,10 +73,11 @@ def image_reader(source: Source) -> Reader:
 
 
 def sound_reader(source: Source) -> Reader:
-    """Return a function that reads a sound for a model: a waveform, or an extractor's features.
+    """Return a function that reads a sound file as a model's input.
 
-    Shorter waveforms are extended with silence, longer ones cut. Raises :class:`InputError` if the
-    model's files do not describe the preparation, or describe an unsupported one.
+    The input is a waveform, or the features of the model's extractor. Short waveforms are extended
+    with silence, long waveforms are cut. Raises :class:`InputError` if the model's files do not
+    describe the preprocessing, or describe unsupported preprocessing.
     """
     folder, how, named = _settings(source)
     shape = source.shape or ()
@@ -116,16 +117,16 @@ def sound_reader(source: Source) -> Reader:
 
 
 def sound_length(path: Path) -> int:
-    """Return the number of samples of a sound that can be read."""
+    """Return the number of samples in a valid sound file."""
     soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
     return int(soundfile.info(str(path)).frames)
 
 
 def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
-    """Return the samples of a sound, from -1 to 1, the mean of its channels.
+    """Return the samples of a sound file, from -1 to 1, averaged over the channels.
 
-    Raises :class:`InputError` if the file cannot be read, ends too soon, is empty or has another
-    rate (samples a second).
+    Raises :class:`InputError` if the file cannot be read, ends too soon, is empty, or does not have
+    the sampling rate ``rate`` (samples per second).
     """
     soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
     try:

@@ -1,4 +1,4 @@
-"""Inputs of models that have several, each with a name."""
+"""Named inputs, for models that have more than one input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Values = Array | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class OtherInput:
-    """An input of a model besides its first, for host steps."""
+    """An input of a model that only the host's steps use, besides the first input."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class OtherInput:
         return np.asarray(rng.normal(0, 1, self.shape))
 
     def check(self, values: Array) -> None:
-        """Raise :class:`InputError` if a shape is wrong, or floats are given for integers."""
+        """Raise :class:`InputError` if the shape is wrong, or an integer input gets floats."""
         if values.shape != self.shape:
             raise InputError(
                 f"Input {self.name} must have the shape {list(self.shape)}, not "
@@ -53,11 +53,11 @@ class NamedInputs:
 
     @property
     def shapes(self) -> dict[str, list[int]]:
-        """Shapes of the other inputs by name."""
+        """Shapes of the inputs besides the first, by name."""
         return {other.name: list(other.shape) for other in self.others}
 
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
-        """Return the first input of a sample, cut to its tokens, and the others by name.
+        """Return a sample's first input without padding, and a dictionary of the other inputs.
 
         Raises :class:`InputError` if an input is missing, not known, or does not fit.
         """
@@ -86,7 +86,7 @@ class NamedInputs:
         return first, {other.name: arrays[other.name] for other in self.others}
 
     def random(self, first: Array, rng: np.random.Generator) -> Values:
-        """Return a random sample with a given first input."""
+        """Return a random sample whose first input is ``first``."""
         if not self.others:
             return first
         return {self.first: first} | {other.name: other.random(rng) for other in self.others}
