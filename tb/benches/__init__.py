@@ -1,1 +1,1 @@
-"""cocotb benches, one for each unit, with their random commands and memory models."""
+"""cocotb benches, one for each unit, with random commands and models of external memory."""

@@ -29,7 +29,10 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 
 
 class Events:
-    """Counts of the port ``events``, which the circuit's counters must match, and a run's words."""
+    """Counts of events at the trace port ``events``, to compare with the circuit's counters.
+
+    ``words`` are the command words that the run sent to the engines' queues.
+    """
 
     def __init__(self, dut: Any):
         self._word_valid, self._word = dut.events__word_valid, dut.events__word
@@ -41,7 +44,7 @@ class Events:
         self.clear()
 
     def clear(self) -> None:
-        """Forget earlier cycles."""
+        """Reset all counts, and forget the words of earlier cycles."""
         self.words: list[dict[str, Any]] = []
         self.busy, self.waits, self.done = ([0] * len(Engine) for _ in range(3))
         self.span = self._pause = 0
@@ -50,7 +53,7 @@ class Events:
         self._under_way = [0] * len(Engine)
 
     def sample(self) -> None:
-        """Read the port in this cycle."""
+        """Count the events of this cycle; call it at the falling edge."""
         self._sample_array(int(self._array.value))
         if int(self._word_valid.value):
             self.words.append(unpack(WORD, int(self._word.value)))
@@ -84,7 +87,7 @@ class Events:
             self._pause += 1
 
     def skip(self, cycles: int) -> None:
-        """Pass cycles in which all engines are idle and instructions are fetched."""
+        """Count ``cycles`` cycles in which all engines are idle and instructions are fetched."""
         self._pause += cycles
         self._before = (0, False)
         self.array[_CAUSES.index("FETCH")] += cycles
@@ -110,9 +113,9 @@ class Events:
 class Host:
     """The accelerator's host, which drives its clock, external memory and trace port.
 
-    While ``quiet`` is true the line ``irq`` must be 0. While ``follows`` is true the trace port is
-    checked against a whole run. ``told`` is the level of ``irq`` at the latest register read, and
-    ``raised`` its level when STATUS reported an end.
+    While ``quiet`` is true the line ``irq`` must be 0. While ``follows`` is true the trace port's
+    events and writes are recorded. ``told`` is the level of ``irq`` at the latest register read,
+    and ``raised`` the level of ``irq`` when STATUS reported the end of a run.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):
@@ -136,7 +139,7 @@ class Host:
             ]
 
     async def cycle(self) -> None:
-        """Pass one clock cycle."""
+        """Run one clock cycle, from one rising edge to the next."""
         self._memory.drive()
         await FallingEdge(self._clk)
         self._memory.sample()
@@ -163,7 +166,7 @@ class Host:
             self._sum = 0
 
     def clear(self) -> None:
-        """Forget earlier traces."""
+        """Forget the events and writes recorded so far."""
         self.signatures.clear()
         self._sum = self.writes = 0
         if self.events is not None:
@@ -171,18 +174,18 @@ class Host:
 
     @property
     def irq(self) -> int:
-        """The interrupt line."""
+        """Level of the interrupt line ``irq``."""
         return int(self._irq.value)
 
     async def skip(self, cycles: int) -> None:
-        """Pass cycles in which all engines and the memory are idle."""
+        """Run ``cycles`` clock cycles in which all engines and external memory are idle."""
         await ClockCycles(self._clk, cycles)
         self.cycles += cycles
         if self.events is not None:
             self.events.skip(cycles)
 
     async def write(self, name: str, value: int) -> None:
-        """Write a register."""
+        """Write a value to the register ``name`` of the host port."""
         dut = self._dut
         dut.host__addr.value = REGISTER_MAP[name].addr
         dut.host__write_data.value = value % (1 << 32)
@@ -193,11 +196,11 @@ class Host:
         self._forgets = 0
 
     async def read(self, name: str) -> int:
-        """Read a register."""
+        """Return the value of the register ``name`` of the host port."""
         return (await self.sweep([REGISTER_MAP[name].addr]))[0]
 
     async def sweep(self, addrs: Sequence[int]) -> list[int]:
-        """Read registers, one address per cycle."""
+        """Return the values of the registers at addresses of the host port, one per cycle."""
         values = []
         for place, addr in enumerate([*addrs, 0]):
             self._dut.host__addr.value = addr
@@ -214,14 +217,14 @@ class Host:
         return values
 
     async def load(self, words: Sequence[int], pc: int = 0) -> None:
-        """Write a program from word ``pc`` on, where the next run starts."""
+        """Write a program to program memory from word ``pc`` on; the next run starts there."""
         await self.write("PROGRAM_ADDR", pc)
         for word in words:
             await self.write("PROGRAM_DATA", word)
         await self.write("PC", pc)
 
     async def start(self) -> None:
-        """Start a run as soon as the machine has recovered from a reset."""
+        """Start a run as soon as STATUS is not busy, as it is during recovery from a reset."""
         while await self.read("STATUS") & STATUS_BUSY:
             pass
         await self.write("CONTROL", CONTROL_START)
@@ -234,7 +237,7 @@ class Host:
         return await self.ends()
 
     async def ends(self, limit: int = LIMIT) -> int:
-        """Wait until the machine is not busy, and return STATUS."""
+        """Wait until STATUS is not busy, at most ``limit`` cycles, and return STATUS."""
         begin = self.cycles
         while (status := await self.read("STATUS")) & STATUS_BUSY:
             assert self.cycles < begin + limit, f"Run has not ended after {limit} cycles"
@@ -243,7 +246,11 @@ class Host:
 
 
 def words_of(steps: Sequence[Step], words: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the words that a program's steps send to the engines' queues, as in ``events``."""
+    """Return the command words that a program's steps send to the engines' queues.
+
+    Each word is a dictionary of the fields ``engine``, ``first``, ``last`` and ``word``, as in
+    :class:`Events`. ``words`` is the program.
+    """
     sent_words = []
     for step in steps:
         operands = [value % (1 << IMMEDIATE_WIDTH) for value in step.operands.values()]

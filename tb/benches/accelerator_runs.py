@@ -32,14 +32,17 @@ SHORT = 20_000
 
 
 class Counts:
-    """The counts that follow from the golden machine's steps."""
+    """Expected values of the accelerator's counters, from the golden machine's steps.
+
+    ``vectors`` are the vectors that enter the array, ``gated`` the zeros in them.
+    """
 
     def __init__(self) -> None:
         self.gated = self.vectors = 0
         self.steps: list[Step] = []
 
     def add(self, step: Step, machine: Interpreter) -> None:
-        """Record a step; count the vectors of a MATMUL, and the zeros of A in them."""
+        """Record a step; for a MATMUL, count the vectors of A and the zeros in them."""
         self.steps.append(step)
         if step.opcode != Opcode.MATMUL:
             return
@@ -61,10 +64,10 @@ class Counts:
 
 
 class Runs:
-    """The machine, its host, and the checks after a run.
+    """Runs of the accelerator through its host port, each checked against the golden machine.
 
-    ``enable`` is INTERRUPT_ENABLE. ``totals`` are the counters' sums over all runs, and
-    ``shortest`` is the shortest run (cycles).
+    ``enable`` is the value of INTERRUPT_ENABLE. ``totals`` are the sums of the counters over all
+    runs, and ``shortest`` is the length of the shortest run of a short program (cycles).
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class Runs:
         self.shortest = SHORT
 
     def place(self, words: Sequence[int]) -> int:
-        """Return a random address for a program."""
+        """Return a random address in program memory at which a program fits."""
         return int(self.random.integers(self.config.control.program_depth - len(words) + 1))
 
     async def set_enable(self) -> None:
@@ -86,7 +89,7 @@ class Runs:
         await self.host.write("INTERRUPT_ENABLE", self.enable | int(self.random.integers(2)) << 9)
 
     async def interrupted(self, wanted: int) -> None:
-        """Check INTERRUPT and the line; clear the bits one by one."""
+        """Check that INTERRUPT is ``wanted`` and ``irq`` agrees; clear the bits one by one."""
         host = self.host
         host.quiet = False
         assert host.raised == int(self.enable & wanted != 0)
@@ -100,7 +103,10 @@ class Runs:
         host.quiet = True
 
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
-        """Load a short program into both machines; return its address."""
+        """Load a short program into accelerator and golden machine; return its address.
+
+        The program's registers and external memory are set in both machines, too.
+        """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
         golden.write_memory(0, program.image)
@@ -113,7 +119,7 @@ class Runs:
         return pc
 
     async def short(self, golden: Interpreter | None = None) -> dict[str, int]:
-        """Run a short program and compare all results; return the counters."""
+        """Run a short program and compare all results; return the counters' values by name."""
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)
         pc = await self.give(golden, program)
@@ -130,7 +136,11 @@ class Runs:
         return counts
 
     async def run(self, golden: Interpreter, pc: int, limit: int) -> dict[str, int]:
-        """Run the program on both machines and compare all results; return the counters."""
+        """Run the loaded program on accelerator and golden machine, and compare all results.
+
+        ``pc`` is the program's first word; the run may take ``limit`` cycles. Return the
+        accelerator's counters, a dictionary from name to value.
+        """
         host, memory, counts = self.host, self.memory, Counts()
         golden.on_step = counts.add
         report = golden.start()
@@ -169,7 +179,10 @@ class Runs:
         return counters
 
     async def registers(self, golden: Interpreter, pc: int) -> dict[str, int]:
-        """Read every address after a run that ended well; return the counters."""
+        """Read and check every address of the host port after a run without errors.
+
+        Return the counters, a dictionary from name to value.
+        """
         values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}
         wanted |= {"INTERRUPT_ENABLE": self.enable}

@@ -1,4 +1,4 @@
-"""Runs of the accelerator that are stopped in all ways, each followed by an exact one."""
+"""Runs of the accelerator that are stopped in all ways, each followed by a checked normal run."""
 
 from collections.abc import Awaitable, Callable
 
@@ -28,7 +28,10 @@ _DEEP = 12  # nested loops
 
 
 def refused() -> dict[Cause, list[list[int]]]:
-    """Return words that stop a run after valid instructions, by cause."""
+    """Return invalid programs: a dictionary from STATUS's cause to lists of instruction words.
+
+    The words stop a run with that cause when they follow valid instructions.
+    """
     loop = Instruction(Opcode.LOOP, {"count": 1})
     return {
         Cause.INSTRUCTION: [[_ILLEGAL], [Opcode.HALT | 1 << 31]],
@@ -42,9 +45,9 @@ def refused() -> dict[Cause, list[list[int]]]:
 
 
 class Trials:
-    """Ways to disturb a run, and the required consequences.
+    """Trials: methods that disturb a run of the accelerator and check the consequences.
 
-    :meth:`all` lists the methods; each is one kind of trial.
+    :meth:`all` lists these methods; each is one kind of trial.
     """
 
     def __init__(self, runs: Runs):
@@ -57,7 +60,7 @@ class Trials:
         self.bound = 3000 + self.config.accumulators.depth
 
     def all(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return the trials in order."""
+        """Return the methods that are trials, in the order in which :meth:`run` calls them."""
         return [
             *(self.abort, self.abort, self.abort_and_start, self.reset, self.refusal, self.error),
             *(self.lost, self.forget, self.nothing, self.outside, self.abort_in_recovery),
@@ -65,7 +68,7 @@ class Trials:
         ]
 
     async def run(self, count: int) -> None:
-        """Try the first ``count`` kinds."""
+        """Run the first ``count`` trials, with a checked short program after each."""
         if count:
             await self.runs.short()
         for kind in self.all()[:count]:
@@ -73,9 +76,9 @@ class Trials:
             await self.runs.short()
 
     async def begin(self, tail: list[int] | None = None) -> int:
-        """Start a short program with its HALT replaced by ``tail``.
+        """Start a short program, whose HALT is replaced by the words ``tail`` if given.
 
-        Return a number of cycles in which it does not end.
+        Return a number of cycles in which the program does not end.
         """
         runs, host, golden = self.runs, self.host, Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -89,12 +92,15 @@ class Trials:
         return self.runs.shortest * 2 // 3
 
     async def some(self, most: int) -> None:
-        """Pass a random number of cycles below ``most``."""
+        """Run a random number of clock cycles below ``most``."""
         for _ in range(int(self.random.integers(most))):
             await self.host.cycle()
 
     async def stopped(self, cause: Cause, limit: int | None = None) -> int:
-        """Wait until STATUS reports a cause; return the cycles until then."""
+        """Wait until STATUS reports an error, whose cause must be ``cause``; return the cycles.
+
+        The error must be reported within ``limit`` cycles, by default ``bound``.
+        """
         host, begin = self.host, self.host.cycles
         told = STATUS_ERROR | cause << CAUSE_SHIFT
         limit = self.bound if limit is None else limit
@@ -106,7 +112,10 @@ class Trials:
         return cycles
 
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
-        """Wait until a stopped run is over, and check its results."""
+        """Wait until the machine has recovered from a stopped run; check STATUS and stored bytes.
+
+        ``cause`` is the run's cause in STATUS; the run must end within ``cycles`` cycles.
+        """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
         while status & STATUS_RECOVERING:
@@ -131,7 +140,7 @@ class Trials:
         assert not differs.any()
 
     async def exact(self) -> None:
-        """Wait for the end of a run that is no longer disturbed, and check its stored results."""
+        """Wait until an undisturbed run ends, and check that external memory is as expected."""
         _, golden = self.before
         golden.start()
         assert await self.host.ends(SHORT) == 0
@@ -164,14 +173,14 @@ class Trials:
         await self.over(Cause.ABORTED)
 
     async def late_start(self) -> None:
-        """A run requested during recovery begins after it."""
+        """A run requested during recovery begins after the recovery, and is exact."""
         await self.some(await self.begin())
         await self.host.write("CONTROL", CONTROL_ABORT)
         await self.host.write("CONTROL", CONTROL_START)
         await self.exact()
 
     async def nothing(self) -> None:
-        """Writes without a run change nothing, nor does a second start."""
+        """An abort without a run does nothing, nor does a start during a run."""
         host = self.host
         await self._mem("mem_error")
         assert await host.read("STATUS") == 0
@@ -189,7 +198,7 @@ class Trials:
         await self.exact()
 
     async def reset(self) -> None:
-        """``rst`` is set while external memory keeps working."""
+        """``rst`` resets the accelerator during a run; external memory continues."""
         host, dut = self.host, self.dut
         await self.some(await self.begin())
         dut.rst.value = 1
@@ -217,7 +226,7 @@ class Trials:
         await self.over(cause)
 
     async def outside(self) -> None:
-        """A run begins, or continues, outside of the program."""
+        """A run begins at, or continues to, an address past the end of program memory."""
         host, depth = self.host, self.config.control.program_depth
         for pc in (depth, 1 << 31):
             await self.begin()

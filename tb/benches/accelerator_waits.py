@@ -23,9 +23,10 @@ LONGEST_WATCHDOG = 2000
 
 
 class LongTrials(Trials):
-    """All trials, the long ones last.
+    """Trials of a run, including long ones that wait for the watchdog.
 
-    Without a watchdog, or with one longer than ``LONGEST_WATCHDOG``, there are only the short ones.
+    Without a watchdog, or with one longer than ``LONGEST_WATCHDOG``, there are only the trials of
+    :class:`celosia.tb.benches.accelerator_trials.Trials`.
     """
 
     def __init__(self, runs: Runs):
@@ -34,7 +35,7 @@ class LongTrials(Trials):
         self._ticks: list[int] = []
 
     def all(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return the trials in order."""
+        """Return the methods that are trials, the long ones last."""
         if not 0 < self.config.control.watchdog <= LONGEST_WATCHDOG:
             return super().all()
         silences = [self.silence] * len(CHANNELS)
@@ -55,7 +56,7 @@ class LongTrials(Trials):
         assert (self._ticks[-1] - self._ticks[0] + 2) % self.config.control.watchdog <= 4
 
     async def silent_reset(self) -> None:
-        """``rst`` is set while memory owes a report and is silent; that is reported in time."""
+        """After a reset, memory never reports an earlier write; the watchdog reports SILENCE."""
         host, memory, dut = self.host, self.memory, self.dut
         await self.begin()
         while not memory.owes_reports:
@@ -76,7 +77,7 @@ class LongTrials(Trials):
         assert await host.read("INTERRUPT") == 0
 
     async def deadlock(self) -> None:
-        """A command waits for tokens that never arrive; the watchdog reports it in time."""
+        """A command waits for tokens that never arrive; the watchdog reports DEADLOCK in time."""
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
         for _ in range(3):
@@ -87,7 +88,7 @@ class LongTrials(Trials):
             await self.over(Cause.DEADLOCK)
 
     async def silence(self) -> None:
-        """One channel of external memory is silent; the watchdog reports it in time."""
+        """One channel of external memory stops; the watchdog reports SILENCE in time."""
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1
         watchdog, memory = self.config.control.watchdog, self.memory
@@ -120,7 +121,7 @@ class LongTrials(Trials):
         await self.exact()
 
     async def slow(self) -> None:
-        """External memory is silent for almost the allowed time, again and again."""
+        """External memory pauses repeatedly for almost the watchdog's time; the run is exact."""
         host, memory = self.host, self.memory
         await self.begin()
         status = STATUS_BUSY
@@ -134,7 +135,10 @@ class LongTrials(Trials):
         await self.exact()
 
     async def pause(self) -> None:
-        """The array's span has a longer pause than can be counted, in which all is idle."""
+        """The array pauses for longer than SPAN_MATRIX can count; the counter stays exact.
+
+        All engines are idle during the pause.
+        """
         host, events = self.host, self.host.events
         if events is None or not self.config.control.counters:
             return

@@ -20,9 +20,10 @@ _PAYLOADS = {"aw": _ADDRESS, "w": ("data", "strb", "last"), "ar": _ADDRESS}
 class AxiMemory:
     """cocotbext-axi's ``AxiRam`` at the bridge's AXI4 ports, and a monitor of the bus.
 
-    ``bytes`` is its content; bus addresses are taken modulo its size. In each cycle each channel
-    pauses with probability ``stall``. Words from the address ``broken`` on, which may change, can
-    be neither read nor written. The bench calls :meth:`sample` at each falling edge.
+    ``bytes`` is the content of the RAM; bus addresses are taken modulo the RAM's size. In each
+    cycle each channel pauses with probability ``stall``. Accesses from the address ``broken`` on
+    are answered with errors; ``broken`` may change. The bench calls :meth:`sample` at each falling
+    edge.
     """
 
     def __init__(
@@ -79,10 +80,10 @@ class AxiMemory:
             yield bool(self._rng.random() < self._stall)
 
     def drive(self) -> None:
-        """Do nothing: the RAM drives its signals by itself."""
+        """Do nothing: ``AxiRam`` drives the bus signals itself."""
 
     def sample(self) -> None:
-        """Count the words that move in this cycle, and check the rules."""
+        """Check the AXI rules in this cycle; add its words to ``loaded`` and ``stored``."""
         self._rules.sample()
         self.loaded += self._rules.moves("r")
         self.stored += self._rules.moves("w")
@@ -107,7 +108,7 @@ class AxiRules:
         return bool(self._get(f"{channel}valid") and self._get(f"{channel}ready"))
 
     def sample(self) -> None:
-        """Check one cycle."""
+        """Assert the rules in this cycle; call it at the falling edge."""
         for channel in ("aw", "w", "ar"):
             self._holds(channel)
         for channel, lengths in (("aw", self._writes), ("ar", self._reads)):

@@ -2,11 +2,13 @@
 
 Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, the number of
 random programs and of instructions in each; ``stall`` and ``latency`` of external memory; ``bus``,
-the model (in ``celosia.tb.benches.slow_memory``) of a memory on a bus instead; ``trials``, the
-number of kinds of ``celosia.tb.benches.accelerator_waits`` that disturb a run; ``happens``, true if
-all of ``HAPPENS`` must occur. With ``trace`` in the configuration every vector instruction and each
-engine's activity in each cycle is compared, without it only the stored results. Machines that are
-too small for ``celosia.tb.machine.short_programs`` run random programs only.
+a bus memory instead, by its name in ``MODELS`` of ``celosia.tb.benches.slow_memory``; ``trials``,
+the number of trials of ``celosia.tb.benches.accelerator_waits``; ``happens``, true if every counter
+in ``HAPPENS`` must count.
+
+If the configuration has ``trace``, every vector instruction and each engine's activity in each
+cycle is compared, otherwise only the stored results. Machines that are too small for
+``celosia.tb.machine.short_programs`` run random programs only.
 """
 
 from typing import Any
@@ -63,7 +65,7 @@ async def random_programs_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def disturbed_runs_are_told(dut: Any) -> None:
-    """A stopped run reports its cause, and the next one is exact."""
+    """A stopped run reports the cause in STATUS, and the next run is exact."""
     settings, runs = parameters(), await _start(dut)
     if "bus" not in settings and has_room(runs.config):
         await LongTrials(runs).run(settings.get("trials", 0))

@@ -1,9 +1,10 @@
 """Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against an array of rows.
 
-Parameters: ``config``, every field of the configuration; ``cycles``, their number; ``rate``, the
-probability that a row is accumulated in a cycle, and that one is drained. Every row is scrubbed
-first, and some of them again after half of the cycles; all are drained at the end. Both ports are
-compared in every cycle: the drain that waits, the time of an answer, and its content.
+Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
+``rate``, the probability that a row is accumulated in a cycle, and that a row is drained. Every row
+is scrubbed first, and a third of the rows again after half of the cycles; all rows are drained at
+the end. In every cycle the drain port is compared: whether a request waits, and the time and
+content of each answer.
 """
 
 from collections import deque
@@ -28,7 +29,7 @@ SPELL = 50
 
 
 class Rows:
-    """The memory's inputs, its expected content, and its expected answers."""
+    """Driver of the accumulator memory, with the expected rows and the expected answers."""
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator, rate: float):
         self.dut, self.config, self.random, self.rate = dut, config, random, rate
@@ -42,14 +43,14 @@ class Rows:
         self.cycles = self.answers = self.waited = 0
 
     def near(self) -> list[int]:
-        """Return a few rows whose addresses differ in one bit each, including the last row."""
+        """Return the addresses of a random row, of rows one address bit away, and of the last."""
         depth = self.config.accumulators.depth
         first = int(self.random.integers(depth))
         others = [first ^ 1 << int(bit) for bit in self.random.integers(0, 12, 6)]
         return [first, *(row for row in others if row < depth), depth - 1]
 
     async def scrub(self, rows: NDArray[np.int64]) -> None:
-        """Scrub rows while there are no other requests."""
+        """Set rows to zero through the scrub port, without other requests meanwhile."""
         self.dut.accumulate__valid.value = 0
         self.dut.drain__request__valid.value = 0
         self._waiting = None
@@ -65,7 +66,10 @@ class Rows:
         self._acc[rows] = 0
 
     async def use(self, rows: list[int]) -> None:
-        """Accumulate a row, drain one, both or neither, and compare the answer."""
+        """Run a cycle that may accumulate to one of ``rows``, and may drain one of ``rows``.
+
+        Each happens with probability ``rate``. The memory's answer is compared.
+        """
         adds, drains = (
             int(self.random.choice(rows)) if self.random.random() < self.rate else None
             for _ in range(2)
@@ -73,14 +77,14 @@ class Rows:
         await self._use(rows, adds, drains)
 
     async def use_all(self) -> None:
-        """Accumulate every row, and drain every other."""
+        """Accumulate once to every row of the memory, and drain half of the rows."""
         rows = [int(row) for row in self.random.permutation(self.config.accumulators.depth)]
         for row in rows:
             await self._use(rows, row, None)
         await self.drain(rows[::2])
 
     async def drain(self, rows: list[int]) -> None:
-        """Drain rows."""
+        """Drain rows by address, one after the other, and compare their sums."""
         for row in rows:
             await self._use(rows, None, row)
             while self._waiting is not None:
@@ -156,7 +160,7 @@ class Rows:
 
 @cocotb.test()
 async def rows_are_those_that_were_added(dut: Any) -> None:
-    """Every drained row is the sum of all rows added since it was drained or scrubbed."""
+    """Every drained row is the sum of the rows added to it since its last drain or scrub."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut)

@@ -1,8 +1,9 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
-Parameters: ``lanes`` and ``max_row`` of the unit; ``commands``, their number; ``beats``, about the
-most of each command; ``stall``, the probability of a stall on each stream in each cycle; ``n``, the
-rows' length if it is not random; ``latency`` of the unit, which is checked if present.
+Parameters: ``lanes`` and ``max_row`` of the unit; ``commands``, the number of commands; ``beats``,
+about the largest number of beats of a command; ``stall``, the probability of a stall on each stream
+in each cycle; ``n``, the length of rows if it is not random; ``latency`` of the unit, which is
+checked if given.
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ Rows = NDArray[np.int64]
 
 
 def random_rows(generator: np.random.Generator, m: int, n: int) -> Rows:
-    """Return INT16 rows, [m, n], each of a random kind."""
+    """Return random INT16 rows [m, n]: small, constant, nearly constant, extreme or any values."""
     rows = generator.integers(-(1 << 15), 1 << 15, (m, n))
     for row in rows:
         kind = generator.integers(6)
@@ -48,14 +49,14 @@ def beats_of(rows: Rows, lanes: int) -> Rows:
 
 
 def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
-    """Return ``mask`` and ``last`` of each beat of m rows."""
+    """Return the lists of ``mask`` and ``last`` of all beats of m rows of n elements."""
     beats = -(-n // lanes)
     masks = [(1 << lanes) - 1] * (beats - 1) + [(1 << (n - lanes * (beats - 1))) - 1]
     return masks * m, ([0] * (beats - 1) + [1]) * m
 
 
 def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
-    """Return the input payloads of rows ``x`` and their summands ``r``."""
+    """Return the input payloads for rows ``x`` and the rows ``r`` to add, a payload per beat."""
     beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
     return [
         pack(input_layout(lanes), {"x": a.tolist(), "r": b.tolist(), "mask": c, "last": d})
@@ -71,7 +72,7 @@ def _hide(beat: dict[str, Any], name: str) -> dict[str, Any]:
 
 @cocotb.test()
 async def values_and_sums_are_exact(dut: Any) -> None:
-    """Both outputs equal the golden model's, with the input's mask and last."""
+    """Normalized values and sums equal the golden model's, with the input's mask and last."""
     settings = parameters()
     generator = rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]

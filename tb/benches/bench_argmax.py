@@ -1,7 +1,7 @@
 """Bench of ``celosia.hdl.functions.argmax.ArgmaxUnit``: random rows, in pieces and with pauses.
 
-Parameters: ``lanes`` of the unit; ``rows``, their number; ``beats``, the most of each row;
-``stall``, the probability of a cycle without elements.
+Parameters: ``lanes`` of the unit; ``rows``, the number of rows; ``beats``, the largest number of
+beats of a row; ``stall``, the probability of a cycle without elements.
 """
 
 from collections import deque
@@ -32,7 +32,7 @@ def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
 
 @cocotb.test()
 async def the_first_largest_is_found(dut: Any) -> None:
-    """Each cycle outputs the largest element so far and the first column that has it."""
+    """Each cycle outputs the row's largest element so far and the first column that contains it."""
     settings, random = parameters(), rng()
     lanes = settings["lanes"]
     layout = data.ArrayLayout(signed(16), lanes)

@@ -1,11 +1,11 @@
 """Bench of a bus bridge: random bursts of the external memory port against a memory on the bus.
 
-Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name of
-``celosia.tb.benches.slow_memory``); ``bursts``, their number in each direction; ``stall``, the
-probability of a pause of each channel on both sides; ``reader_stall``, that of the reader of read
-data; ``broken``, the share of the memory, including its upper half, that answers with errors;
-``errors``, that of a second run; ``words`` of each burst (default: random); ``limit``, the most
-cycles in all.
+Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name in
+``MODELS`` of ``celosia.tb.benches.slow_memory``); ``bursts``, the number of bursts in each
+direction; ``stall``, the probability of a pause of each channel on both sides; ``reader_stall``,
+the probability of a pause of the consumer of read data; ``broken``, the share of the memory, from
+the highest address down, that answers with errors; ``errors``, the same share for a second run;
+``words`` of each burst (default: random); ``limit``, the largest total number of cycles.
 """
 
 from itertools import pairwise
@@ -37,7 +37,11 @@ Burst = tuple[int, int]
 
 
 def random_burst(config: Config, random: np.random.Generator, low: int, words: int) -> Burst:
-    """Return a burst in the half of the memory from ``low`` on, often at a boundary."""
+    """Return a random burst in the half of the memory that begins at the address ``low``.
+
+    The burst has ``words`` words, a random number if ``words`` is 0. It often begins or ends at a
+    boundary that no burst may cross.
+    """
     width = config.mem_bytes
     longest = burst_words(config)
     count = min(longest, int(words)) or int(random.choice([longest, random.integers(longest) + 1]))
@@ -48,7 +52,7 @@ def random_burst(config: Config, random: np.random.Generator, low: int, words: i
 
 
 class Surroundings:
-    """The memory port's side and the bus side of a bridge."""
+    """Surroundings of a bus bridge: driver of the memory port, and a memory on the bus."""
 
     def __init__(self, dut: Any, config: Config, settings: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
@@ -64,7 +68,7 @@ class Surroundings:
         self.written = self.failed = self.cycles = 0
 
     async def run(self) -> None:
-        """Clock the memory, and count."""
+        """Simulate the bus memory in every cycle; count cycles, written bursts and errors."""
         while True:
             self.memory.drive()
             await FallingEdge(self.dut.clk)
@@ -75,7 +79,7 @@ class Surroundings:
             await RisingEdge(self.dut.clk)
 
     async def read(self, bursts: list[Burst], wanted: list[int] | None = None) -> list[int]:
-        """Return the words of bursts in order; compare each with ``wanted`` if present."""
+        """Read bursts and return their words in order; compare them with ``wanted`` if given."""
         layout = burst_layout(self.config.memory)
         requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]
         cocotb.start_soon(self._driver("read__request").send(requests))
@@ -87,7 +91,10 @@ class Surroundings:
         return await monitor.receive(sum(words for _, words in bursts), check)
 
     async def write(self, bursts: list[Burst], words: list[tuple[int, int]]) -> None:
-        """Write the words of bursts, data and mask each, and wait until all are written."""
+        """Write bursts, and wait until all are reported as written.
+
+        ``words`` are pairs (data, byte mask), in the order of the bursts.
+        """
         layout = burst_layout(self.config.memory)
         before = self.written
         requests = [pack(layout, {"addr": addr, "last": count - 1}) for addr, count in bursts]
@@ -105,7 +112,7 @@ class Surroundings:
 
 
 def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int]:
-    """Return the words that a memory holds at the addresses of bursts, in their order."""
+    """Return a memory's words at the addresses of bursts, in the order of the bursts."""
     width = config.mem_bytes
     return [
         int.from_bytes(memory[place : place + width].tobytes(), "little")
@@ -117,7 +124,10 @@ def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int
 def check_errors(
     around: Surroundings, reads: list[Burst], writes: list[Burst], answers: list[int]
 ) -> None:
-    """Check that every error was reported, and that all readable words are right."""
+    """Check that every bus error was counted, and that all words without errors are right.
+
+    ``reads`` and ``writes`` are the bursts; ``answers`` are the words that were read.
+    """
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]
     wanted = content(around.memory.bytes, config, reads)
@@ -136,7 +146,7 @@ def check_errors(
 
 @cocotb.test()
 async def bursts_arrive(dut: Any) -> None:
-    """Simultaneous reads return the memory and writes change it; then reads return the writes."""
+    """Simultaneous bursts read and write the memory; later reads return the written words."""
     await _run(dut, parameters())
 
 
@@ -144,9 +154,9 @@ if "broken" not in parameters():
 
     @cocotb.test()
     async def bursts_arrive_in_the_other_half(dut: Any) -> None:
-        """The same with writes to the lower half, so that each direction has every address.
+        """Bursts are exact, too, if writes go to the lower half and reads to the upper half.
 
-        The reader is slower than the bus, so that read data fill the queue.
+        The consumer of read data is slower than the bus, so that the queue of read data fills.
         """
         slow = {} if "limit" in parameters() else {"reader_stall": SLOW}
         await _run(dut, slow | parameters(), swapped=True)
@@ -156,7 +166,7 @@ if parameters()["model"] == "wishbone" and not {"broken", "limit"} & parameters(
 
     @cocotb.test()
     async def directions_take_turns(dut: Any) -> None:
-        """Without pauses a burst takes one cycle more than its words; both directions alternate."""
+        """Without pauses a burst of n words takes n + 1 cycles; reads and writes alternate."""
         settings = parameters() | {"stall": 0.0, "reader_stall": 0.0, "words": WORDS}
         await _run(dut, settings | {"limit": 2 * settings["bursts"] * (WORDS + 1) + 3 * WORDS})
 
@@ -165,7 +175,7 @@ if "errors" in parameters():
 
     @cocotb.test()
     async def errors_are_reported(dut: Any) -> None:
-        """Errors of the memory are reported, and all other words are right."""
+        """The bridge reports bus errors of the memory; words without errors are right."""
         await _run(dut, parameters() | {"broken": parameters()["errors"]})
 
 

@@ -48,7 +48,7 @@ def _accesses(
 
 @cocotb.test(timeout_time=_LIMIT * len(_CASES) * PERIOD_NS, timeout_unit="ns")
 async def chips_are_started(dut: Any) -> None:
-    """Each step is done in order, with its wait; each lane gets the middle of its delays."""
+    """The start sequence has its order and waits; each lane gets the middle of its delays."""
     random = rng()
     start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
     woken = len(start.wake)

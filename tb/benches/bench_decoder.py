@@ -1,8 +1,9 @@
 """Bench of ``celosia.hdl.matrix.decoder.WeightDecoder``: random matrices in random formats.
 
-Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, their
-number; ``stall``, the probability of a cycle without input. The bench computes the steps itself,
-independent of the circuit's counter; lines of a format alternate with lines of plain bytes.
+Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, the number
+of matrices; ``stall``, the probability of a cycle without input. The bench computes the decoder's
+steps itself, independent of the circuit's counter; lines of a format alternate with lines of plain
+bytes.
 """
 
 from typing import Any
@@ -21,7 +22,7 @@ from celosia.tb.machine.packing import pack as payload
 
 @cocotb.test()
 async def weights_are_exact(dut: Any) -> None:
-    """Every line equals the golden model's."""
+    """Every line of decoded weights equals the golden model's line."""
     settings, generator = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
     cols, layout = config.array.cols, step_layout(config)

@@ -1,7 +1,7 @@
 """Bench of queues and tokens: random programs without deadlocks, on engines of any speed.
 
-Parameters: ``config`` (fields that differ from the preset ``small``), ``commands`` (their number)
-and ``stall`` (probability of a pause of ``i``).
+Parameters: ``config`` (fields that differ from the preset ``small``), ``commands`` (the number of
+commands) and ``stall`` (probability in each cycle that the stream ``i`` pauses).
 """
 
 from itertools import product
@@ -28,10 +28,11 @@ PHASE = 12
 
 
 class EngineModel:
-    """An engine that accepts a command at its start or at its end, and works for some cycles.
+    """A model of an engine: it accepts a command and completes it after a random time.
 
-    It works up to ``speeds[0]`` cycles on each of the first ``PHASE`` commands, up to ``speeds[1]``
-    on each of the next, and so on.
+    Each of the first ``PHASE`` commands takes up to ``speeds[0]`` cycles, each of the next
+    ``PHASE`` commands up to ``speeds[1]``, and so on. With ``holds`` a command is accepted at its
+    end, otherwise at its start. ``due`` are the expected commands.
     """
 
     def __init__(
@@ -58,11 +59,11 @@ class EngineModel:
         self.fields: dict[str, int] = {}
 
     def get(self, kind: str, suffix: str = "") -> int:
-        """Return the value of one of the engine's ports."""
+        """Return the value of the port ``kind`` of this engine, such as ``waiting``."""
         return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
 
     def drive(self) -> None:
-        """Accept a command when idle, and complete it after some cycles."""
+        """Drive the engine's ports in this cycle: ready, done, and the tokens to push."""
         finishes = self.left == 0
         ready = finishes if self.holds else self.left is None
         getattr(self.dut, f"o_{self.name}__ready").value = int(ready)
@@ -70,7 +71,10 @@ class EngineModel:
         getattr(self.dut, f"push_{self.name}").value = self.push if finishes else 0
 
     def sample(self) -> tuple[bool, bool]:
-        """Read the ports; return whether a command was accepted and whether one completed."""
+        """Read the engine's ports; return the pair (a command was accepted, a command completed).
+
+        A new command is compared with the expected one.
+        """
         valid, ready = self.get("o", "__valid"), self.get("o", "__ready")
         assert self.registered or not (valid and self.get("waiting"))
         finished, accepted = self.left == 0, bool(valid and ready)
@@ -95,7 +99,7 @@ class EngineModel:
 
 @cocotb.test()
 async def commands_wait_for_their_tokens(dut: Any) -> None:
-    """Each engine gets its commands complete and in order, none before its tokens."""
+    """Each engine gets its commands complete and in order, no command before its tokens."""
     settings, random = parameters(), rng()
     registered = bool(settings["config"].get("registered"))
     program = random_program(random, settings["commands"])
@@ -189,9 +193,10 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def every_token_and_every_command_counts(dut: Any) -> None:
-    """The most commands possible are in flight, and push the most tokens possible.
+    """``MAX_TOKENS`` commands are in flight at once, and each pushes tokens to all engines.
 
-    The same number of commands consume them, without waiting. The unit is idle after the last.
+    ``MAX_TOKENS`` later commands consume these tokens without waiting. A command more waits until
+    tokens arrive. The unit is idle after the last command.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
@@ -263,7 +268,10 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
 
 
 async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) -> None:
-    """Send a command to an engine, or start a waiting one; accept it and complete it."""
+    """Send a command to an engine, accept it, and complete it with the tokens ``push``.
+
+    Without ``sends`` the command is one that already waits in the engine's queue.
+    """
     name = engine.name.lower()
     getattr(dut, f"o_{name}__ready").value = 1
     if sends:
@@ -286,7 +294,10 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
 
 @cocotb.test()
 async def too_many_tokens_are_reported(dut: Any) -> None:
-    """The largest count is kept, one token more is an overflow, and ``clear`` resets both."""
+    """``MAX_TOKENS`` tokens of a pair of engines are counted; one more sets ``overflow``.
+
+    ``clear`` resets the token counts and ``overflow``.
+    """
     random = rng()
     await start_clock(dut)
     last = (Engine.LOAD, Engine.MATRIX)

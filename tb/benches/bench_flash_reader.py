@@ -92,7 +92,7 @@ def _chip(contents: bytes, modes: FlashModes | None = None) -> FlashModel:
 
 @cocotb.test(timeout_time=_LIMIT * len(_MODES) * PERIOD_NS, timeout_unit="ns")
 async def bytes_come(dut: Any) -> None:
-    """Every request's bytes arrive in order, and all of the chip's timing is met."""
+    """Every request's bytes arrive in order, and the chip's timing rules are met."""
     random = rng()
     contents = random.bytes(300)
     for index, modes in enumerate(_MODES):
@@ -119,7 +119,7 @@ async def bytes_come(dut: Any) -> None:
 
 @cocotb.test(timeout_time=_LIMIT * ADDR_WIDTH * PERIOD_NS, timeout_unit="ns")
 async def long_reads_do_not_end_early(dut: Any) -> None:
-    """A read of a power of two of bytes, or one more, continues after its first bytes."""
+    """A read of 2^n + 1 bytes continues after its first bytes, for each n up to the largest."""
     random = rng()
     contents = random.bytes(300)
     for bits in range(6, ADDR_WIDTH):

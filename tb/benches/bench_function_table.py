@@ -23,7 +23,7 @@ CYCLES = 3000
 
 
 def tables(slots, random):
-    """Return the tables of some functions with different steps; the last slot is random."""
+    """Return a table for each slot: polynomials of smooth functions, random bytes in the last."""
     smooth = [
         pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
         for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])
@@ -32,7 +32,7 @@ def tables(slots, random):
 
 
 def write(dut, place, value):
-    """Put a byte for one of all slots' entries on the port."""
+    """Drive the write port's slot, index and value; ``place`` is 256 * slot + index."""
     dut.write__slot.value = place >> 8
     dut.write__index.value = place & 255
     dut.write__value.value = value & 0xFF
@@ -40,7 +40,7 @@ def write(dut, place, value):
 
 @cocotb.test()
 async def test_functions(dut):
-    """Every lane outputs the entry at its index, or its table's function of it."""
+    """Every lane outputs its table's entry at an index, or the table's polynomial of an input."""
     settings, random = parameters(), rng()
     lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))
     wide, narrow = (data.ArrayLayout(signed(bits), lanes) for bits in (16, 8))

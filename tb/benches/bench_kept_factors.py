@@ -1,7 +1,7 @@
 """Bench of ``celosia.hdl.vector.kept_factors``: norms, softmaxes, and late factors.
 
-Parameters: ``config``, every field of the configuration, with a power of two of ``row_factors``;
-``commands``, their number.
+Parameters: ``config``, every field of the configuration, whose ``row_factors`` is a power of two;
+``commands``, the number of commands.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def factors_have_their_numbers(dut: Any) -> None:
-    """Each factor has its row's number, and units are reported while any factor is outstanding."""
+    """Each factor has its row's number; ``norms`` and ``softmaxes`` report outstanding factors."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     count, layout = config.row_factors, command_layout(Engine.VECTOR)
@@ -68,7 +68,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
-    """A softmax of each power of two of rows owes factors until its last one."""
+    """A softmax of 2^n rows reports outstanding factors until its last factor, for each n."""
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)
     await start_clock(dut)

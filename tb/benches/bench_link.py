@@ -1,7 +1,8 @@
 """Bench of the host link: random requests, intact and damaged, against the golden model.
 
 Parameters: ``config``, every field of the configuration; ``identity``, the answer to HELLO;
-``timeout`` of the link; ``requests``, their number; ``stall`` and ``latency`` of external memory.
+``timeout`` of the link (cycles); ``requests``, the number of requests; ``stall`` and ``latency`` of
+external memory.
 """
 
 from typing import Any
@@ -24,7 +25,10 @@ STATUS = REGISTER_MAP["STATUS"].addr
 
 
 class Registers:
-    """A register bus on which every register except STATUS keeps the value written."""
+    """A model of the register bus: every register except STATUS keeps the value written.
+
+    ``writes`` are the writes so far, pairs (address, value).
+    """
 
     def __init__(self) -> None:
         self.values = {addr: addr * 0x01030507 % (1 << 32) for addr in range(256)}
@@ -32,18 +36,21 @@ class Registers:
         self.writes: list[tuple[int, int]] = []
 
     def read(self, addr: int) -> int:
-        """Return a register's value."""
+        """Return the value of the register at an address."""
         return self.values[addr]
 
     def write(self, addr: int, value: int) -> None:
-        """Set a register."""
+        """Record a write to the register at an address, and set the register unless STATUS."""
         self.writes.append((addr, value))
         if addr != STATUS:
             self.values[addr] = value
 
 
 class Line:
-    """The link's bytes, its register bus and its memory, clocked by the bench."""
+    """Surroundings of the host link: its byte streams, its register bus and external memory.
+
+    ``sent`` are the bytes that the link has sent.
+    """
 
     def __init__(self, dut: Any, memory: ExternalMemory):
         self._dut, self._memory = dut, memory
@@ -53,7 +60,10 @@ class Line:
         self._random = rng()
 
     async def cycle(self, byte: int | None = None, broken: bool = False) -> None:
-        """Pass one clock cycle, with a byte or without."""
+        """Run one clock cycle, in which the link receives ``byte`` if given.
+
+        ``broken`` marks the byte's stop bit as broken.
+        """
         dut = self._dut
         dut.i__valid.value = int(byte is not None)
         dut.i__payload.value = (byte or 0) | broken << 8
@@ -75,12 +85,12 @@ class Line:
         return bool(self.registers.values[STATUS] & 1)
 
     async def quiet(self, cycles: int) -> None:
-        """Let cycles pass without a byte."""
+        """Run clock cycles in which the link receives no byte."""
         for _ in range(cycles):
             await self.cycle()
 
     async def answered(self, length: int) -> None:
-        """Wait for an answer of ``length`` bytes."""
+        """Wait until the link has sent ``length`` bytes, at most ``LIMIT`` cycles."""
         for _ in range(LIMIT):
             if len(self.sent) >= length:
                 break
@@ -89,7 +99,7 @@ class Line:
 
 
 def random_request(random: np.random.Generator, config: Config, identity: Identity) -> bytes:
-    """Return a random request; most are valid."""
+    """Return the bytes of a random request; most requests are valid."""
     command = int(random.choice([*Command, *Command, 0, 8, 255]))
     places = {
         Command.HELLO: 5,
@@ -118,7 +128,7 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
 
 
 def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
-    """Return a damaged request, and the index of the byte with a broken stop bit."""
+    """Return a damaged request, and the index of the byte with a broken stop bit or None."""
     kind = random.integers(4)
     place = int(random.integers(1, len(frame)))
     if kind == 0:
@@ -188,7 +198,10 @@ async def requests_are_answered(dut: Any) -> None:
 
 @cocotb.test()
 async def a_start_is_not_repeated(dut: Any) -> None:
-    """START with the same tag runs once until another request; corrupt requests do not count."""
+    """A repeated START with the same tag starts no second run; after another request it does.
+
+    Corrupt requests in between do not count.
+    """
     settings = parameters()
     config = Config.of(**settings["config"])
     await start_clock(dut)

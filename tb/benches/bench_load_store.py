@@ -2,9 +2,10 @@
 
 Parameters: ``engine`` (``load`` or ``store``), ``config`` (fields that differ from the preset
 ``small``), ``commands`` (their number), ``stall`` (probability of a pause on each port), ``refuse``
-(probability that a burst waits, by default ``stall``), and ``latency``. That is the largest latency
-of a memory with random timing, refresh included. For commands of one kind instead: ``timing`` (the
-memory's), ``shape`` (rows, bytes of a row) and ``limit`` (cycles in all).
+(probability that a burst waits, by default ``stall``), and ``latency`` (the largest latency of an
+external memory with random timing). Optional parameters: ``timing`` (fixed timing of the memory),
+``shape`` (rows and bytes of a row, the same for all commands) and ``limit`` (the largest total
+number of cycles).
 """
 
 from collections import deque
@@ -44,7 +45,10 @@ FIRST = 2
 
 
 def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
-    """Return a memory of at most this latency, sometimes slow, half the time with refreshes."""
+    """Return a random timing of an external memory, with at most ``latency`` cycles of latency.
+
+    Some memories move a word only every second or third cycle; half of them have refreshes.
+    """
     period = int(random.integers(20, 200)) * int(random.integers(2))
     return MemoryTiming(
         latency=int(random.integers(latency + 1)),
@@ -55,7 +59,7 @@ def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
 
 
 class Machine:
-    """Surroundings of an engine: an external memory, a scratchpad, and the queue."""
+    """Surroundings of a load or store engine: external memory, scratchpad, and command queue."""
 
     def __init__(self, dut: Any, config: Config, settings: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
@@ -79,20 +83,23 @@ class Machine:
         self.waiting: dict[str, int] = {}
 
     def pause(self, probability: float | None = None) -> bool:
-        """Return whether a port pauses in this cycle."""
+        """Draw whether a port pauses in this cycle; the default probability is ``stall``."""
         probability = self.stall if probability is None else probability
         return bool(probability and self.random.random() < probability)
 
     def get(self, name: str) -> int:
-        """Return the value of a port."""
+        """Return the value of the engine's port ``name``."""
         return int(getattr(self.dut, name).value)
 
     def set(self, name: str, value: int) -> None:
-        """Drive a port."""
+        """Drive the engine's port ``name``."""
         getattr(self.dut, name).value = value
 
     def fires(self, name: str) -> bool:
-        """Return whether a stream moves a payload; a waiting one must stay unchanged."""
+        """Return whether the stream ``name`` moves a payload in this cycle.
+
+        Assert that a payload that waits stays unchanged.
+        """
         payload = self.get(name + "__payload") if self.get(name + "__valid") else None
         moves = payload is not None and bool(self.get(name + "__ready"))
         if name in self.waiting:
@@ -104,7 +111,10 @@ class Machine:
         return moves
 
     def offer(self, name: str, payload: int | None) -> None:
-        """Offer a payload, or none; an offered payload that was not accepted stays."""
+        """Drive the stream ``name``: offer a payload, or nothing if ``payload`` is None.
+
+        A new payload may be delayed at random; a payload that was offered but not accepted stays.
+        """
         if payload is None:
             self.set(name + "__valid", 0)
         elif name in self.offered or not self.pause():
@@ -115,11 +125,11 @@ class Machine:
             self.set(name + "__valid", 0)
 
     def open(self) -> bool:
-        """Return whether the memory can move a word in this cycle."""
+        """Return whether external memory can move a word in this cycle."""
         return self.next_word <= self.cycle and not self.timing.refreshing(self.cycle)
 
     def move(self) -> None:
-        """Record that a word moves in this cycle."""
+        """Record that external memory moves a word in this cycle."""
         self.words += 1
         self.quiet = 0
         self.next_word = self.cycle + self.timing.interval
@@ -136,7 +146,11 @@ class Machine:
         return list(range(burst["addr"], burst["addr"] + size, self.config.mem_bytes))
 
     async def step(self, drive: Any, react: Any) -> None:
-        """Run one cycle: commands and tokens here, data by the two functions."""
+        """Run one clock cycle: offer commands and check the engine's status.
+
+        ``drive`` sets the inputs for data before the falling edge; ``react`` reads the outputs
+        after it.
+        """
         self.offer("i", self.commands[0] if self.commands else None)
         self.set("memory__request__ready", not self.pause(self.refuse))
         drive()
@@ -161,10 +175,10 @@ class Machine:
 def load_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return the functions that answer a load engine.
+    """Return the functions (drive, react) of :meth:`Machine.step` for a load engine.
 
-    ``expected`` are its writes in order, each an address and bytes; ``ends`` is the number of
-    writes up to the end of each command.
+    ``expected`` are the engine's writes in order, pairs (scratchpad address, bytes). ``ends`` has
+    for each command the number of writes up to the command's end.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -212,7 +226,10 @@ def load_side(
 def store_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return the functions that answer a store engine, as those of :func:`load_side`."""
+    """Return the functions (drive, react) of :meth:`Machine.step` for a store engine.
+
+    The arguments are those of :func:`load_side`, with writes to external memory.
+    """
     answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()
     finished: deque[tuple[int, int]] = deque()  # cycle of each burst's report, words up to it
@@ -281,7 +298,7 @@ if "shape" not in parameters():
 
     @cocotb.test()
     async def a_word_moves_in_each_cycle(dut: Any) -> None:
-        """Without pauses the memory's latency is hidden by the words of earlier rows."""
+        """Without pauses a word moves in each cycle: earlier rows hide the memory's latency."""
         width = PRESETS["small"].replace(**parameters()["config"]).mem_bytes
         m, row, commands = SPEED
         timed = {"stall": 0.0, "commands": commands, "shape": (m, row * width)}

@@ -1,16 +1,18 @@
 """Bench of ``celosia.hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
-(opcode, m, k, n, flags[, slot, line]), each with random addresses and zero points, or ``random``,
-the number of random commands. ``stall`` is the probability that a scratchpad port pauses in a
-cycle, for ``b`` only before a tile's first line. ``alone`` makes each command wait for the end of
-the previous one. ``report`` is the path of a JSON file for cycle counts: those from the first
-accepted command (with ``alone`` from each) to each ``done``, and those of each spell of
-``working``.
+commands (opcode, m, k, n, flags[, slot, line]), each with random addresses and zero points, or
+``random``, the number of random commands. ``stall`` is the probability that a scratchpad port
+pauses in a cycle, for the port ``b`` only before a tile's first line. With ``alone`` each command
+waits for the end of the previous command.
 
-At each ``done`` the sums are compared with the golden model's, and must be in the accumulators by
-then. The engine's status outputs are checked, and the counters must add up. With ``random`` on a
-plain machine, products must take the cycles stated in the engine's docstring.
+``report`` is the path of a JSON file that receives cycle counts. ``cycles`` are the cycles to each
+``done`` from the first accepted command, with ``alone`` from the same command. ``working`` are the
+lengths of the intervals in which the output ``working`` is 1.
+
+At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
+and counters are checked. With ``random`` and INT8 weights, products must take the cycles stated in
+the engine's docstring.
 """
 
 import json
@@ -188,7 +190,7 @@ def _config() -> Config:
 
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
-    """Every command's sums equal the golden model's, in time."""
+    """At each command's ``done`` the accumulators equal the golden model's."""
     settings, config = parameters(), _config()
     jobs = Jobs(config, rng())
     for name, m, k, n, flags, *where in settings.get("products", []):
@@ -222,7 +224,10 @@ if "random" in parameters() and _plain():
 
     @cocotb.test()
     async def products_take_the_stated_cycles(dut: Any) -> None:
-        """Separate products take the cycles stated by the engine; consecutive ones have no gap."""
+        """A single product takes the cycles in the engine's docstring.
+
+        Between consecutive products the array has no idle cycle.
+        """
         config, generator = _config(), rng()
         room = config.array.weight_depth - RING_SLOTS
         largest = max(config.array.rows, config.array.cols)

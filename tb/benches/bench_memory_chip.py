@@ -208,7 +208,7 @@ async def _in_time(dut: Any, port: _Port, model: SdramModel, half: int) -> None:
 
 @cocotb.test(timeout_time=_LIMIT * PERIOD_NS, timeout_unit="ns")
 async def bursts_are_kept(dut: Any) -> None:
-    """Reads return the last written bytes, and all of the chip's timing is met."""
+    """Reads return the last written bytes, and the chip's timing rules are met."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut, random)

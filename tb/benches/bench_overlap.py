@@ -1,6 +1,6 @@
-"""Bench of ``celosia.hdl.vector.overlap``: random commands that are read, owed, and written.
+"""Bench of ``celosia.hdl.vector.overlap``: random commands, with random times of each stage.
 
-Parameters: ``config``, every field of the configuration; ``commands``, their number.
+Parameters: ``config``, every field of the configuration; ``commands``, the number of commands.
 """
 
 from typing import Any
@@ -18,9 +18,10 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 
 
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
-    """Return the fields of a random command.
+    """Return a random command of the vector engine, a dictionary from field to value.
 
-    Two of three are ``followed``. The opcode is ``opcode``, or differs from it in one bit.
+    Two of three commands have the flag ``followed``. The command's opcode is ``opcode``, or differs
+    from ``opcode`` in one bit.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -34,16 +35,17 @@ def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
 
 
 def word(fields: dict[str, int]) -> int:
-    """Return a command as the port's value."""
+    """Return the bits of a command, given by its fields, as the value of the port ``i``."""
     layout = command_layout(Engine.VECTOR)
     return sum(value << layout[name].offset for name, value in fields.items())
 
 
 @cocotb.test()
 async def commands_overlap_by_one(dut: Any) -> None:
-    """A ``followed`` command leaves when it is read, unless the back end has not begun it.
+    """A ``followed`` command leaves the front end as soon as its operands are read.
 
-    It remains the back end's command until it is written, and no other leaves before.
+    It does not leave while the back end is reading, owes factors, or has an earlier command. It
+    remains the back end's command until it is written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

@@ -1,6 +1,7 @@
 """Bench of the reciprocal and the reciprocal square root, with gaps and pauses.
 
-Parameters: ``width`` of the operand, ``root`` (1 for the square root), ``latency`` of the unit.
+Parameters: ``width`` of the operand (bits), ``root`` (1 for the reciprocal square root, 0 for the
+reciprocal), ``latency`` of the unit (cycles).
 """
 
 from dataclasses import replace
@@ -24,7 +25,10 @@ from celosia.tb.machine.packing import unpack
 
 
 def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:
-    """Return operands whose result would change if the polynomial's sum changed by one."""
+    """Return random operands whose result would change if the polynomial's sum changed by one.
+
+    ``width`` is the operands' width (bits); ``root`` selects the reciprocal square root.
+    """
     x = random.integers(0, 1 << width, 20_000, np.uint64)
     polynomial = rsqrt_polynomial() if root else reciprocal_polynomial()
     fraction, exponent = normalize(x)

@@ -21,7 +21,10 @@ _EDGES = (0, 1, -1, 2, -2, 3, -3, (1 << 30), -(1 << 30), (1 << 31) - 1, -(1 << 3
 
 
 def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDArray[np.int64]]:
-    """Return ``count`` values of every input: all lengths, edges, ties, 8 and 16-bit bounds."""
+    """Return random operands: a dictionary from input name to values [count].
+
+    They include all bit lengths, extreme values, ties of rounding, and bounds of 8 and 16 bits.
+    """
 
     def words() -> NDArray[np.int64]:
         random = generator.integers(-(1 << 31), 1 << 31, count) >> generator.integers(0, 32, count)
@@ -103,7 +106,7 @@ def _make_marginal(
 
 @cocotb.test()
 async def results_are_exact(dut: Any) -> None:
-    """Every result equals the golden model's, ``latency`` enabled cycles later."""
+    """Every result equals the golden model's, ``latency`` enabled cycles after its operands."""
     settings = parameters()
     generator = rng()
     count, stall = settings["count"], settings["stall"]

@@ -1,7 +1,8 @@
 """Bench of ``celosia.hdl.functions.rotary.RotaryUnit``: random commands, with pauses in ``en``.
 
-Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, their number; ``beats``, the
-most of each command; ``stall``, the probability that ``en`` is 0 in a cycle.
+Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, the number of commands;
+``beats``, the largest number of beats of a command; ``stall``, the probability that ``en`` is 0 in
+a cycle.
 """
 
 from collections import deque
@@ -23,7 +24,7 @@ EXTREMES = (-32768, -32767, -1, 0, 1, 32767)
 
 
 def random_elements(random: np.random.Generator, count: int, width: int) -> NDArray[np.int64]:
-    """Return signed elements [count], of all sizes and, often, the largest."""
+    """Return signed elements [count] of ``width`` bits, of all sizes, often extreme values."""
     half = 1 << (width - 1)
     values = random.integers(-half, half, count) >> random.integers(0, width, count)
     extreme = np.clip(random.choice(EXTREMES, count), -half, half - 1)
@@ -31,10 +32,10 @@ def random_elements(random: np.random.Generator, count: int, width: int) -> NDAr
 
 
 def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
-    """Make y 1 in one lane of some pairs, and choose their sine so that a result is a tie.
+    """Change the inputs of some lane pairs so that a rotated result is a rounding tie.
 
-    ``y`` and ``pairs`` [lanes] are the unit's inputs. Wide results are then at a tie, or just below
-    it.
+    ``y`` and ``pairs`` [lanes] are the unit's inputs, changed in place: y becomes 1 in one lane of
+    such a pair, and the sine fits. Wide results are then at a tie, or just below a tie.
     """
     for first in range(0, len(y), 2):
         if random.random() < 0.5:

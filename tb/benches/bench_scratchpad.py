@@ -1,7 +1,7 @@
 """Bench of the scratchpad: random requests at all ports at once, against an array of bytes.
 
-Parameters: ``config`` (fields that differ from the preset ``small``), ``readers``, ``writers`` and
-``cycles``.
+Parameters: ``config`` (fields that differ from the preset ``small``), ``readers`` and ``writers``
+(names of the ports) and ``cycles`` (the number of cycles).
 """
 
 from collections import deque
@@ -66,7 +66,10 @@ def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -
 
 @cocotb.test()
 async def every_access_finds_its_bytes(dut: Any) -> None:
-    """Reads see earlier writes, the first port of a bank wins, and answers arrive in time."""
+    """Reads return earlier writes; the first port that requests a bank is accepted.
+
+    Answers arrive after the scratchpad's latency.
+    """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
     memory = bytearray(config.scratchpad.bytes)

@@ -1,7 +1,7 @@
-"""Bench of the sequencer: random programs against their sequential meaning.
+"""Bench of the sequencer: random programs against sequential execution of the instructions.
 
-Parameters: ``config`` (fields that differ from the preset ``small``), ``programs`` (how many) and
-``stall`` (probability of a pause of ``o``).
+Parameters: ``config`` (fields that differ from the preset ``small``), ``programs`` (the number of
+programs) and ``stall`` (probability in each cycle that the stream ``o`` pauses).
 """
 
 from itertools import islice, product
@@ -34,14 +34,17 @@ SENT_MAX = 300
 
 
 def random_operand(random: np.random.Generator) -> Operand:
-    """Return any immediate, often with a register."""
+    """Return an operand with a random immediate, often relative to a register."""
     bound = 1 << (IMMEDIATE_WIDTH - 1)
     register = int(random.integers(REGISTERS)) if random.random() < 0.6 else 0
     return Operand(int(random.integers(-bound, bound)), register)
 
 
 def random_block(config: Config, random: np.random.Generator, level: int) -> list[Instruction]:
-    """Return instructions with loops to the deepest level, some of them empty."""
+    """Return random instructions with nested loops, some of the loops empty.
+
+    ``level`` is the nesting level of the block; loops reach the deepest level.
+    """
     block: list[Instruction] = []
     for _ in range(int(random.integers(4 if level else 8))):
         kind = random.random()
@@ -60,7 +63,7 @@ def random_block(config: Config, random: np.random.Generator, level: int) -> lis
 
 
 def deepest_loops() -> list[Instruction]:
-    """Return the deepest nest of loops around one instruction, and one loop that runs long."""
+    """Return the deepest nest of loops around one instruction, then a loop of 260 iterations."""
     loops = [Instruction(Opcode.LOOP, {"count": 2 + level % 2}) for level in range(LOOP_LEVELS)]
     end = Instruction(Opcode.ENDLOOP)
     count = Instruction(Opcode.SET, {"register": 1, "value": Operand(3, 1)})
@@ -70,7 +73,7 @@ def deepest_loops() -> list[Instruction]:
 
 
 def random_instruction(config: Config, random: np.random.Generator) -> Instruction:
-    """Return an engine's instruction with any operands, flags and tokens."""
+    """Return a random instruction of any engine, with random operands, flags and tokens."""
     known = [definition for definition in config.instructions if definition.engine is not None]
     definition = known[int(random.integers(len(known)))]
     return Instruction(
@@ -83,12 +86,16 @@ def random_instruction(config: Config, random: np.random.Generator) -> Instructi
 
 
 def single(bit: int) -> int:
-    """Return the immediate with one bit set."""
+    """Return the signed immediate in which only the bit ``bit`` is set."""
     return 1 << bit if bit < IMMEDIATE_WIDTH - 1 else -1 << bit
 
 
 def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
-    """Return the words that a program sends; update ``registers`` to their final values."""
+    """Return the command words that a program sends, by sequential execution.
+
+    Each word is a dictionary of ``engine``, ``first``, ``last`` and ``word``. ``registers`` are
+    updated to their values at the program's end.
+    """
     sent: list[dict[str, int]] = []
     for step in islice(run(words, start, registers), SENT_MAX):
         values = [words[step.address], *step.operands.values()]
@@ -105,13 +112,16 @@ def expected_words(words: list[int], start: int, registers: list[int]) -> list[d
 
 
 class Host:
-    """Writes programs and registers, starts runs, and collects the words sent."""
+    """Host of the sequencer: writes programs and registers, runs, and collects command words."""
 
     def __init__(self, dut: Any, random: np.random.Generator, stall: float):
         self.dut, self.random, self.stall = dut, random, stall
 
     async def write(self, kind: str, place: str, values: dict[int, int]) -> None:
-        """Write words of the program, or registers."""
+        """Write program words or registers, a dictionary from address to value.
+
+        ``kind`` is ``program`` or ``register``; ``place`` is the name of the address port.
+        """
         for address, value in values.items():
             getattr(self.dut, f"{kind}_en").value = 1
             getattr(self.dut, f"{kind}_{place}").value = address
@@ -120,9 +130,9 @@ class Host:
         getattr(self.dut, f"{kind}_en").value = 0
 
     async def run(self, start: int, limit: int) -> list[dict[str, int]]:
-        """Run from a word on; return the words sent.
+        """Run the program from the word address ``start`` on; return the command words sent.
 
-        Starts in mid-run change nothing.
+        The run must end within ``limit`` cycles. Random starts during the run must change nothing.
         """
         sent: list[dict[str, int]] = []
         halts = False
@@ -142,14 +152,14 @@ class Host:
         raise AssertionError(f"busy after {limit} cycles")
 
     async def start(self, start: int) -> None:
-        """Begin a run at a word."""
+        """Start a run at the word address ``start``."""
         self.dut.pc.value = start
         self.dut.start.value = 1
         await RisingEdge(self.dut.clk)
         self.dut.start.value = 0
 
     async def cycle(self) -> dict[str, int] | None:
-        """Pass half a cycle; return the word sent in it, if any."""
+        """Go to this cycle's falling edge; return the command word sent in this cycle, or None."""
         dut = self.dut
         dut.pc.value = int(self.random.integers(1 << len(dut.pc)))
         dut.o__ready.value = int(self.random.random() >= self.stall)
@@ -164,7 +174,7 @@ class Host:
 
 @cocotb.test()
 async def programs_mean_what_they_say(dut: Any) -> None:
-    """Random programs send the words of their sequential meaning, word by word."""
+    """Random programs send the command words of sequential execution, in order."""
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
     host = Host(dut, random, settings["stall"])
@@ -201,9 +211,9 @@ async def programs_mean_what_they_say(dut: Any) -> None:
 
 @cocotb.test()
 async def long_loops_run_on(dut: Any) -> None:
-    """A loop whose count has any one bit set does not end too early.
+    """A loop of 2^n iterations and a few more does not end too early, for each n.
 
-    This holds for any content and any loop around it. Each run is stopped by a reset.
+    The loop is at a random level of the deepest nest. Each run is stopped by a reset.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
@@ -241,7 +251,7 @@ async def long_loops_run_on(dut: Any) -> None:
 
 @cocotb.test()
 async def words_follow_each_other(dut: Any) -> None:
-    """A loop of n words costs n + 1 cycles a turn, besides waits."""
+    """A loop of n instruction words takes n + 1 cycles per iteration, without waits."""
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])
     host = Host(dut, rng(), 0.0)
@@ -271,7 +281,10 @@ async def words_follow_each_other(dut: Any) -> None:
 
 @cocotb.test()
 async def wrong_programs_stop(dut: Any) -> None:
-    """An illegal word stops the run with an error at that word; the next run starts afresh."""
+    """An illegal word stops the run with an error and its cause; the next run is exact.
+
+    No word after the illegal one is sent.
+    """
     settings = parameters()
     config = PRESETS["small"].replace(**settings["config"])
     random = rng()

@@ -1,8 +1,8 @@
 """Bench of the softmax unit: random rows, masks and stalls against the golden model.
 
-Parameters: ``lanes`` and ``max_row`` of the unit; ``rows`` to run (default 90); ``short`` rows
-after them (default 400), which fill the queues of rows and have a reciprocal each; ``latency`` of
-the unit, without which no time is checked.
+Parameters: ``lanes`` and ``max_row`` of the unit; ``rows``, the number of rows of any length
+(default 90); ``short``, the number of short rows after them (default 400), which fill the queues of
+rows; ``latency`` of the unit (cycles), without which no cycles are checked.
 """
 
 from itertools import pairwise
@@ -24,7 +24,10 @@ BLOCK = 30
 
 
 def row_beats(q, mask, lanes):
-    """Return a row's input payloads and the expected outputs, one per beat."""
+    """Return a row's input payloads and the expected outputs, a list of each with one per beat.
+
+    ``q`` and ``mask`` [n] are the row's scores and mask.
+    """
     count = -(-len(q) // lanes)
     scores = np.zeros(count * lanes, dtype=np.int64)
     scores[: len(q)] = q
@@ -41,7 +44,10 @@ def row_beats(q, mask, lanes):
 
 
 def random_row(random, index, lanes, max_row):
-    """Return a row's scores and its mask: blocks of short rows follow blocks of long ones."""
+    """Return random scores [n] and a mask [n] for the row with the number ``index``.
+
+    Blocks of ``BLOCK`` short rows alternate with blocks of long rows.
+    """
     if index // BLOCK % 2:
         length = int(random.integers(1, min(3 * lanes, max_row) + 1))
     else:
@@ -57,17 +63,20 @@ def random_row(random, index, lanes, max_row):
 
 
 def short_row(random, longest):
-    """Return a row of few scores near each other, most of a single one or two, and its mask."""
+    """Return random scores [n] of a short row and a mask [n] of ones.
+
+    n is at most ``longest``, most often 1 or 2; the scores are close to each other.
+    """
     length = min(longest, int(random.choice([1, 2, int(random.integers(1, longest + 1))])))
     return random.integers(-6000, 1, length), np.ones(length, bool)
 
 
 @cocotb.test()
 async def test_rows(dut):
-    """Rows of every length, some with all columns masked, some with one dominant score.
+    """Probabilities equal the golden model's for rows of any length.
 
-    The output is blocked for long before each block of rows, so that the queues are full of long
-    rows, or of short ones.
+    Some rows have all columns masked, some one dominant score. The output is blocked for long
+    before each block of rows, so that the queues are full of long rows, or of short rows.
     """
     settings, random = parameters(), rng()
     lanes, max_row = settings["lanes"], settings["max_row"]
@@ -101,7 +110,7 @@ async def test_rows(dut):
 
 @cocotb.test()
 async def test_no_beat_waits(dut):
-    """Without stalls there is a beat in each cycle, for short rows and for the longest."""
+    """Without stalls the unit outputs a beat in each cycle, for rows of 1 and ``max_row``."""
     settings, random = parameters(), rng()
     lanes, latency = settings["lanes"], settings.get("latency")
     await start_clock(dut, rng())

@@ -1,12 +1,12 @@
 """Bench of ``celosia.hdl.sparse.sparse``: random matrices times random rows, one at a time.
 
-Parameters: ``config``, the fields that differ from the preset ``small``; ``lanes``; ``problems``, a
-list of (m, k, n, sparsity); ``stall``, the probability that a scratchpad port does not accept a
-request in a cycle. With ``report``, a file's path, each problem's cycles of work are written there
-as JSON.
+Parameters: ``config``, the fields that differ from the preset ``small``; ``lanes`` of the unit;
+``problems``, a list of (m, k, n, sparsity); ``stall``, the probability that a scratchpad port does
+not accept a request in a cycle; ``report``, the path of a JSON file that receives each problem's
+cycles of work (optional).
 
-Every sum is compared with the golden model's, and must be there by ``done``; the counts of products
-and of zeros must add up.
+Every sum is compared with the golden model's, and must be in the accumulators by ``done``. The
+counts of products and of skipped zeros must equal the golden model's.
 """
 
 import json
@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 
 
 def random_weight(generator: np.random.Generator, k: int, n: int, sparsity: float) -> Ints:
-    """Return random 8-bit weights [k, n]; a share of them, rounded, is zero."""
+    """Return random INT8 weights [k, n]; the share ``sparsity`` of them is zero."""
     weight = generator.integers(-128, 127, (k, n))
     weight[weight >= 0] += 1  # no zero by chance
     weight.ravel()[generator.permutation(k * n)[: round(sparsity * k * n)]] = 0
@@ -42,7 +42,7 @@ def random_weight(generator: np.random.Generator, k: int, n: int, sparsity: floa
 
 
 class Memory:
-    """A scratchpad whose ports answer a fixed time after they accepted a request."""
+    """A scratchpad whose ports answer a fixed number of cycles after they accepted a request."""
 
     def __init__(self, dut: Any, config: Config, stall: float):
         self._config, self._stall = config, stall
@@ -70,7 +70,7 @@ class Memory:
 
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
-    """Every command adds the golden model's sums, in time."""
+    """Every command adds the golden model's sums to the accumulators before its ``done``."""
     settings, generator = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
     lanes, cols = settings["lanes"], config.array.cols

@@ -1,8 +1,8 @@
-"""Bench of cocotb itself: how many cycles per second one program of the accelerator takes.
+"""Bench of cocotb's speed: simulated cycles per second of one program on the accelerator.
 
-Parameters: ``config``, every field of the configuration, with ``trace``; ``steps``, instructions
-of the random program; ``runs``, how often it runs; ``report``, the file that receives ``cycles``
-and ``seconds`` as JSON.
+Parameters: ``config``, every field of the configuration, with ``trace``; ``steps``, the number of
+instructions of the random program; ``runs``, the number of runs; ``report``, the JSON file that
+receives ``cycles`` and ``seconds``.
 """
 
 import json
@@ -25,7 +25,7 @@ LATENCY = 8
 
 @cocotb.test()
 async def runs_are_timed(dut: Any) -> None:
-    """Each run ends without an error, and takes some cycles."""
+    """Each run of the program ends without an error; cycles and seconds are reported."""
     settings = parameters()
     config = Config.of(**settings["config"])
     memory = ExternalMemory(dut, config, rng(), 0.0, LATENCY)

@@ -1,9 +1,9 @@
-"""Benches of SPI: a host with another clock; transfers of any length, some cut short.
+"""Benches of the SPI peripheral and a link over SPI: a host with another clock, cut transfers.
 
-Parameters of the peripheral's bench: ``transfers``, their number; ``stall``, the probability that a
-byte to be sent comes late; ``half_ns``, the least half period of the host's clock; ``wire_ns``, the
-delay of each line; ``setup_ns``, the time before a sample in which the host's input must not
-change.
+Parameters of the peripheral's bench: ``transfers``, the number of transfers; ``stall``, the
+probability that a byte to be sent comes late; ``half_ns``, the least half period of the host's
+clock; ``wire_ns``, the delay of each line; ``setup_ns``, the time before a sample in which the
+host's input must not change.
 """
 
 from typing import Any
@@ -19,9 +19,9 @@ from celosia.tb.machine.toolchain import PERIOD_NS
 
 
 class Host:
-    """A host in mode 0: its edges come at any time, at least half a period apart.
+    """An SPI host in mode 0, whose clock edges are at least ``half_ns`` nanoseconds apart.
 
-    Every line delays its level by ``wire_ns``. The level sampled as the clock rises must not have
+    Every line delays its level by ``wire_ns``. The level sampled at a rising edge must not have
     changed for ``setup_ns``.
     """
 
@@ -92,7 +92,10 @@ class Host:
 
 @cocotb.test()
 async def bytes_pass_both_ways(dut: Any) -> None:
-    """Every whole byte is received; each byte sent is one of the stream, or filling."""
+    """The peripheral receives every whole byte; it sends the stream's bytes in order.
+
+    Filling bytes are 0, and are sent only if no byte of the stream waits.
+    """
     settings, random = parameters(), rng()
     await start_clock(dut)
     host = Host(dut, random, settings["half_ns"], settings["wire_ns"], settings["setup_ns"])
@@ -144,9 +147,10 @@ async def bytes_pass_both_ways(dut: Any) -> None:
 
 
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
-    """Send a request and return its answer, whose header states the length.
+    """Send a request and return the whole answer.
 
-    If there is no answer soon, the host is quiet for ``quiet_ns``, as after an incomplete request.
+    If no answer begins within a few bytes, the host is quiet for ``quiet_ns``, as after an
+    incomplete request.
     """
     await host.transfer(_bits(frame))
     reply = b""
@@ -171,7 +175,7 @@ def _bytes(bits: list[int]) -> bytes:
 
 @cocotb.test()
 async def a_link_answers(dut: Any) -> None:
-    """A link with memory behind SPI answers requests, and reports incomplete ones.
+    """A host link over SPI answers requests, and reports incomplete requests.
 
     Parameters: ``identity``, the words of HELLO's answer; ``timeout`` of the link; ``half_ns``.
     """

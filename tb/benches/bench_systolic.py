@@ -1,8 +1,8 @@
 """Bench of ``SystolicArray`` and ``TreeArray``: tiles are written and used as early as allowed.
 
-Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``; ``rate``, the
-probability of a vector and of a line of weights in each cycle (at 1 the most that the array's
-contract allows); ``latency``, the array's.
+Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``, the number of
+cycles; ``rate``, the probability of a vector and of a line of weights in each cycle, if the array's
+contract allows them; ``latency`` of the array (cycles).
 """
 
 from typing import Any
@@ -30,12 +30,12 @@ Ints = NDArray[np.int64]
 
 
 class Schedule:
-    """Random vectors and lines of weights, by cycle, and the sums that must result from them.
+    """Random activation vectors and lines of weights for each cycle, with the expected sums.
 
-    Keeps the array's contract to the cycle. A tile's first line may come in the cycle after the
-    last vector that uses its slot. A vector may come in the cycle after the last line, or after the
-    first if the lines come in consecutive cycles. With a tree any line may come, except in the
-    cycle of a vector that uses its slot.
+    The schedule uses the earliest cycles that the array's contract allows. A tile's first line may
+    follow one cycle after the last vector that uses its weight slot. A vector may follow one cycle
+    after a tile's last line, or after the first line if the lines come in consecutive cycles. With
+    a tree a line may come in any cycle without a vector that uses its slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

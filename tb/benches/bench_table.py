@@ -1,4 +1,4 @@
-"""Bench of the activation tables: loads every slot, then looks up with pauses.
+"""Bench of the activation LUTs: loads the LUT of every slot, then looks up bytes with pauses.
 
 Parameters: ``lanes`` and ``slots`` of the unit.
 """
@@ -17,7 +17,7 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def test_tables(dut):
-    """Every lane reads the entry of its index, in the requested slot."""
+    """Every lane outputs the entry at its index in the LUT of the requested slot."""
     settings, random = parameters(), rng()
     lanes, slots = settings["lanes"], settings["slots"]
     layout = data.ArrayLayout(signed(8), lanes)

@@ -1,7 +1,8 @@
-"""Benches of the serial line against a golden model, other clocks, and another project's package.
+"""Benches of the UART's receiver and transmitter.
 
-Parameters: ``divisor``, and ``count`` of bytes. The component has the line ``rx`` and the flow
-``o``, or the stream ``i`` and the line ``tx``.
+They are compared with a golden model, partners with other clocks, and cocotbext-uart. Parameters:
+``divisor``, the clock cycles per bit; ``count``, the number of bytes. The receiver has the line
+``rx`` and the output ``o``; the transmitter has the stream ``i`` and the line ``tx``.
 """
 
 from typing import Any
@@ -32,7 +33,7 @@ def _baud(divisor: float) -> int:
 
 @cocotb.test()
 async def bytes_are_received(dut: Any) -> None:
-    """Bytes with gaps, short disturbances and broken stop bits equal the golden model's."""
+    """Received bytes equal the golden model's, with gaps, glitches and broken stop bits."""
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     dut.rx.value = 1
@@ -83,7 +84,10 @@ async def _send(line: Any, data: bytes, bit: float) -> None:
 
 @cocotb.test()
 async def bytes_of_another_clock_are_received(dut: Any) -> None:
-    """A sender with nearly the greatest allowed clock error is understood, in any phase."""
+    """Bytes of a sender with nearly the largest allowed clock error are received.
+
+    The sender's bits begin at a random time within a clock cycle.
+    """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     period = 1000 * PERIOD_NS * divisor
@@ -104,7 +108,10 @@ async def bytes_of_another_clock_are_received(dut: Any) -> None:
 
 @cocotb.test()
 async def short_start_bits_and_breaks_bring_no_bytes(dut: Any) -> None:
-    """A start bit that is over by its middle is ignored; a line that stays 0 is one broken byte."""
+    """A start bit that ends before its middle is ignored.
+
+    A line that stays 0 gives one byte 0 with a broken stop bit.
+    """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     await start_clock(dut)
@@ -150,7 +157,7 @@ async def _heard(line: Any, bit: float, count: int) -> list[int]:
 
 @cocotb.test()
 async def bytes_are_heard_by_another_clock(dut: Any) -> None:
-    """Bits are as long as ``divisor`` demands: receivers 4.5 % fast or slow read them."""
+    """Receivers whose clocks are 4.5 % fast or slow receive the transmitter's bytes."""
     settings, random = parameters(), rng()
     await start_clock(dut)
     for error in (-0.045, 0.0, 0.045):
@@ -163,7 +170,10 @@ async def bytes_are_heard_by_another_clock(dut: Any) -> None:
 
 @cocotb.test()
 async def bytes_are_sent(dut: Any) -> None:
-    """The line equals the golden model's, cycle by cycle, and another package reads its bytes."""
+    """The line ``tx`` decodes to the bytes sent, by the golden model and by cocotbext-uart.
+
+    Bytes that wait are sent without a gap.
+    """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     await start_clock(dut)
