@@ -21,9 +21,9 @@ _VALUE = re.compile(r"(?:(?P<immediate>-?(?:0x[0-9a-fA-F]+|\d+))(?:\+|$))?(?:r(?
 
 
 def assemble(text: str) -> list[Instruction]:
-    """Return the instructions of a program's text.
+    """Return the instructions of a program in text form.
 
-    Raises :class:`ProgramError` if a line is malformed; the message names its number.
+    Raises :class:`ProgramError` if a line is malformed; the message has the line's number.
     """
     program = []
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""Choices that replace fields of earlier versions, whose names are still accepted."""
+"""Fields that replace fields of earlier versions, whose names are still accepted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,10 +24,11 @@ EARLIER = {
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace earlier fields by the choices that stand for them, and return the values.
+    """Return field values in which choices replace the fields of earlier versions.
 
-    ``values`` are by short names. Raises :class:`InputError` if no choice has the values of the
-    earlier fields, and :class:`InputTypeError` if one of these has the wrong type.
+    ``values`` maps short names of configuration fields to values, and so does the result. Raises
+    :class:`InputError` if no choice has the values of the earlier fields, and
+    :class:`InputTypeError` if an earlier field has a value of the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():

@@ -18,10 +18,11 @@ from celosia.arch.short_names import OPTIONAL, PATHS, RECORDS
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Fields):
-    """The parameters of one accelerator, in one record for each part of it.
+    """The parameters of one accelerator: one record (dataclass) for each part of the machine.
 
-    A record is None if its unit is absent. Raises :class:`InputTypeError` if a field has the wrong
-    type, and :class:`InputError` if its value is out of range or contradicts another field.
+    A record is None if the machine does not have its unit. Raises :class:`InputTypeError` if a
+    field has the wrong type, and :class:`InputError` if a field's value is out of range or
+    contradicts another field.
     """
 
     def __post_init__(self) -> None:
@@ -39,11 +40,18 @@ class Config(Fields):
         return cls().replace(**fields)
 
     def flat(self) -> dict[str, Any]:
-        """Return every field's value by its short name (``celosia.arch.short_names``)."""
+        """Return a dictionary from each field's short name to the field's value.
+
+        Short names are defined in ``celosia.arch.short_names``.
+        """
         return short_names.flat(self)
 
     def read(self, name: str) -> Any:
-        """Return a field's value by its short name or path, or a derived size by its name."""
+        """Return the value of a configuration field, or of a size derived from fields.
+
+        ``name`` is a field's short name (``acc_depth``), a field's path (``accumulators.depth``) or
+        a property of this class (``line_bytes``). A path into an absent record gives None.
+        """
         if name in PATHS:
             return self.flat()[name]
         if name in EARLIER:
@@ -54,7 +62,7 @@ class Config(Fields):
         return value
 
     def replace(self, **changes: Any) -> Self:
-        """Return a copy with some fields changed.
+        """Return a copy of the configuration with some fields changed.
 
         A field is named by its short name (``acc_depth=64``) or its path
         (``**{"accumulators.depth": 64}``). A whole record may be passed as an instance, as a
@@ -66,10 +74,11 @@ class Config(Fields):
         return type(self)(**short_names.records(values))
 
     def override(self, assignments: list[str]) -> Self:
-        """Return a copy changed by assignments such as ``rows=12`` or ``array.rows=12``.
+        """Return a copy of the configuration, changed by texts such as ``array.rows=12``.
 
-        A value is read as TOML, or as a string if it is not TOML. Raises :class:`InputError` if an
-        assignment is malformed or its field is unknown.
+        A field is named by its short name or its path. A value is read as TOML, or as a string if
+        it is not TOML. Raises :class:`InputError` if an assignment is malformed or its field is
+        unknown.
         """
         changes: dict[str, Any] = {}
         for assignment in assignments:
@@ -84,7 +93,7 @@ class Config(Fields):
 
     @property
     def instructions(self) -> list[Definition]:
-        """The instructions that the machine has, by their opcodes."""
+        """The definitions of all instructions that the machine has."""
         return [
             definition
             for definition in DEFINITIONS.values()
@@ -92,7 +101,11 @@ class Config(Fields):
         ]
 
     def fields(self) -> dict[str, Any]:
-        """Return the records as mappings, None for absent units; :meth:`of` accepts them."""
+        """Return a dictionary from record names to dictionaries of fields; None for an absent unit.
+
+        The dictionary also has the configuration's ``name``. :meth:`of` accepts it as keyword
+        arguments.
+        """
         return dataclasses.asdict(self)
 
     def to_toml(self) -> str:

@@ -28,9 +28,9 @@ _CS, _WE, _CAS, _RAS, _WRITES, _READS = (1 << bit for bit in range(6))
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Chip:
-    """A DDR3 chip, under LiteDRAM's name for it.
+    """The geometry of a DDR3 chip; ``name`` is LiteDRAM's name of the chip.
 
-    It has ``2**bank_bits`` banks of ``2**row_bits`` rows of ``2**col_bits`` columns of
+    A chip has ``2**bank_bits`` banks of ``2**row_bits`` rows of ``2**col_bits`` columns of
     ``data_width`` bits.
     """
 
@@ -47,17 +47,17 @@ class Ddr3Chip:
 
     @property
     def lanes(self) -> int:
-        """Number of byte lanes."""
+        """Number of the chip's byte lanes."""
         return self.data_width // 8
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one burst of eight columns, the core's only access size."""
+        """Bytes of one burst of eight columns, the only access size of LiteDRAM's core."""
         return 8 * self.lanes
 
 
 class Kind(Enum):
-    """The access of a start-up step to its register."""
+    """The kind of register access that a start-up step makes."""
 
     WRITE = 0
     """Write the step's data."""
@@ -71,7 +71,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    """An access to the register at byte address ``addr``, followed by at least ``wait`` cycles."""
+    """A start-up step: an access to the register of LiteDRAM's core at byte address ``addr``.
+
+    The next access follows at least ``wait`` cycles later.
+    """
 
     addr: int
     data: int = 0
@@ -81,7 +84,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Start:
-    """Register accesses that start the core and its chip, in lists by purpose.
+    """Register accesses that start LiteDRAM's core and its DDR3 chip, a tuple for each purpose.
 
     ``wake`` starts the chip. ``first`` sets the selected lanes to the first delay and the first bit
     slip; ``later`` advances the delay by one; ``slip`` advances the bit slip by one and returns to
@@ -104,11 +107,12 @@ def start_of(
     sequence: Sequence[tuple[int, int, int, bool, int]],
     phases: tuple[int, int],
 ) -> Ddr3Start:
-    """Return the register accesses that start a core.
+    """Return the register accesses that start LiteDRAM's core and its DDR3 chip.
 
     ``registers`` maps LiteDRAM's register names to byte addresses. ``sequence`` is LiteDRAM's
-    initialization of the chip: address, bank, command, whether the command goes to the control
-    register, and the wait (cycles). ``phases`` are the command phases of reads and of writes.
+    initialization of the chip: tuples (address, bank, command, controls, wait). If ``controls`` is
+    true, the command is written to the control register; ``wait`` is in cycles. ``phases`` are the
+    DFI phases in which read commands and write commands are issued.
     """
 
     def control(data: int, wait: int = 1) -> Step:

@@ -25,7 +25,10 @@ class RunError(RuntimeError):
 
 
 def check_known(label: str, name: object, known: Collection[str]) -> None:
-    """Raise :class:`InputError` if ``name``, a name of a ``label``, is not in ``known``."""
+    """Raise :class:`InputError` if ``name`` is not in ``known``.
+
+    ``label`` is the kind of thing that ``name`` names in the message, such as ``field``.
+    """
     if name not in known:
         names = ", ".join(map(str, known))
         raise InputError(f"Unknown {label} {name!r};{close(name, known)} known are {names}")

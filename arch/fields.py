@@ -1,4 +1,4 @@
-"""A configuration as its records, and the sizes derived from them."""
+"""The records of a configuration, and the sizes that are derived from their fields."""
 
 from dataclasses import dataclass, field
 
@@ -30,7 +30,10 @@ def next_power_of_two(value: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """Records of :class:`celosia.arch.config.Config` before its checks; None for an absent unit."""
+    """The records of a configuration, without checks; None for a unit that the machine lacks.
+
+    :class:`celosia.arch.config.Config` adds the checks.
+    """
 
     name: str = "custom"
     """Name of the configuration; it has no effect on the circuit."""
@@ -52,32 +55,32 @@ class Fields:
 
     @property
     def low_rows(self) -> int:
-        """Last rows of a key slot that hold lower bits (rows); 0 without a packed cache."""
+        """Last rows of a key's weight slot that hold lower bits (rows); 0: no packed cache."""
         return self.packed_cache.low_rows if self.packed_cache else 0
 
     @property
     def block_exponents(self) -> bool:
-        """True if rows of cached values may have an exponent."""
+        """True if a row of values in the KV cache may have a shared exponent."""
         return self.packed_cache is not None and self.packed_cache.exponents
 
     @property
     def packed_slots(self) -> bool:
-        """True if resident 4-bit weights may share bytes in pairs."""
+        """True if two resident 4-bit weights may share a byte of a weight slot."""
         return self.weights is not None and self.weights.pairs
 
     @property
     def weight_group(self) -> int:
-        """Consecutive weights of a column that may share a scale (weights); 0 if none do."""
+        """Consecutive weights of a column that may share a scale (weights); 0: no such groups."""
         return self.weights.group if self.weights else 0
 
     @property
     def sparse_lanes(self) -> int:
-        """Products per cycle of the unit that skips zero weights (products); 0 without the unit."""
+        """Products per cycle of the zero-skip unit (products); 0 without the unit."""
         return self.sparse.lanes if self.sparse else 0
 
     @property
     def sparse_depth(self) -> int:
-        """Longest activation row of the sparse unit (elements); the default without the unit."""
+        """Longest activation row of the zero-skip unit (elements); the default without the unit."""
         return self.sparse.longest_row if self.sparse else Sparse.longest_row
 
     @property
@@ -87,7 +90,7 @@ class Fields:
 
     @property
     def table_slots(self) -> int:
-        """Activation tables of 256 entries; the default number without an activation unit."""
+        """Number of activation tables of 256 entries; without an activation unit the default."""
         return (self.activation or Activation()).slots
 
     @property
@@ -97,12 +100,12 @@ class Fields:
 
     @property
     def pre_depth(self) -> int:
-        """Parameter words usable when SOFTMAX and NORM read accumulators (words); 0 means all."""
+        """Requantization words that SOFTMAX and NORM can use on accumulators (words); 0: all."""
         return self.fused.words if self.fused else 0
 
     @property
     def row_factors(self) -> int:
-        """Rows whose factors are kept for later drains (rows); 0 without that memory."""
+        """Softmax and RMS norm rows whose factors are kept for later drains (rows); 0 for none."""
         return self.factors.rows if self.factors else 0
 
     @property
@@ -121,7 +124,7 @@ class Fields:
 
     @property
     def protects(self) -> bool:
-        """True if any unit is protected."""
+        """True if any unit is protected against flipped bits."""
         return any(level != "none" for level in protection(self.control.protect).values())
 
     @property
@@ -136,52 +139,58 @@ class Fields:
 
     @property
     def vector_passes(self) -> int:
-        """Most passes over a row of activations: by parts of weights, or by its two bytes."""
+        """Most passes over an activation row: two for INT16, otherwise one a part of a weight."""
         return 2 if self.array.wide else self.passes
 
     @property
     def parted(self) -> bool:
-        """True if the array may multiply parts of its stored bytes in separate passes."""
+        """True if the array may multiply parts of a stored weight byte in separate passes."""
         return self.passes > 1 or self.paired
 
     @property
     def paired(self) -> bool:
-        """True if a slot may hold two tiles of 4-bit values in its bytes."""
+        """True if a byte of a weight slot may hold the 4-bit values of two tiles."""
         return self.packed_slots or self.packed_cache is not None
 
     @property
     def lines(self) -> int:
-        """Lines of a tile's weights: rows or, if B may be transposed, columns (lines)."""
+        """Most lines of a weight tile (lines).
+
+        A line is a row of the tile or, if weights may be transposed, a column.
+        """
         return max(self.array.rows, self.array.b_transpose * self.array.cols)
 
     @property
     def line_elements(self) -> int:
-        """Weights of a line: one a column or, if B may be transposed, a row (weights)."""
+        """Most weights in a line of a weight tile (weights).
+
+        A line is a row of the tile or, if weights may be transposed, a column.
+        """
         return max(self.array.cols, self.array.b_transpose * self.array.rows)
 
     @property
     def high_rows(self) -> int:
-        """Rows of a key slot that always hold upper bits: a power of two, at least one (rows)."""
+        """Rows of a key's weight slot that always hold upper bits: a power of two (rows)."""
         return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
     def slot_scales(self) -> int:
-        """Bits of a slot's scale stored beside each of its bytes; 0 if slots have no scales."""
+        """Bits of a weight slot's scale that are stored beside each byte; 0: no such scales."""
         return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def slot_exponents(self) -> int:
-        """Bits of a row's exponent beside each byte of its first columns; 0 without exponents."""
+        """Bits of a slot row's exponent that are stored beside each byte; 0 without exponents."""
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
     @property
     def operand_min(self) -> int:
-        """Smallest operand."""
+        """Smallest value of a signed operand of ``operand_width`` bits."""
         return -(1 << (self.array.operand_width - 1))
 
     @property
     def operand_max(self) -> int:
-        """Largest operand."""
+        """Largest value of a signed operand of ``operand_width`` bits."""
         return (1 << (self.array.operand_width - 1)) - 1
 
     @property
@@ -215,7 +224,7 @@ class Fields:
 
     @property
     def lane_stages(self) -> int:
-        """Register stages of each lane's strobes (cycles), in machines that fill a device."""
+        """Register stages of each vector lane's strobes (cycles); 0 without the unit ``fused``."""
         return self.stages * bool(self.fused)
 
     @property
@@ -235,7 +244,7 @@ class Fields:
 
     @property
     def acc_latency(self) -> int:
-        """Cycles from an accepted drain request to its row."""
+        """Cycles from an accepted request for an accumulator row to the row."""
         return 2 + self.stages
 
     @property
@@ -275,5 +284,5 @@ class Fields:
 
     @property
     def elements(self) -> int:
-        """Processing elements of the array."""
+        """Number of the array's processing elements."""
         return self.array.rows * self.array.cols

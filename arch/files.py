@@ -13,10 +13,10 @@ from celosia.arch.errors import InputError
 
 @contextmanager
 def reading(path: Path, label: str = "") -> Iterator[None]:
-    """Turn an OSError in this block into an InputError that names the file.
+    """Turn an OSError in a ``with`` block into an :class:`InputError` that names the file.
 
-    Text that is not UTF-8 raises it too. ``label`` says the kind of file. Devices, pipes and
-    sockets are refused because reading them may never end.
+    Text that is not UTF-8 raises :class:`InputError` too. ``label`` is the kind of file in the
+    message. Devices, pipes and sockets are refused because reading them may never end.
     """
     name = f"{label} {path}".strip()
     try:
@@ -47,9 +47,10 @@ def _special(path: Path) -> str:
 
 
 def inside(folder: Path, name: object, place: Path) -> Path:
-    """Return the path of a file that is named inside ``place``, a file of ``folder``.
+    """Return the path of the file ``name`` in ``folder``, as the file ``place`` names it.
 
-    Raises :class:`InputError` if the name is not a printable string or points out of the folder.
+    ``place`` is a file of ``folder`` that contains ``name``. Raises :class:`InputError` if the name
+    is not a printable string or points out of the folder.
     """
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InputError(f"File {place} must name files of its folder, not {name!r}")
@@ -62,7 +63,7 @@ def inside(folder: Path, name: object, place: Path) -> Path:
 
 
 def check_links(folder: Path) -> None:
-    """Raise :class:`InputError` if an entry of a folder has its content outside of the folder.
+    """Raise :class:`InputError` if the content of a folder's entry is outside of the folder.
 
     Such entries are links out of the folder, devices, pipes and sockets, in the folder or one level
     below it. Links of the Hugging Face cache, from ``snapshots/REVISION`` to ``blobs`` beside
@@ -104,7 +105,7 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 @contextmanager
 def within(place: Path | str) -> Iterator[None]:
-    """Append the name of ``place`` to the message of an InputError raised in this block."""
+    """Append the name of ``place`` to the message of an InputError raised in a ``with`` block."""
     try:
         yield
     except InputError as error:
@@ -128,7 +129,7 @@ def read_lines(path: Path, label: str) -> list[str]:
 
 
 def read_toml(path: Path, label: str) -> dict[str, Any]:
-    """Return the values in a TOML file.
+    """Return the content of a TOML file as a dictionary from keys to values.
 
     Raises :class:`InputError` if the file cannot be read or is not TOML.
     """

@@ -37,7 +37,7 @@ BOARD_NS = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class FlashTiming:
-    """Timing of a chip in cycles of the machine's clock."""
+    """Timing of a flash chip in cycles of the machine's clock."""
 
     half: int
     """Half a period of the chip's clock."""
@@ -51,7 +51,7 @@ class FlashTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashChip:
-    """A flash chip of ``size`` bytes; times are in nanoseconds unless stated otherwise."""
+    """An SPI flash chip of ``size`` bytes; times are in nanoseconds unless stated otherwise."""
 
     name: str
     size: int
@@ -78,11 +78,11 @@ class FlashChip:
 
     @property
     def reachable(self) -> int:
-        """Bytes that an address of ``ADDR_WIDTH`` bits reaches."""
+        """Bytes of the chip that an address of ``ADDR_WIDTH`` bits reaches."""
         return min(self.size, 1 << ADDR_WIDTH)
 
     def at(self, clock: float) -> FlashTiming:
-        """Return the timing in cycles of a clock (Hz).
+        """Return the chip's timing in cycles of the machine's clock (Hz).
 
         One period of the chip's clock covers the whole round trip of a data bit. Raises
         :class:`InputError` if the clock is not above 0.
@@ -104,10 +104,11 @@ class FlashChip:
 
 @dataclass(frozen=True)
 class FlashStep:
-    """A start-up command: the line levels during ``clocks`` clocks.
+    """A start-up command of a flash chip: the levels of its data lines during ``clocks`` clocks.
 
-    ``line`` are the bits of line 0, first bit first; a single character holds one level. ``others``
-    are the levels of lines 1 to 3, the lowest bit for line 1. Line 1 is driven only with ``quad``.
+    ``line`` is the bits of line 0 as text, first bit first; a single character is the level in all
+    clocks. ``others`` is the levels of lines 1 to 3, line 1 in the lowest bit. Line 1 is driven
+    only with ``quad``.
     """
 
     line: str
@@ -117,12 +118,12 @@ class FlashStep:
 
 
 def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
-    """Return the commands that bring a chip from any mode to its power-on state.
+    """Return the commands that set a flash chip from any mode to its power-on state.
 
-    The chip then accepts the commands ``READS``. Its previous user may have left it in a continuous
-    read, in four-line commands (QPI), in power-down or in 4-byte addresses. It may also have
-    changed dummy clocks, selected wrapped bursts, or selected the upper half. Only four ``lanes``
-    can end QPI.
+    The chip then accepts the commands ``READS``. Its previous user may have left the chip in a
+    continuous read, in four-line commands (QPI), in power-down or in 4-byte addresses. It may also
+    have changed dummy clocks, selected wrapped bursts, or selected the upper half. QPI is ended
+    only if ``lanes`` is 4.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]
@@ -139,7 +140,11 @@ def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashBoot:
-    """A chip, the byte address of its power-on image (``celosia.arch.power_on``), and its lanes."""
+    """A flash chip that holds a power-on image (``celosia.arch.power_on``).
+
+    ``addr`` is the image's byte address, and ``lanes`` the number of data lines that read the
+    image.
+    """
 
     chip: FlashChip
     addr: int

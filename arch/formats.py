@@ -1,9 +1,12 @@
 """Weight formats: codes of few bits that a decoder expands to 8-bit operands.
 
-A matrix [k, n] is stored as rows of n bytes. Each column is a string of codes, the first code in
-the uppermost bits of the first byte. Five ternary codes make one byte, as digits in base 3. With
-groups, each run of ``weight_group`` codes starts at a new byte and follows a row of unsigned
-scales, one byte for each column. See equations (11) and (12) of ``docs/formats.md``.
+A matrix of codes [k, n] is stored as rows of n bytes. Column j of the matrix is in byte j of the
+rows, with the first code in the uppermost bits of the first row. Five ternary codes make one byte,
+as digits in base 3.
+
+Codes of a column may be divided into groups of ``weight_group`` codes that share a scale. Each
+group begins in a new row. The row before the group holds the group's unsigned scales, one byte for
+each column. See equations (11) and (12) of ``docs/formats.md``.
 """
 
 from dataclasses import dataclass
@@ -39,9 +42,9 @@ class WeightFormat:
     """Base-3 codes in each byte; 0 if codes are stored as bits."""
 
     def stored_rows(self, k: int, group: int) -> int:
-        """Return the rows of bytes that a column of ``k`` codes takes.
+        """Return the number of rows of bytes that store a column of ``k`` codes and its scales.
 
-        ``group`` is the codes in each group with a scale; 0 for no groups.
+        ``group`` is the number of codes that share a scale; 0 for no groups.
         """
         if not group:
             return self._bytes(k)
@@ -53,7 +56,7 @@ class WeightFormat:
 
     @property
     def bits(self) -> float:
-        """Stored bits of a weight, without scales."""
+        """Stored bits of one weight, without the scales of groups."""
         return 8 / self.digits if self.digits else self.width
 
     @property
@@ -63,9 +66,10 @@ class WeightFormat:
         return -half <= min(self.values) and max(self.values) < half and not self.fraction
 
     def passes(self, width: int) -> int:
-        """Return the passes of ``width`` bits that an operand takes before its scale is applied.
+        """Return the passes in which the array multiplies an operand, ``width`` bits in each.
 
-        The highest part is signed. Values of -1, 0 and 1 take one pass at any width.
+        The pass with the highest bits is signed. Values of -1, 0 and 1 take one pass at any width.
+        A group's scale is not part of the operand here.
         """
         if set(self.values) <= {-1, 0, 1}:
             return 1
@@ -74,7 +78,7 @@ class WeightFormat:
 
     @property
     def largest(self) -> int:
-        """Largest magnitude that has both signs among the values."""
+        """Largest magnitude that the format reaches with both signs."""
         return min(max(self.values), -min(self.values))
 
 

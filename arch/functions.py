@@ -26,7 +26,7 @@ PROBABILITY_FRACTION = 24
 
 
 def gelu_erf(x: Floats) -> Floats:
-    """Return ``x * Phi(x)`` with the normal distribution ``Phi`` (Hendrycks and Gimpel 2016)."""
+    """Return the exact GELU ``x * Phi(x)``, ``Phi`` the normal CDF (Hendrycks and Gimpel 2016)."""
     erfc = np.vectorize(math.erfc, otypes=[np.float64])
     return np.asarray(0.5 * x * erfc(-x / math.sqrt(2)))
 
@@ -174,6 +174,6 @@ def int8_table(
 
 
 def octave_table() -> NDArray[np.int64]:
-    """Return the mantissas of ``2**-(f / 256)`` for f = 0..255, rounded to Q1.16."""
+    """Return the table [256] of mantissas of ``2**-(f / 256)`` for f = 0..255, rounded to Q1.16."""
     steps = np.arange(1 << OCTAVE_FRACTION) / 2.0**OCTAVE_FRACTION  # [256] octaves
     return np.rint(2.0 ** (OCTAVE_MANTISSA - steps)).astype(np.int64)

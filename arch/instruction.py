@@ -25,7 +25,7 @@ CACHED = 1 << 16
 class Operand:
     """An operand: a signed ``immediate`` plus the value of ``register``; register 0 is always 0.
 
-    Raises :class:`ProgramError` if either has no room in its field.
+    Raises :class:`ProgramError` if the immediate or the register number does not fit its field.
     """
 
     immediate: int
@@ -61,7 +61,7 @@ def wrap(value: int) -> int:
 def resolve(name: str, value: int) -> int:
     """Return the value of operand ``name`` as engines read it, modulo 2**28.
 
-    It is unsigned for ``dram_addr`` and signed for every other operand.
+    The value is unsigned for ``dram_addr`` and signed for every other operand.
     """
     return value % (1 << IMMEDIATE_WIDTH) if name == "dram_addr" else wrap(value)
 
@@ -97,11 +97,11 @@ class Instruction:
 
     @property
     def definition(self) -> Definition:
-        """The definition of the opcode."""
+        """The definition of the instruction's opcode."""
         return DEFINITIONS[self.opcode]
 
     def operand(self, name: str) -> Operand:
-        """Return an operand by name."""
+        """Return the operand of a name; 0 if the instruction leaves the operand out."""
         value = self.operands.get(name, 0)
         return value if isinstance(value, Operand) else Operand(value)
 
@@ -120,7 +120,7 @@ def _engines(mask: int) -> frozenset[Engine]:
 
 
 def unpack_one(words: list[int], address: int) -> Instruction:
-    """Return the instruction that starts at a word address.
+    """Return the instruction that starts at word ``address`` of a program's words.
 
     Raises :class:`ProgramError` if the words are not an instruction.
     """

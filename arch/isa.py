@@ -52,7 +52,7 @@ class Engine(enum.IntEnum):
 
 
 class Opcode(enum.IntEnum):
-    """The value of a header's opcode field."""
+    """The instructions; the value is the opcode field of an instruction's header."""
 
     HALT = 0
     LOOP = 1
@@ -73,7 +73,7 @@ class Opcode(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Definition:
-    """One instruction: the engine that runs it, its operands, and its flags."""
+    """The definition of one instruction: the engine that runs it, its operands, and its flags."""
 
     opcode: Opcode
     engine: Engine | None
@@ -92,7 +92,7 @@ class Definition:
 
     @functools.cached_property
     def reserved(self) -> int:
-        """Header bits that must be 0: bits without a flag, and tokens that cannot be used."""
+        """Mask of header bits that must be 0: bits without a flag, and unusable tokens."""
         own = 0xF if self.engine is None else 1 << self.engine
         tokens = own << POP_SHIFT | own << PUSH_SHIFT
         known = sum(1 << self.flag_bit(flag) for flag in self.flags)

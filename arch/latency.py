@@ -49,41 +49,41 @@ def _log2(count: int) -> int:
 
 
 def burst_words(config: Config) -> int:
-    """Return the longest burst (words)."""
+    """Return the longest burst of external memory (words)."""
     return min(256, BURST_BOUNDARY // config.mem_bytes)
 
 
 def queue_latency(depth: int) -> int:
-    """Return the cycles from a command's last word to its output, for a queue of this depth."""
+    """Return the cycles from a command's last word to the command at the output of its queue."""
     return min(depth, 2)
 
 
 def requests_latency(config: Config) -> int:
-    """Return the cycles from a scratchpad request to its answer if it is granted at once."""
+    """Return the cycles from a scratchpad request to its data if the request is granted at once."""
     return config.sram_latency + config.stages
 
 
 def lines_wait(config: Config) -> bool:
-    """Return whether a line is queued from a register, one cycle after it was read.
+    """Return whether a scratchpad line passes a register before it is queued, one cycle later.
 
-    It is for a ``registered`` machine with long lines: their path from block RAM through a rotation
-    to the requested byte ends in a queue that may be far away.
+    Only a ``registered`` machine with long lines has the register. The path of its lines from block
+    RAM through a rotation to the requested byte ends in a queue that may be far away.
     """
     return config.control.registered and config.line_bytes > TURNED_AT_ONCE
 
 
 def reader_latency(config: Config) -> int:
-    """Return the cycles from the start of a walk over the scratchpad to its first beat."""
+    """Return the cycles from the start of a scratchpad read command to its first beat."""
     return requests_latency(config) + 3 + config.stages
 
 
 def drain_latency(config: Config) -> int:
-    """Return the cycles from the start of a drain to its first beat."""
+    """Return the cycles from the start of a drain command to its first beat of accumulators."""
     return config.acc_latency + 1
 
 
 def words_wait(config: Config, first: int) -> int:
-    """Return the cycles that a command's first beat waits for its parameter word.
+    """Return the cycles that a command's first beat waits for its requantization parameters.
 
     ``first`` is the number of cycles from the command's start to this beat.
     """
@@ -102,16 +102,17 @@ def intake_latency(config: Config) -> int:
 
 
 def epilogue_latency(config: Config) -> int:
-    """Return the cycles from a beat of values to its write, without rotations and polynomials."""
+    """Return the cycles from a beat's values to their write, without rotations and polynomials."""
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
     return requantizer_latency(registered=registered) + table + registered + 1
 
 
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
-    """Return the cycles from the last beat of a row of one beat to its first probability.
+    """Return the softmax unit's cycles from a row's last beat to the row's first probability.
 
-    With ``deferred`` the row's factor is left to a product, and weights do not wait for their sum.
+    The row has one beat of ``lanes`` scores. With ``deferred`` the row's factor is left to a later
+    product, and weights do not wait for their sum.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -121,7 +122,7 @@ def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
 
 
 def softmax_beat_cycles(*, deferred: bool) -> int:
-    """Return the cycles by which each further beat of a row delays its first probability."""
+    """Return the cycles by which each further beat of a row delays softmax's first probability."""
     return 1 if deferred else 2
 
 
@@ -133,7 +134,10 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the bits of a part of a weight with its sign; ``width`` itself for a whole weight."""
+    """Return the width of a weight's part as a multiplier's operand (bits).
+
+    A part of ``width`` bits gets a sign bit; a whole weight of 8 bits has one.
+    """
     return width + (width < OPERAND_BITS)
 
 
@@ -156,7 +160,7 @@ def product_latency(config: Config) -> int:
 
 
 def weights_latency(config: Config) -> int:
-    """Return the cycles from a slot number to its weights in a tree.
+    """Return the cycles from a weight slot's number to its weights in an array of adder trees.
 
     With ``registered``, a weight memory has an output register.
     """

@@ -35,7 +35,7 @@ _CRC_START = 0xFFFF
 
 
 class Command(enum.IntEnum):
-    """Operation of a request."""
+    """Operation that a request frame asks for."""
 
     HELLO = 1
     READ_REGISTERS = 2
@@ -51,7 +51,7 @@ READS = (Command.HELLO, Command.READ_REGISTERS, Command.READ_MEMORY)
 
 
 class Status(enum.IntEnum):
-    """Result of a request, in its answer."""
+    """Result of a request, as its answer frame reports it."""
 
     OK = 0
     CORRUPT = 1
@@ -103,10 +103,10 @@ _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 def fingerprint(config: Config) -> int:
     """Return 32 bits that identify a configuration, apart from its name.
 
-    They are the first bytes of the SHA-256 of the fields by short names, one a line, in the form of
-    the first machines' configuration files. That form has a clock, the fields that a choice
-    replaced, and neither fields of ``_LATER`` at their default nor the constants of a microcoded
-    machine.
+    The 32 bits are the first four bytes of the SHA-256 of a text with one field a line, by short
+    names. The text has the form of the first machines' configuration files: it has a clock, and the
+    fields that a choice replaced. It leaves out fields of ``_LATER`` at their default, and the
+    constants of a microcoded machine.
     """
     left_out = {"micro", *(CONSTANTS if config.micro is not None else ("requantizer",))}
     values = {"name": "", "clock_mhz": 50} | {
@@ -126,9 +126,9 @@ def fingerprint(config: Config) -> int:
 def crc16(data: bytes) -> int:
     """Return the CRC-16 that ends a frame of ``data``.
 
-    Frames carry its most significant byte first. It is CRC-16/IBM-3740 of Greg Cook's catalogue,
-    also known as CCITT-FALSE: polynomial 0x1021, start value 0xFFFF, no reflection and no
-    inversion.
+    Frames carry the CRC's most significant byte first. The CRC is CRC-16/IBM-3740 of Greg Cook's
+    catalogue, also known as CCITT-FALSE: polynomial 0x1021, start value 0xFFFF, no reflection and
+    no inversion.
     """
     crc = _CRC_START
     for byte in data:
@@ -140,17 +140,17 @@ def crc16(data: bytes) -> int:
 
 
 def request(command: int, tag: int, length: int, addr: int, payload: bytes = b"") -> bytes:
-    """Return a frame from the host.
+    """Return the bytes of a request frame, which the host sends.
 
-    ``length`` (16 bits) is the payload's bytes; for a command that reads, those of the answer's
-    payload.
+    ``length`` (16 bits) is the size of the payload (bytes). For a command that reads, ``length`` is
+    the size of the answer's payload.
     """
     body = bytes([command, tag]) + length.to_bytes(2, "little") + addr.to_bytes(4, "little")
     return _frame(REQUEST_SYNC, body + payload)
 
 
 def answer(status: int, tag: int, payload: bytes = b"") -> bytes:
-    """Return a frame from the machine."""
+    """Return the bytes of an answer frame, which the machine sends."""
     body = bytes([status, tag]) + len(payload).to_bytes(2, "little")
     return _frame(ANSWER_SYNC, body + payload)
 

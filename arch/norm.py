@@ -1,4 +1,4 @@
-"""Fixed-point formats of the normalization, shared by circuit and golden model: equation (4)."""
+"""Fixed-point formats of layer norm and RMS norm: equation (4) of ``docs/numerics.md``."""
 
 VALUE_FRACTION = 16
 """Fraction bits of a normalized value (bits)."""

@@ -1,4 +1,4 @@
-"""Optional packages, and the extras that install them."""
+"""Optional Python packages, and the extras of pip that install them."""
 
 import importlib
 import importlib.util
@@ -23,9 +23,10 @@ _PACKAGES = {
 def library(module: str, subject: str, package: str = "", extra: str = "") -> Any:
     """Import and return a module of an optional package.
 
-    ``package`` is the package that has the module, and ``extra`` the extra that installs it; pass
-    them if there are several. Raises :class:`InputError` if the package is missing; its message
-    begins with ``subject``, such as "Images need".
+    ``package`` is the package that contains the module, and ``extra`` the extra of pip that
+    installs the package. By default the package is found from the module's name, and the extra is
+    the first that requires the package. Raises :class:`InputError` if the package is missing; its
+    message begins with ``subject``, such as "Images need".
     """
     top = module.partition(".")[0]
     if importlib.util.find_spec(top) is None:
@@ -51,7 +52,7 @@ class Deferred:
 
 
 def missing(module: str, subject: str, package: str = "", extra: str = "") -> InputError:
-    """Return the error that names the package of a module and the extra that installs it."""
+    """Return the error that names a missing module's package, and the extra that installs it."""
     package = package or _PACKAGES.get(module, module)
     extra = extra or _extra(package)
     if not extra:

@@ -155,7 +155,10 @@ def rsqrt_polynomial() -> Polynomial:
 def function_table(
     function: Function, x_scale: float, y_scale: float, y_zero: int
 ) -> NDArray[np.int64]:
-    """Return :func:`function_polynomial` as the bytes of an activation table, [256]."""
+    """Return a function's polynomials as the bytes of an activation table, [256].
+
+    Arguments and errors are those of :func:`function_polynomial`.
+    """
     return pack_polynomial(function_polynomial(function, x_scale, y_scale, y_zero))
 
 

@@ -1,8 +1,8 @@
-"""The image in a board's flash with which it starts at power-on, defined once.
+"""The format of the image in flash from which a board runs a model at power-on.
 
-An image has a header (``MAGIC``, the configuration's fingerprint, the body's length), a body, and
-the CRC-32 (ISO-HDLC) of all bytes before it. The body is a list of records: an ``Op``, a length of
-two bytes, and that number of bytes. Numbers are least significant byte first.
+A power-on image has a header (``MAGIC``, the configuration's fingerprint, the body's length), a
+body, and the CRC-32 (ISO-HDLC) of all bytes before it. The body is a list of records: an ``Op``, a
+length of two bytes, and that number of bytes. Numbers are least significant byte first.
 """
 
 import enum
@@ -61,7 +61,7 @@ REFUSALS = {
 
 
 def record(op: Op, data: bytes = b"") -> bytes:
-    """Return the bytes of a record.
+    """Return the bytes of one record of a power-on image.
 
     Raises :class:`InputError` if ``data`` has 65536 bytes or more.
     """
@@ -71,6 +71,6 @@ def record(op: Op, data: bytes = b"") -> bytes:
 
 
 def seal(config: Config, body: bytes) -> bytes:
-    """Return the image of a body for a machine of this configuration."""
+    """Return the power-on image with the given body, for a machine of this configuration."""
     begin = MAGIC + fingerprint(config).to_bytes(4, "little") + len(body).to_bytes(4, "little")
     return begin + body + zlib.crc32(begin + body).to_bytes(CRC_BYTES, "little")

@@ -1,4 +1,4 @@
-"""Configurations by name or from a file."""
+"""Accelerator configurations, loaded by name or from a TOML file."""
 
 import math
 import sys
@@ -29,7 +29,8 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
     A TOML file has a table for each record that it changes. It may start from a preset with
     ``preset = "NAME"``; ``false`` for a unit's record removes the unit. Fields outside of tables,
     as in files of earlier versions, are accepted with a line on standard error. Raises
-    :class:`InputError` if the source is neither, or its content is invalid.
+    :class:`InputError` if the source is neither a preset nor a TOML file, or its content is
+    invalid.
     """
     if source in PRESETS:
         config = PRESETS[source]

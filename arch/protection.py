@@ -1,4 +1,4 @@
-"""Protection of memories against flipped bits: the units that can have it, and the codes."""
+"""Parity and error-correcting codes of memories, and the units that can have them."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -20,10 +20,10 @@ _TOLD = {"correct": {"parameters": "detect", "control": "detect"}}
 
 
 def protection(text: str) -> dict[str, str]:
-    """Return the level of each unit from the field ``protect``.
+    """Return a dictionary from each unit to its protection level, from the field ``protect``.
 
-    The field is one level for all units, or ``UNIT=LEVEL`` for some, separated by commas. Raises
-    :class:`InputError` if it is neither.
+    ``text`` is one level for all units, or ``UNIT=LEVEL`` for some units, separated by commas.
+    Raises :class:`InputError` if the text has neither form.
     """
     if text in LEVELS:
         return dict.fromkeys(UNITS, text) | _TOLD.get(text, {})
@@ -66,15 +66,19 @@ def code_columns(width: int, level: str) -> list[int]:
 
 
 def check_bits(columns: Sequence[int]) -> int:
-    """Return the number of check bits of a code."""
+    """Return the number of check bits of a code, given its columns.
+
+    :func:`code_columns` returns the columns.
+    """
     return max(columns).bit_length()
 
 
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Return for each data bit the check bits that must fail and that must hold if it is wrong.
+    """Return pairs (failing, holding) of masks of check bits, one pair for each data bit.
 
-    The masks have as few bits as distinguish the data bit from all others. If more than one bit is
-    wrong, the masks may match several data bits or none.
+    If only this data bit is wrong, the check bits in ``failing`` fail and those in ``holding``
+    hold. The masks have the fewest bits that distinguish the data bit from all others. If more than
+    one bit is wrong, the masks may match several data bits or none.
     """
     patterns = []
     for column in columns:

@@ -20,7 +20,7 @@ MOST_COLUMNS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class PsramTiming:
-    """Timing of a chip in cycles of the machine's clock, which is twice the chip's clock."""
+    """Timing of a PSRAM chip in cycles of the machine's clock, which is twice the chip's clock."""
 
     reset: int
     """Time with RESET# low after power-on."""
@@ -34,7 +34,7 @@ class PsramTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class PsramChip:
-    """A PSRAM chip, or ``dies`` chips side by side that move in step, each with eight data lines.
+    """A PSRAM chip, or ``dies`` chips in parallel that run in lockstep, each with eight data lines.
 
     Times are in nanoseconds unless stated otherwise. ``dies`` is a power of two. Each die has
     ``2**row_bits`` rows of ``2**col_bits`` columns of 16 bits; each edge of its clock moves eight
@@ -94,12 +94,12 @@ class PsramChip:
     def fixed(self) -> bool:
         """True if every access waits for the double latency.
 
-        Dies side by side refresh at different times but must move in step.
+        Parallel dies refresh at different times but must run in lockstep.
         """
         return self.dies > 1
 
     def at(self, clock: float) -> PsramTiming:
-        """Return the timing in cycles of a machine's clock (Hz).
+        """Return the chip's timing in cycles of the machine's clock (Hz).
 
         Raises :class:`InputError` if the chip does not support half of this clock, or if the
         longest command is too short to move one column.
@@ -132,7 +132,10 @@ class PsramChip:
 
 
 def begin(latency: int) -> int:
-    """Return the chip's clock edge that moves the first data, 0 being the command's first edge."""
+    """Return the number of the chip's clock edge that moves the first data.
+
+    Edge 0 is the first edge of the command. ``latency`` is in periods of the chip's clock.
+    """
     return 2 * (COMMAND - 1 + latency)
 
 
@@ -141,5 +144,5 @@ CHIPS = {name: PsramChip(name=name, **values) for name, values in own_table("psr
 
 
 def side_by_side(name: str, dies: int) -> PsramChip:
-    """Return ``dies`` chips of a name that move in step."""
+    """Return ``dies`` PSRAM chips of a name that run in lockstep."""
     return dataclasses.replace(CHIPS[name], dies=dies)

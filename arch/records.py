@@ -37,7 +37,7 @@ class Array:
 
     @property
     def packed(self) -> bool:
-        """Two columns share each multiplier."""
+        """True if two columns share each multiplier."""
         return MULTIPLIERS[self.multiplier].packed
 
     @property
@@ -48,7 +48,7 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCache:
-    """The KV cache in four bits: two keys or values share each byte of a slot."""
+    """KV cache of 4-bit keys and values: a byte of a weight slot has elements of two heads."""
 
     low_rows: int = 0
     """Last rows of key slots, which hold the other four bits of the first ``low_rows`` elements of

@@ -1,4 +1,4 @@
-"""The host's registers, defined once."""
+"""The registers of the host interface, defined once."""
 
 import enum
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Access = Literal["read", "write", "read/write"]
 
 @dataclass(frozen=True)
 class Field:
-    """Adjacent bits of a register; ``low`` is the lowest."""
+    """A field of a register: adjacent bits; ``low`` is the lowest bit."""
 
     name: str
     low: int

@@ -32,7 +32,10 @@ RANGES: dict[str, tuple[int, int]] = {
 
 
 def check_types(values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputTypeError` if a field has the wrong type, by short names."""
+    """Raise :class:`InputTypeError` if a configuration field has a value of the wrong type.
+
+    ``values`` maps short names of fields to values.
+    """
     for name, kind in TYPES.items():
         value = values[name]
         if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
@@ -45,9 +48,9 @@ def check_types(values: Mapping[str, Any]) -> None:
 
 
 def check_ranges(values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if a field is out of its range or must be a power of two.
+    """Raise :class:`InputError` if a field is out of range, or not a required power of two.
 
-    ``values`` are by short names.
+    ``values`` maps short names of fields to values.
     """
     for name, (low, high) in RANGES.items():
         if not low <= values[name] <= high:

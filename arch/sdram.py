@@ -15,7 +15,7 @@ URGENT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class SdramTiming:
-    """Timing of a chip in cycles of one clock."""
+    """Timing of an SDR SDRAM chip in cycles of the machine's clock."""
 
     cas: int
     """READ to its data."""
@@ -43,11 +43,11 @@ class SdramTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class SdramChip:
-    """An SDR SDRAM chip, or several side by side that share commands and addresses.
+    """An SDR SDRAM chip, or several in parallel that share commands and addresses.
 
-    Times are in nanoseconds unless stated otherwise; if a data sheet gives clocks, or both, a field
-    ``_clocks`` has the least number. The chip has ``2**bank_bits`` banks of ``2**row_bits`` rows of
-    ``2**col_bits`` columns of ``data_width`` bits.
+    Times are in nanoseconds unless stated otherwise. A field ``NAME_clocks`` has the least number
+    of clocks, if the data sheet gives one. The chip has ``2**bank_bits`` banks of ``2**row_bits``
+    rows of ``2**col_bits`` columns of ``data_width`` bits.
     """
 
     name: str
@@ -83,7 +83,7 @@ class SdramChip:
         return (self.data_width // 8) << bits
 
     def at(self, clock: float) -> SdramTiming:
-        """Return the timing in cycles of a clock (Hz).
+        """Return the chip's timing in cycles of a clock (Hz).
 
         Raises :class:`InputError` if the clock is above the chip's limit or too slow. It is too
         slow if refreshes leave no time for accesses, or if moving one row takes longer than

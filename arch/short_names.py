@@ -112,7 +112,10 @@ ABSENT = {name: _describe(path)[1] for name, path in PATHS.items()}
 
 
 def flat(config: Fields) -> dict[str, Any]:
-    """Return every field's value by its short name."""
+    """Return a dictionary from the short name of each configuration field to the field's value.
+
+    A field of an absent unit has its value in :data:`ABSENT`.
+    """
     values: dict[str, Any] = {}
     for short, path in PATHS.items():
         record, _, name = path.partition(".")
@@ -133,9 +136,11 @@ def switch(record: str) -> str:
 
 
 def records(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the records, and the ``name``, that hold values given by short names.
+    """Return a dictionary from record names to records with the given field values.
 
-    Raises :class:`InputError` if a field of an absent unit has a value.
+    ``values`` maps short names of fields to values. The dictionary also has the configuration's
+    ``name``; the record of an absent unit is None. Raises :class:`InputError` if a field of an
+    absent unit has a value.
     """
     made: dict[str, Any] = {"name": values["name"]}
     for record, kind in RECORDS.items():
@@ -165,9 +170,11 @@ def shown(value: Any) -> str:
 
 
 def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes by short names, from records, tables, paths or removed units.
+    """Return a dictionary from short names of fields to new values, from changes in any form.
 
-    Raises :class:`InputError` if a name is unknown.
+    ``changes`` maps a field's short name or path to a value, or a record's name to the whole
+    record: an instance, a mapping of its fields, or None, which removes the unit. Raises
+    :class:`InputError` if a name is unknown.
     """
     values: dict[str, Any] = {}
     for name, value in changes.items():
@@ -202,7 +209,10 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with changes applied, by short names; a removed unit loses its fields."""
+    """Return field values after changes; ``values`` and ``changes`` map short names to values.
+
+    The other fields of a removed unit get their values in :data:`ABSENT`.
+    """
     after = chosen({**values, **changes})
     for record in OPTIONAL:
         unit = switch(record)

@@ -1,12 +1,12 @@
-"""The code of a sparse matrix in external memory and scratchpad.
+"""The storage format of a sparse matrix in external memory and scratchpad.
 
 A matrix [k, n] is coded column by column, k from 0 on, as entries of :data:`ENTRY_WIDTH` bits: a
 signed value in the low 8 bits and a run in the 4 bits above. An entry with a nonzero value stands
 for ``run`` zeros followed by this value. An entry with value 0 stands for ``16 * (run + 1)`` zeros,
 at most ``k`` of them, or for nothing if the run is :data:`NOTHING`.
 
-The entries are divided among lanes: each lane has those of a stretch of the matrix, which may begin
-and end within a column. A beat holds the next entry of every lane, lane 0 in the lowest bits,
+The entries are divided among lanes: each lane has the entries of a part of the matrix, which may
+begin and end within a column. A beat holds the next entry of every lane, lane 0 in the lowest bits,
 rounded up to whole bytes. :data:`HEADER_BEATS` beats precede the entries. They give the first
 element of each lane: its tile (``column // cols``), its column in that tile, and its row.
 """

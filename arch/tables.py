@@ -8,9 +8,9 @@ _OWN = Path(__file__).parent
 
 
 def read_table(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the entries of one of the project's TOML files, by name.
+    """Return the entries of a TOML file: a dictionary from names to dictionaries of values.
 
-    An entry with ``like = "NAME"`` inherits the values of that entry that it does not set.
+    An entry with ``like = "NAME"`` inherits the values of entry NAME that it does not set.
     """
     tables: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
 

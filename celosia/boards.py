@@ -27,12 +27,12 @@ def build(
     memory_bytes: int | None = None,
     seeds: int = 1,
 ) -> dict[str, Any]:
-    """Synthesize, place and route a machine for a board; return the report.
+    """Synthesize, place and route a machine for a board; return the report as a dictionary.
 
     ``config`` defaults to the board's configuration. The folder ``out`` receives the bitstream, the
     report, the floorplan, the Verilog, the constraints and the logs. ``clock_mhz`` is the target
-    frequency and ``memory_bytes`` the external memory made of block RAM; both default to the
-    board's. Place and route runs with ``seeds`` seeds, and the fastest result is kept.
+    frequency and ``memory_bytes`` the external memory made of block RAM; the defaults of these are
+    the board's values. Place and route runs with ``seeds`` seeds, and the fastest result is kept.
 
     Raises :class:`InputError` if the board is unknown, the machine does not fit it, or the folder
     cannot be written, and :class:`RunError` if a tool fails.
@@ -59,6 +59,10 @@ SPI = "spi:"
 
 
 def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
-    """Return the machine on a board behind a port, of some configuration or the one it names."""
+    """Return the machine on the board at a serial or SPI port.
+
+    Without ``config`` the configuration is the preset or board's machine whose fingerprint the
+    board reports.
+    """
     link = "spi" if port.startswith((SPI, FTDI)) else "uart"
     return Device.open(port.removeprefix(SPI), config, baud=baud, link=link)

@@ -1,4 +1,4 @@
-"""Files of a compiled model: to open again, and to use without Celosia."""
+"""Files of a compiled model, to open the model again or to use it without Celosia."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,13 +43,13 @@ def files(
     bits: int = OPERAND_BITS,
     origin: Mapping[str, Any] | None = None,
 ) -> Files:
-    """Return the files of a program by name; see :meth:`celosia.Program.export`.
+    """Return a dictionary from file names to contents; see :meth:`celosia.Program.export`.
 
     ``inputs`` are rows of the machine's inputs, or prompts that are continued by ``steps`` tokens.
     ``names`` are the names of the output's columns. ``attachment`` selects the buses in front of
     the accelerator, whose module is named ``top``. Cycles are predicted for a memory with this
-    ``timing``. Nested weights are read at ``bits``. ``origin`` is that of an encoder's
-    float model.
+    ``timing``. Nested weights are read at ``bits``. ``origin`` is the :meth:`celosia.Model.origin`
+    of an encoder.
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = {}

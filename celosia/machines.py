@@ -1,4 +1,4 @@
-"""Configurations by keyword arguments."""
+"""Accelerator configurations by the name of a preset, board or file, with changed fields."""
 
 import importlib
 from collections.abc import Sequence
@@ -19,9 +19,10 @@ def config(source: str | Path = "small", **fields: Any) -> Config:
 
 
 def machine(source: str, changes: Sequence[str] = ()) -> Config:
-    """Return the configuration of a name or a TOML file, with ``FIELD=VALUE`` changed.
+    """Return the configuration of a preset, a board or a TOML file, with changed fields.
 
-    A board's name stands for the machine that is built for it, with its memory on the chip.
+    ``changes`` are texts ``FIELD=VALUE``. A board's name selects the board's default machine, whose
+    external memory is on the chip.
     """
     if source not in PRESETS and not Path(source).suffix:
         try:

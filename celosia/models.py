@@ -1,4 +1,4 @@
-"""Float models, read from files in foreign formats."""
+"""Float models, read from ONNX, Hugging Face and llama2.c files."""
 
 import os
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _SEED = 1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model(Shown):
-    """A float model with its host-side pre- and postprocessing, as :func:`load` returns it."""
+    """A float model with the host's pre- and postprocessing, as :func:`load` returns it."""
 
     name: str
     """The name or path passed to :func:`load`."""
@@ -79,7 +79,7 @@ class Model(Shown):
         return [source.random(rng) for _ in range(count)]
 
     def prepared(self, inputs: Inputs) -> list[NDArray[Any]]:
-        """Return inputs as the machine takes them; token numbers for a language model.
+        """Return inputs after the host's preprocessing; token numbers for a language model.
 
         Raises :class:`InputError` if an input does not fit the model.
         """
@@ -92,7 +92,11 @@ class Model(Shown):
         ]
 
     def origin(self, folder: str | Path) -> dict[str, Any]:
-        """Return how files in a folder name the model: its name, or its path from there."""
+        """Return a dictionary by which files in a folder name the model.
+
+        ``model`` is the model's name, or the model's path relative to the folder. ``tokens`` is the
+        longest input.
+        """
         name = self.name if is_named(self.name) else os.path.relpath(self.name, folder)
         return {"model": name, "tokens": self.tokens}
 
@@ -122,7 +126,7 @@ class Model(Shown):
 
 
 def is_named(model: str) -> bool:
-    """Return whether a model comes with a package, and has no path."""
+    """Return whether ``model`` is the name of a model in a Python package, and not a path."""
     return model in (*PACKAGES, *model_names())
 
 
@@ -134,9 +138,10 @@ def _several(name: str, inputs: Inputs) -> Sequence[Any]:
 
 
 def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> list[list[int]]:
-    """Return the token numbers of texts, or of rows of token numbers; ``name`` is the model's.
+    """Return a list of token numbers for each input, which is a text or a row of token numbers.
 
-    Raises :class:`InputError` if an input is neither.
+    ``name`` is the model's name in messages. Raises :class:`InputError` if an input is neither a
+    text nor a row of integers [n].
     """
     rows = []
     for entry in _several(name, inputs):

@@ -1,4 +1,4 @@
-"""Open saved programs."""
+"""Open programs that were saved in a folder."""
 
 import os
 from pathlib import Path
@@ -11,11 +11,12 @@ from celosia.programs import Program
 
 
 def open(folder: str | Path, *, model: Model | None = None, floats: bool = False) -> Program:
-    """Return the program that a folder holds, of ``Program.save`` or ``celosia compile``.
+    """Return the program in a folder that ``Program.save`` or ``celosia compile`` wrote.
 
-    Without its float ``model`` a language model runs as before it was saved; an encoder takes rows
-    of the machine's input and gives rows of its output, without the steps of the host. With
-    ``floats`` an encoder's model is loaded from where it was when it was compiled.
+    ``model`` is the program's float model. A language model runs without it as before saving. An
+    encoder without ``model`` takes rows of the machine's input and returns rows of its output; pre-
+    and postprocessing on the host are left out. With ``floats`` an encoder's model is loaded from
+    its place at the time of compilation.
 
     Raises :class:`InputError` if a file is missing, damaged or of another version.
     """
@@ -28,10 +29,10 @@ def open(folder: str | Path, *, model: Model | None = None, floats: bool = False
 
 
 def open_compiled(folder: str | Path) -> Program:
-    """Return a folder's program with its float model, as commands need it.
+    """Return the program of a folder of ``celosia compile``, with the program's float model.
 
-    Raises :class:`InputError` as :func:`open`. If the folder is not one of ``celosia compile``, the
-    message has the command that makes it.
+    Raises :class:`InputError` as :func:`open`. For any other folder the message has the command
+    that compiles a model.
     """
     if not is_compiled(str(folder)):
         raise InputError(

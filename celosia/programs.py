@@ -68,7 +68,7 @@ class Comparison(Shown):
     layers: Sequence[Mapping[str, Any]]
 
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return one line for each layer."""
+        """Return a table line for each layer: its error, and the option that lowers the error."""
         return self.layers
 
 
@@ -113,7 +113,7 @@ class Program(Shown):
 
     @property
     def words(self) -> int:
-        """Size of the program memory that is used (32-bit words)."""
+        """Size of the program in program memory (32-bit words)."""
         return len(self.code.words)
 
     @property
@@ -252,11 +252,11 @@ class Program(Shown):
         timing: MemoryTiming = FAR,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
-        """Continue one text, or two in the same runs; return texts and figures by name.
+        """Continue one text, or two in the same runs; return a dictionary of texts and figures.
 
         Figures are those of :func:`celosia.tb.models.run_text.run_text` and
-        :func:`celosia.tb.models.run_texts.run_texts`, with those of how the model was made
-        integers. Runs read ``bits`` of nested weights in turn.
+        :func:`celosia.tb.models.run_texts.run_texts`, with the figures of the model's quantization.
+        Runs read ``bits`` of nested weights in turn.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is for another
         number of texts.
@@ -281,10 +281,11 @@ class Program(Shown):
         timing: MemoryTiming = FAR,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Answer questions that have a right answer; return the share of these, and figures.
+        """Answer questions with known right answers; return a dictionary of figures.
 
-        Figures are those of :func:`celosia.tb.models.run_answers.run_answers`, with those of how
-        the model was made integers. Raises :class:`InputError` if a question has too many tokens.
+        ``answers`` are pairs (question, right answer). The dictionary has the figures of
+        :func:`celosia.tb.models.run_answers.run_answers` and of the model's quantization. Raises
+        :class:`InputError` if a question has too many tokens.
         """
         code, tokenizer = self._traced_text(on), self.tokenizer
         assert tokenizer is not None
@@ -332,8 +333,8 @@ class Program(Shown):
     def compare(self, inputs: Inputs) -> Comparison:
         """Return the quantization error of each layer, and the option that lowers it.
 
-        An error is that of the layer's output on ``inputs``, relative to its float values. Each
-        option is tried by quantizing the model with it; the option is None if none lowers the
+        An error is the error of the layer's output on ``inputs``, relative to the output in floats.
+        Each option is tried by quantizing the model with it; the option is None if none lowers the
         error.
         """
         model = self.with_model

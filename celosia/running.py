@@ -1,4 +1,4 @@
-"""Encoders on inputs: every tensor compared, and the outputs beside the float model's."""
+"""Runs of encoders: every tensor is compared, and outputs are measured against the float model."""
 
 import time
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from celosia.tb.models.run_inputs import NO_FILES, Files, cosine, cut_inputs, re
 
 @dataclass(frozen=True)
 class Ran:
-    """Figures by name, and the outputs of the whole model, one for each input."""
+    """Results of an encoder's runs: figures by name, and the model's output for each input."""
 
     figures: dict[str, Any]
     outputs: list[NDArray[np.float64]]
@@ -51,10 +51,10 @@ def run_files(
 ) -> Ran:
     """Compile a model and run it on the first ``count`` inputs of a file, or on all.
 
-    If no file is given these are the images of the digits' test split, for a model of these.
-    ``machine`` is a simulator's name, or a machine with ``memory_bytes`` of external memory, whose
-    configuration is fixed. Options are those of :func:`celosia.compile`; figures, and other
-    arguments, those of :func:`measure`.
+    Without a file a model of the digits runs on the images of the test split. ``machine`` is a
+    simulator's name, or a machine with ``memory_bytes`` of external memory, whose configuration is
+    fixed. Options are the options of :func:`celosia.compile`. Figures and all other arguments are
+    those of :func:`measure`.
 
     Raises :class:`InputError` if the model, the simulator, a file or the count cannot be used.
     """
@@ -94,7 +94,10 @@ def run_folder(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
-    """Run a program with its float model on inputs, as :func:`run_files`."""
+    """Run a compiled encoder, which has its float model, on the inputs of a file.
+
+    Inputs, figures and arguments are those of :func:`run_files`.
+    """
     check_single(files)
     source = program.float_source
     chosen, _, labels = read_inputs(program.float_name, source, files, count)
@@ -114,7 +117,7 @@ def measure(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
-    """Run an encoder's program, which has its float model, on prepared inputs.
+    """Run a compiled encoder, which has its float model, on prepared inputs; return the figures.
 
     Runs read ``bits`` of nested weights in turn. The figures are those of
     :meth:`celosia.tb.models.inference.Inferences.figures`, and the following. The program works on
@@ -122,11 +125,12 @@ def measure(
 
     ``cosine_mean`` and ``cosine_worst`` compare each output of the whole model, including the
     host's steps, with the float model's. ``similarities`` compare the first input's output, or the
-    mean of its rows, with that of each other input. ``predictions`` are the largest column of each
-    output that is one row of several columns, otherwise None. With labels ``accuracy`` and
-    ``float_accuracy`` are the fractions of the outputs, and of the floats, whose largest column is
-    the label's. ``host`` names the host's steps. ``calibration`` is the distance of integers from
-    floats on the first calibration inputs.
+    mean of its rows, with that of each other input. ``predictions`` are the numbers of the largest
+    column of each output, if outputs are single rows of several columns; otherwise None. With
+    labels ``accuracy`` and ``float_accuracy`` are the fractions of the integer outputs, and of the
+    float outputs, whose largest column is the label. ``host`` names the host's steps.
+    ``calibration`` is the distance between integer and float outputs on the first calibration
+    inputs.
     """
     source = program.float_source
     rows = [source.rows(values) for values in inputs]

@@ -52,7 +52,7 @@ MAX_WORDS = 8000
 def check_micro(config: Fields, values: Mapping[str, Any]) -> None:
     """Check that fields of a microcoded machine have their fixed values and fit its memories.
 
-    ``values`` are the fields by short names. Raises :class:`InputError` otherwise.
+    ``values`` maps short names of fields to values. Raises :class:`InputError` otherwise.
     """
     for name, constant in CONSTANTS.items():
         if values[name] != constant:

@@ -48,7 +48,7 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: number, form, meaning, and ``more`` cycles after its first."""
+    """An operation of the core: number, form, meaning, and ``more`` cycles after its first."""
 
     number: int
     form: Form

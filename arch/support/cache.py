@@ -38,7 +38,7 @@ class _UnusableError(RunError):
 def cache_folder() -> Path:
     """Return the folder of builds; its content can be deleted at any time.
 
-    It is the environment variable ``CELOSIA_CACHE`` if set, else ``celosia`` in the folder
+    The folder is the environment variable ``CELOSIA_CACHE`` if set, else ``celosia`` in the folder
     ``XDG_CACHE_HOME``, else ``~/.cache/celosia``.
     """
     named = os.environ.get("CELOSIA_CACHE")
@@ -50,7 +50,10 @@ def cache_folder() -> Path:
 
 
 def digest(*parts: str) -> str:
-    """Return a short key for a build that depends on some texts, this Python and this computer."""
+    """Return the cache key of a build: 24 hexadecimal digits from the texts that it depends on.
+
+    The key also depends on the version of Python and on the computer's platform.
+    """
     content = "\0".join((sys.version, sys.platform, platform.machine(), *parts))
     return hashlib.sha256(content.encode()).hexdigest()[:24]
 

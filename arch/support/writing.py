@@ -31,7 +31,7 @@ def write_files(
 ) -> None:
     """Write files into a folder, which is created if needed: all of them, or none.
 
-    They are written to a temporary folder inside it and then moved one by one; files that are
+    The files are written to a temporary folder in ``folder``, and then moved one by one. The files
     ``outdated`` are then deleted. Raises :class:`InputError` if the folder cannot be written.
     """
     check_folder(folder, files)
