@@ -1,4 +1,4 @@
-"""Files of models that are not read: their kinds, and remedies."""
+"""Model file formats that are recognized but not supported, with remedies."""
 
 import zipfile
 from pathlib import Path
@@ -30,10 +30,10 @@ def _archive(path: Path) -> str:
 
 
 def refuse_other(path: Path) -> None:
-    """Raise :class:`InputError` if a file has a form that is recognized but not supported.
+    """Raise :class:`InputError` if a file has a recognized but unsupported format.
 
-    The form is recognized by the file's suffix, or by its first bytes. Folders, and paths that are
-    no file, pass.
+    The format is recognized by the file's suffix or first bytes. Folders and missing files are
+    accepted.
     """
     kind = path.suffix.lower()
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Tokens as the pieces of text that they add."""
+"""Tokens as the pieces of text that they append to the decoded text."""
 
 import functools
 import re
@@ -15,19 +15,19 @@ _CLEANED = {
 
 
 def whole(text: str) -> str:
-    """Return a text without an unfinished character at its end."""
+    """Return a text without an incomplete UTF-8 character at its end."""
     return text.rstrip(REPLACEMENT)
 
 
 def clean(text: str) -> str:
-    """Return a text without spaces before punctuation and before the parts of English words."""
+    """Return a text without spaces before punctuation and before contractions such as ``n't``."""
     for place, shorter in _CLEANED.items():
         text = text.replace(place, shorter)
     return text
 
 
 def unclean(text: str) -> int:
-    """Return the number of characters at a text's end that cleaning may change with more text."""
+    """Return the number of characters at a text's end that :func:`clean` may still change."""
     most = max(map(len, _CLEANED)) - 1
     return next(
         (
@@ -40,7 +40,7 @@ def unclean(text: str) -> int:
 
 
 class Pieces:
-    """The bytes of each token of a tokenizer of the package ``tokenizers``."""
+    """The bytes that each token of a ``tokenizers`` tokenizer appends to a text."""
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
@@ -53,18 +53,18 @@ class Pieces:
 
     @functools.cached_property
     def stripped(self) -> bool:
-        """True if a text's first piece leaves out its space."""
+        """True if decoding removes the leading space of a text's first token."""
         if self._alphabet:
             return False
         space = next((n for n in self._ordinary() if self.piece(n).startswith(b" ")), -1)
         return space >= 0 and not self._decode(space).startswith(" ")
 
     def is_byte(self, token: int) -> bool:
-        """Return whether a token is one byte of a character that needs the tokens beside it."""
+        """Return whether a token is a single byte, possibly of a character with several bytes."""
         return self._fallback and bool(_BYTE.fullmatch(self._tokenizer.id_to_token(token) or ""))
 
     def piece(self, token: int) -> bytes:
-        """Return the text that a token adds after another one; a special one adds nothing."""
+        """Return the bytes that a token appends after another token; special tokens append none."""
         text = self._tokenizer.id_to_token(token)
         if text is None or token in self._special:
             return b""

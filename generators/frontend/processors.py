@@ -1,6 +1,6 @@
-"""Processors of Hugging Face folders, as the package transformers reads them without PyTorch.
+"""Preprocessing in Hugging Face folders, as read by transformers without PyTorch.
 
-No code of a folder runs, and nothing is fetched.
+No code from a folder is run, and nothing is downloaded.
 """
 
 import os
@@ -32,7 +32,7 @@ PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 def holds_tokenizer(folder: Path) -> bool:
-    """Return whether a folder's tokenizer has other files than a tokenizer.json."""
+    """Return whether a folder contains tokenizer files other than tokenizer.json."""
     return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
@@ -46,7 +46,7 @@ def read_tokenizer(folder: Path) -> Any:
 
 
 def read_image_processor(folder: Path) -> Any:
-    """Return the image processor of a folder, which works with Pillow.
+    """Return the Pillow-based image processor of a folder.
 
     Raises :class:`InputError` as :func:`read_tokenizer`.
     """
@@ -58,9 +58,9 @@ def read_image_processor(folder: Path) -> Any:
 
 
 def read_extractor(folder: Path) -> Any:
-    """Return the feature extractor of a folder, for sounds.
+    """Return the feature extractor of a folder, which converts sounds to model inputs.
 
-    That of the Audio Spectrogram Transformer works without PyTorch, too. Raises
+    The extractor of the Audio Spectrogram Transformer does not need PyTorch either. Raises
     :class:`InputError` as :func:`read_tokenizer`.
     """
     package = _transformers("Sounds", "sounds")

@@ -1,4 +1,4 @@
-"""Angular speeds of rotary pairs, by the settings of a Hugging Face folder."""
+"""Angular speeds of rotary position embeddings, from the settings of a Hugging Face folder."""
 
 import math
 from collections.abc import Mapping
@@ -20,12 +20,13 @@ _STRETCHED = ("llama3", "yarn", "longrope")
 
 
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
-    """Return the settings of rotary positions, as the class of the model reads them.
+    """Return a model's settings of rotary positions, with defaults filled in.
 
     ``rope_scaling`` replaces ``rope_parameters`` if it is not empty. The base and the share of
-    rotated columns are read inside these settings, or else beside them. The number of places of the
-    original training is read beside them, or else inside, or else is ``max_position_embeddings``.
-    ``partial`` classes rotate a share of a head's columns.
+    rotated columns are read from these settings, or else from the top level of config.json. The
+    number of positions of the original training is read from the top level, or else from these
+    settings, or else is ``max_position_embeddings``. ``partial`` classes rotate a share of a head's
+    columns.
 
     Raises :class:`InputError` if a setting is not known or is missing.
     """
@@ -64,12 +65,12 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 
 
 def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
-    """Return the base, the radians per place of each pair, [head_dim / 2], and a factor.
+    """Return the base, the speed of each pair [head_dim / 2] (radians per token), and a scale.
 
-    Cosines and sines are multiplied by the factor. Pairs that are not rotated have the speed 0.
+    Cosines and sines are multiplied by the scale. Pairs that are not rotated have the speed 0.
     ``rope`` is the result of :func:`rope_settings`. The kind ``dynamic`` is the default up to the
-    model's number of places. ``longrope`` uses its short factors up to the number of places of the
-    original training.
+    model's number of positions. ``longrope`` uses its short factors up to the number of positions
+    of the original training.
 
     Raises :class:`InputError` if a setting is missing, or does not fit the others.
     """

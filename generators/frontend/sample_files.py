@@ -1,4 +1,4 @@
-"""Inputs and labels of models from files: arrays, texts, folders of images and of sounds."""
+"""Inputs and labels from files: arrays, texts, folders of images and folders of sounds."""
 
 import math
 import os
@@ -29,13 +29,13 @@ from celosia.generators.frontend.tokenizer import read_sentences
 def read_samples(
     path: Path, source: Source, *, calibration: bool = False
 ) -> list[NDArray[np.generic]]:
-    """Return inputs of a model from a file or a folder, as the machine's part accepts them.
+    """Return a model's inputs from a file or a folder, prepared for the machine's part.
 
-    A ``.npy`` file holds an array of the inputs' count and the model's shape, a ``.npz`` file such
-    an array for each of the model's inputs by name. A folder holds images or sounds, read in the
-    order of their names, for models with a preprocessor_config.json that describes the preparation.
-    Any other file is a text with one input in each line, for models of texts; blank lines are left
-    out for ``calibration`` and refused otherwise.
+    A ``.npy`` file contains an array [count, *shape] with the model's input shape, a ``.npz`` file
+    such an array for each named input of the model. A folder contains images or sounds, read in the
+    order of their names, for models with a preprocessor_config.json that describes the
+    preprocessing. Any other file is a text with one input in each line, for models of texts; blank
+    lines are left out for ``calibration`` and refused otherwise.
 
     Raises :class:`InputError` if the file cannot be read, does not fit the model, or has a number
     that is not finite.
@@ -88,7 +88,7 @@ def _prepared(source: Source, values: Values, path: Path) -> NDArray[np.generic]
 
 
 def count_cut(path: Path, source: Source, count: int | None) -> int:
-    """Return the number of a folder's first sounds that are longer than a model's waveforms."""
+    """Return the number of a folder's first ``count`` sounds that exceed the input's length."""
     files, most = input_files(path)[:count], int(np.prod(source.shape or ()))
     if files[0].suffix.lower() not in SOUNDS or most != max(source.shape or (), default=0):
         return 0
@@ -96,7 +96,7 @@ def count_cut(path: Path, source: Source, count: int | None) -> int:
 
 
 def read_answers(path: Path) -> list[tuple[str, str]]:
-    """Return the sources of a file and the answer to each: one pair a line, with a tab between.
+    """Return pairs (source, answer) from a file with one pair per line, separated by a tab.
 
     Raises :class:`InputError` if the file cannot be read, or a line does not have one tab.
     """
@@ -115,9 +115,9 @@ _MOST_BYTES = 1 << 33
 
 
 def read_array(path: Path, content: str) -> NDArray[np.generic]:
-    """Return the numbers in a ``.npy`` file; raise :class:`InputError` if it holds none.
+    """Return the numbers in a ``.npy`` file; raise :class:`InputError` if it contains none.
 
-    The size in its header is compared with the file's before memory is allocated.
+    The size in the header is compared with the file size before memory is allocated.
     """
     with reading(path, content), path.open("rb") as file:
         values = _read_array(file, path, content)
@@ -127,7 +127,7 @@ def read_array(path: Path, content: str) -> NDArray[np.generic]:
 
 
 def read_arrays(path: Path, content: str) -> dict[str, NDArray[np.generic]]:
-    """Return the arrays in a ``.npz`` file by name; raise :class:`InputError` as for one."""
+    """Return the arrays in a ``.npz`` file by name; errors are those of :func:`read_array`."""
     arrays = {}
     try:
         with reading(path, content), zipfile.ZipFile(path) as archive:
@@ -196,11 +196,11 @@ def _no_array(path: Path, content: str, why: str) -> InputError:
 
 
 def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDArray[np.int64]:
-    """Return the right class of each input, [count].
+    """Return the correct class number of each input, [count], from a file.
 
-    A ``.npy`` file holds their numbers, any other file a number or a name of the model's in each
-    line. If the inputs are the files ``inputs``, a line may be a file's name, a tab and its class.
-    Then all lines are, in any order, one line for each file.
+    A ``.npy`` file contains class numbers. Any other file has one class per line, by number or by
+    the model's class name. If the inputs are the files ``inputs``, a line may be a file's name, a
+    tab and the class. Then every line has this form, in any order, with one line per file.
 
     Raises :class:`InputError` if the file cannot be read, a label is no class of the model, or a
     file has no label or a label no file.
@@ -228,10 +228,11 @@ def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDAr
 
 
 def read_classified(path: Path, source: Source) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the texts of a file and the right class of each, [count].
+    """Return the texts in a file, and the correct class number of each text, [count].
 
-    A line has a text, or the two of a pair, and the class, a number or a name of the model's, with
-    tabs between. Raises :class:`InputError` if the file cannot be read or a line has another form.
+    A line has a text, or the two texts of a pair, and then the class, by number or by the model's
+    class name. Tabs separate these parts. Raises :class:`InputError` if the file cannot be read or
+    a line has another form.
     """
     number, texts, classes = _numbering(path, source, _classes(source)), [], []
     for line in read_sentences(path, blank=True):
@@ -310,9 +311,9 @@ def _classes(source: Source) -> int:
 
 
 def input_files(path: Path) -> list[Path]:
-    """Return the files of a folder that are inputs, in the order of their names.
+    """Return the input files in a folder, in the order of their names.
 
-    Hidden files are left out. Raises :class:`InputError` if the folder holds other files, both
+    Hidden files are left out. Raises :class:`InputError` if the folder contains other files, both
     images and sounds, or nothing.
     """
     with reading(path, "folder"):

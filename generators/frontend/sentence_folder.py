@@ -1,4 +1,4 @@
-"""Folders of Sentence Transformers: their settings of texts and of the output."""
+"""Settings in Sentence Transformers folders: text preparation, pooling and normalization."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-robert
 
 @dataclass(frozen=True)
 class SentenceFolder:
-    """Settings of a folder; the defaults change nothing of the model."""
+    """Settings of a Sentence Transformers folder; the defaults leave the model unchanged."""
 
     pooling: str = "none"
     unit: bool = False
@@ -39,9 +39,9 @@ class SentenceFolder:
 
 
 def read_sentence_folder(folder: Path) -> SentenceFolder:
-    """Return the settings of a folder.
+    """Return the settings in a Sentence Transformers folder.
 
-    Raises :class:`InputError` if a file cannot be read, or demands something unsupported.
+    Raises :class:`InputError` if a file cannot be read, or a setting is unsupported.
     """
     path = folder / MODULES_FILE
     if not path.is_file():

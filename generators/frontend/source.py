@@ -1,4 +1,4 @@
-"""A float model after its import: the parts of the machine and of the host."""
+"""An imported float model: the part for the machine, and the steps for the host."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _UNCUT = 1 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """A float model with its host steps and the tokenizer of its inputs."""
+    """An imported float model with its host steps and its tokenizer."""
 
     description: ModelDescription
     weights: Weights
@@ -59,12 +59,13 @@ class Source:
     """The names of the inputs."""
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """Return the token numbers of a text, [n], or a pair's with their types, [n, 2].
+        """Return the token numbers of a text, [n], or of a pair with token types, [n, 2].
 
-        A text with a tab is a pair. It is cut to ``longest`` tokens.
+        A text with a tab is a pair. Long texts are truncated to ``longest`` tokens.
 
-        Raises :class:`InputError` if the model has no tokenizer, does not accept pairs, or has
-        fewer tokens, or as :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode`.
+        Raises :class:`InputError` if the model has no tokenizer, does not accept pairs, or takes
+        fewer tokens than the text has, or as
+        :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode`.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)
         model = self.description
@@ -76,7 +77,7 @@ class Source:
         return tokens
 
     def cut(self, texts: Sequence[str]) -> int:
-        """Return the number of texts that are cut."""
+        """Return the number of texts that exceed the model's number of tokens."""
         most = self.longest or self.description.tokens
         return sum(len(self._encode(text, _UNCUT)) > most for text in texts)
 
@@ -97,10 +98,10 @@ class Source:
         return tokens if self.types or tokens.ndim == 1 else tokens[:, 0]
 
     def prepare(self, values: Values) -> Array:
-        """Return the result of ``before`` for one input, in the description's form.
+        """Return the input of the machine's part: the host steps ``before``, applied to one input.
 
-        It is :class:`Prepared` if the model has other inputs besides its first. Raises
-        :class:`InputError` if an input's shape is not the model's.
+        The result is :class:`Prepared` if the model has more than one input. Raises
+        :class:`InputError` if an input does not have the model's shape.
         """
         first, others = self.named.parts(self.description.name, values)
         self.check(first[None])
@@ -112,9 +113,9 @@ class Source:
         return kept
 
     def check(self, inputs: Array) -> None:
-        """Raise :class:`InputError` if inputs [count, ...] do not fit.
+        """Raise :class:`InputError` if prepared inputs [count, ...] do not fit the model.
 
-        This is so if their shape is not the model's, or if a token is the padding.
+        Inputs do not fit if their shape is wrong, or if a token is the padding token.
         """
         numbers = inputs[..., 0] if self.types and inputs.ndim == 3 else inputs
         if self.padding is not None and (numbers == self.padding).any():
@@ -139,14 +140,14 @@ class Source:
             )
 
     def rows(self, prepared: Array) -> Floats:
-        """Return the machine's input for a prepared input."""
+        """Return the rows that the host writes for the machine, for a prepared input."""
         if self.description.embedding == "linear":
             return np.asarray(prepared, np.float64)
         embedded: Floats = lookup(self.description, self.weights, prepared[None])[0]
         return embedded
 
     def finish(self, output: Floats, prepared: Array) -> Array:
-        """Return the whole model's output for the output of the machine's part, [rows, columns].
+        """Return the whole model's output from the machine's output, [rows, columns].
 
         ``prepared`` is the input of the machine's part.
         """
@@ -158,7 +159,7 @@ class Source:
         return self.finish(output, prepared)
 
     def random(self, rng: np.random.Generator) -> Values:
-        """Return a random input of full length, in the model's form, not prepared."""
+        """Return a random input of full length, before any host step."""
         return self.named.random(self._random(rng), rng)
 
     def _random(self, rng: np.random.Generator) -> Array:

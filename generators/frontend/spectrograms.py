@@ -1,4 +1,4 @@
-"""Mel spectrograms like those of ASTFeatureExtractor, which transformers has for PyTorch only."""
+"""Mel spectrograms like those of transformers' ASTFeatureExtractor, without PyTorch."""
 
 import importlib
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _FRAME, _HOP, _FOURIER, _LOWEST = 400, 160, 512, 20
 
 @dataclass(frozen=True, kw_only=True)
 class SpectrogramExtractor:
-    """The settings of an ASTFeatureExtractor, each with its default."""
+    """Mel spectrogram extractor with the settings of an ASTFeatureExtractor and their defaults."""
 
     sampling_rate: int = 16000
     """Samples a second."""
@@ -71,9 +71,9 @@ class SpectrogramExtractor:
 
 
 def spectrogram_extractor(settings: Mapping[str, Any], path: object) -> SpectrogramExtractor:
-    """Return the extractor with some settings.
+    """Return an extractor from the settings in a file.
 
-    Raises :class:`InputError` that names ``path`` if a setting is not known, or has a wrong type.
+    Raises :class:`InputError`, which names ``path``, if a setting is unknown or has a wrong type.
     """
     kinds = {field.name: type(field.default) for field in fields(SpectrogramExtractor)}
     own = {name: value for name, value in settings.items() if name not in _WITHOUT_EFFECT}

@@ -1,4 +1,4 @@
-"""Description of a decoder of texts: everything that is known about a language model."""
+"""Description of a decoder or encoder-decoder of texts: shape and settings, without weights."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ ATTENTION = ("query", "key", "value", "output")
 class TextDescription(Description):
     """A Transformer decoder: token numbers in, a score for each possible next token out.
 
-    ``x = words[token]``, plus ``positions[place]`` if positions are learned. Then each layer
+    ``x = words[token]``, plus ``positions[position]`` if positions are learned. Then each layer
     computes ``x + attention(norm(x))`` and ``x + mlp(norm(x))``, or, with ``placement = "post"``,
     ``norm(x + attention(x))`` and ``norm(x + mlp(x))``. Last comes ``head(norm(x))``, or
     ``head(x)`` without ``final_norm``.
 
     Attention is causal; each group of ``heads / kv_heads`` query heads has one key head. With
     rotary positions each pair of neighbouring columns (2j, 2j + 1) of a query's or key's head is
-    rotated by the angle ``place * rotary_base ** (-2j / head_dim)`` (Su et al. 2021). The MLP is
+    rotated by the angle ``position * rotary_base ** (-2j / head_dim)`` (Su et al. 2021). The MLP is
     ``down(activation(up(x)))``, or, ``gated``, ``down(activation(gate(x)) * up(x))`` (Shazeer
     2020).
 
@@ -36,7 +36,8 @@ class TextDescription(Description):
     With these fields Llama is rmsnorm, rotary, gated and silu without biases, and GPT-2 is
     layernorm, learned, gelu_tanh with biases.
 
-    Raises :class:`TypeError` and :class:`InputError` if fields cannot work, in one sentence.
+    Raises :class:`TypeError` if a field has the wrong type, and :class:`InputError` if a value is
+    invalid or does not fit the others.
     """
 
     vocabulary: int
@@ -131,13 +132,13 @@ class TextDescription(Description):
             raise InputError(f"Model field start must be {most}, not {self.start}")
 
     def refuse_source(self, work: str) -> None:
-        """Raise :class:`InputError` if the model takes a source, which ``work`` cannot do."""
+        """Raise :class:`InputError` if the model is an encoder-decoder, which ``work`` excludes."""
         if self.source_layers:
             raise InputError(f"{work} is for decoders alone, and model {self.name} takes a source")
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:
-        """The shape [outputs, inputs] of each linear layer of a block by name."""
+        """The shape [outputs, inputs] of each linear layer of a block, by the layer's name."""
         shapes = {
             "query": (self.query_width, self.dim),
             "key": (self.kv_width, self.dim),
@@ -152,7 +153,7 @@ class TextDescription(Description):
         return shapes
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the name and shape of every weight; matrices are [outputs, inputs]."""
+        """Return the shape of every weight tensor by name; matrices are [outputs, inputs]."""
         shapes_by_name: dict[str, tuple[int, ...]] = {"words": (self.vocabulary, self.dim)}
 
         def norm(name: str) -> None:
@@ -197,7 +198,7 @@ class TextDescription(Description):
 
 
 def read_text_description(path: Path) -> TextDescription:
-    """Return the decoder that a TOML file describes.
+    """Return a decoder's description from a TOML file.
 
     Raises :class:`InputError` as :func:`celosia.generators.frontend.description.read_fields`.
     """

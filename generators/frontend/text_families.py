@@ -1,4 +1,4 @@
-"""The kinds of decoders that Hugging Face's libraries write, and their names of parts."""
+"""Names of settings and tensors in Hugging Face decoder folders, by model type."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from celosia.generators.frontend.hugging_face_folder import TABLES
 
 @dataclass(frozen=True)
 class TextFamily:
-    """Names of the fields and tensors of one family of models."""
+    """Names of the settings and tensors of one family of decoders."""
 
     fields: Mapping[str, str]
     """A description's field by the configuration's name of it."""

@@ -1,4 +1,4 @@
-"""Language models of given shapes without trained weights, for uses independent of weights."""
+"""Language models of a given shape with random weights, for tests and predictions."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def untrained(
 
 
 def random_weights(model: TextDescription, seed: int = 1, sparsity: float = 0.0) -> Weights:
-    """Return weights with which activations keep their size from layer to layer.
+    """Return random weights that keep the size of activations from layer to layer.
 
     ``sparsity`` is the share of the layers' weights that are 0. Raises :class:`InputError` if it is
     not from 0 to 1.

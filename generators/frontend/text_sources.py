@@ -1,4 +1,4 @@
-"""Every language model that can be named, with the tokenizer of its texts."""
+"""Loading of any language model by name or path, with its tokenizer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -55,15 +55,15 @@ _COMPARED = 8
 
 
 class TokenizerLike(Protocol):
-    """Conversion of texts into tokens and back."""
+    """Interface of tokenizers: conversion of texts into tokens and back."""
 
     @property
     def begin(self) -> int | None:
-        """First token of an empty text, or None if there is none."""
+        """Token of an empty text, from which a text is generated; None if there is none."""
 
     @property
     def ends(self) -> frozenset[int]:
-        """Tokens after which a text has ended."""
+        """Tokens that end a text."""
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, at least one."""
@@ -75,12 +75,12 @@ class TokenizerLike(Protocol):
         """Return the text of tokens."""
 
     def settled(self, tokens: list[int]) -> str:
-        """Return the beginning of the text of tokens that no further token changes."""
+        """Return the beginning of the decoded text that no further token can change."""
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """A float decoder and its tokenizer."""
+    """A float language model and its tokenizer."""
 
     description: TextDescription
     weights: Weights
@@ -93,14 +93,17 @@ class TextSource:
     def quantize(
         self, options: Quantization | None = None, progress: Progress | None = None
     ) -> Decoder:
-        """Return the decoder in integers, calibrated on texts that it samples.
+        """Return the quantized decoder, calibrated on texts that the model samples.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.quantize.quantize_decoder`.
         """
         return self.calibrate(None, options, progress)[0]
 
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
-        """Return the decoder of a description with fewer layers, calibrated on a single token."""
+        """Return a quantized decoder of the first layers, calibrated on a single token.
+
+        ``model`` is a description with fewer layers.
+        """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)
 
@@ -110,10 +113,11 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> tuple[Decoder, Parting]:
-        """Return the decoder in integers, and its distance from floats on some of the texts.
+        """Return the quantized decoder, and its distance from the float model on some texts.
 
-        It is calibrated on ``texts``, token numbers each, or on texts that it samples. For an
-        encoder-decoder they are sources; without them it uses those of the model, or random ones.
+        The model is calibrated on ``texts``, lists of token numbers, or on texts that the model
+        samples. For an encoder-decoder ``texts`` are sources. If they are None, the model's own
+        sources are used, or random sources.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
@@ -133,7 +137,7 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> SampledTexts:
-        """Return the tensors of ``texts``, or of texts that the model samples.
+        """Return the tensors' values over ``texts``, or over texts that the model samples.
 
         Raises :class:`InputError` as :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
@@ -142,10 +146,11 @@ class TextSource:
         return calibration_texts(model, self.weights, begin, chosen, progress, texts)
 
     def read_calibration(self, path: Path) -> list[list[int]]:
-        """Return the texts to calibrate on in a file: token numbers each.
+        """Return calibration texts from a file, each a list of token numbers.
 
-        A ``.npy`` file holds token rows [count, n]; any other a text in each line. Raises
-        :class:`InputError` if the file cannot be read, or a token is not in the model's vocabulary.
+        A ``.npy`` file contains token numbers [count, n]; any other file has one text per line.
+        Raises :class:`InputError` if the file cannot be read, or a token is not in the model's
+        vocabulary.
         """
         if path.suffix != ".npy":
             return [self.tokenizer.encode(line) for line in read_sentences(path, blank=True)]
@@ -165,7 +170,7 @@ class TextSource:
 
 
 def is_text(model: str) -> bool:
-    """Return whether a name or a path is that of a language model, as far as is known."""
+    """Return whether a name or path is known to be a language model."""
     path = Path(model)
     check_links(path)
     own = path.name == model and _is_folder(_MODELS / model)
@@ -181,7 +186,7 @@ def is_text(model: str) -> bool:
 
 
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
-    """Return the language model of a name or a path.
+    """Return the language model with a name or a path.
 
     ``checkpoint`` is one of three:
 
@@ -195,7 +200,7 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     token is a character.
 
     Raises :class:`InputError` if the model is unknown, if it or its tokenizer cannot be read, or if
-    they do not fit.
+    model and tokenizer do not fit each other.
     """
     folder = _MODELS / checkpoint
     path = folder if _is_folder(folder) else Path(checkpoint)
@@ -243,13 +248,14 @@ def open_tokenizer(
     split: bool = False,
     cleaned: bool = False,
 ) -> TokenizerLike:
-    """Return the tokenizer of a file, whose kind follows from its name, or that of numbers.
+    """Return the tokenizer in a file, by the file's name, or one of numbers without a file.
 
     ``begin``, ``ends`` and ``cleaned`` are those of
     :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the names of
     special tokens in a text are not treated as tokens.
 
-    Raises :class:`InputError` if the file cannot be read, or holds other tokens.
+    Raises :class:`InputError` if the file cannot be read, or if the tokenizer does not fit the
+    vocabulary.
     """
     if path is None:
         return NumberTokenizer(vocabulary)

@@ -1,4 +1,4 @@
-"""Texts as token numbers, by a tokenizer.json file."""
+"""Tokenizers of texts: tokenizer.json files, characters, and plain numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 
 class Tokenizer:
-    """A tokenizer of the format that Hugging Face's ``tokenizers`` reads, without padding."""
+    """A tokenizer from a tokenizer.json file for encoders, without padding."""
 
     longest = 0
     """Longest text by the tokenizer's settings (tokens); 0, as these leave it open."""
@@ -32,11 +32,11 @@ class Tokenizer:
         self._cut = {"direction": (self._tokenizer.truncation or {}).get("direction", "right")}
 
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
-        """Return the token numbers of a text, [n], or of a pair with their types, [n, 2].
+        """Return the token numbers of a text, [n], or of a pair with token types, [n, 2].
 
-        The marks at the ends are included. If there are more than ``most`` tokens, the text is cut,
-        or the longer one of a pair. Raises :class:`InputError` if the text has no token, or its
-        marks alone are too many.
+        Special tokens are included. If there are more than ``most`` tokens, the text is truncated,
+        or the longer text of a pair. Raises :class:`InputError` if the text has no token, or the
+        special tokens alone are too many.
         """
         pair = second is not None
         marks = self._tokenizer.num_special_tokens_to_add(pair)
@@ -51,7 +51,7 @@ class Tokenizer:
 
 
 class TextTokenizer:
-    """A tokenizer.json file's tokenizer, for texts that are continued token by token."""
+    """A tokenizer from a tokenizer.json file, for texts that are continued token by token."""
 
     def __init__(
         self, tokenizer: Any, begin: int | None, ends: frozenset[int], *, cleaned: bool = False
@@ -79,7 +79,7 @@ class TextTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, or ``begin`` for a text without tokens.
 
-        Raises :class:`InputError` if there is no ``begin`` then.
+        Raises :class:`InputError` if the text has no tokens and ``begin`` is None.
         """
         tokens = list(self._tokenizer.encode(text).ids)
         return some(tokens or ([] if self.begin is None else [self.begin]))
@@ -87,8 +87,8 @@ class TextTokenizer:
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text after the token ``before``.
 
-        ``before`` is -1 for the first token. A token may have a part of a character's bytes. Pieces
-        are not ``cleaned``, as that depends on the text after them.
+        ``before`` is -1 for the first token. A token may contain only some bytes of a character.
+        Pieces are not ``cleaned``, because cleaning depends on the following text.
         """
         if token == self.begin or token in self.ends:
             return b""
@@ -103,7 +103,7 @@ class TextTokenizer:
         return clean(text) if self.cleaned else text
 
     def settled(self, tokens: list[int]) -> str:
-        """Return the beginning of the text of tokens that no further token changes."""
+        """Return the beginning of the decoded text that no further token can change."""
         count = len(tokens)
         while count and self._pieces.is_byte(tokens[count - 1]):
             count -= 1
@@ -112,7 +112,7 @@ class TextTokenizer:
 
 
 class NumberTokenizer:
-    """Texts that are token numbers, for models that have no tokenizer."""
+    """A tokenizer of texts that are written as token numbers, for models without a tokenizer."""
 
     begin = None
     ends: frozenset[int] = frozenset()
@@ -121,7 +121,7 @@ class NumberTokenizer:
         self._vocabulary = vocabulary
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers in a text; raise :class:`InputError` if it holds anything else."""
+        """Return the token numbers in a text; raise :class:`InputError` for any other content."""
         words = text.replace(",", " ").split()
         for word in words:
             if not word.isdecimal() or int(word) >= self._vocabulary:
@@ -136,29 +136,29 @@ class NumberTokenizer:
         return f"{' ' if before >= 0 else ''}{token}".encode()
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the numbers of tokens."""
+        """Return the numbers of tokens as a text."""
         return " ".join(map(str, tokens))
 
     settled = decode
 
 
 def with_types(numbers: NDArray[np.int64], types: Sequence[int]) -> NDArray[np.int64]:
-    """Return token numbers, [n], with their types, [n, 2], unless these are all 0."""
+    """Return token numbers [n], or with token types [n, 2] unless all types are 0."""
     return np.stack([numbers, np.array(types, np.int64)], axis=1) if any(types) else numbers
 
 
 def some(tokens: list[int]) -> list[int]:
-    """Return tokens; raise :class:`InputError` if there is none to begin with."""
+    """Return the tokens; raise :class:`InputError` if the list is empty."""
     if not tokens:
         raise InputError("The model has no token that begins a text; give it one with --prompt")
     return tokens
 
 
 def read_tokenizer_file(path: Path) -> Any:
-    """Return a tokenizer of the package ``tokenizers``, without padding.
+    """Return the ``tokenizers`` tokenizer in a file, with padding switched off.
 
-    Raises :class:`InputError` if the package is not installed, or the file cannot be read or is no
-    tokenizer.
+    Raises :class:`InputError` if the package is not installed, or if the file cannot be read or
+    contains no tokenizer.
     """
     tokenizers, content = (
         library("tokenizers", "Texts need", "tokenizers", "text"),
@@ -194,9 +194,9 @@ def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
 
 
 class CharacterTokenizer:
-    """One token for each character.
+    """A tokenizer with one token for each character.
 
-    A text begins after a line's end, as if another text came before it.
+    A text begins after a line break, as if another text came before it.
     """
 
     ends: frozenset[int]
@@ -219,9 +219,9 @@ class CharacterTokenizer:
         self.ends = frozenset({self.begin})
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, the first of them the line's end before it.
+        """Return the tokens of a text after the token of a line break.
 
-        Raises :class:`InputError` if a character has no number.
+        Raises :class:`InputError` if a character has no token.
         """
         for character in text:
             if character not in self._numbers:
@@ -229,11 +229,11 @@ class CharacterTokenizer:
         return [self.begin, *(self._numbers[character] for character in text)]
 
     def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text, after any token."""
+        """Return the bytes that a token adds to a text; ``before`` has no effect."""
         return self._characters[token].encode()
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text of tokens, without line's ends."""
+        """Return the text of tokens, without line breaks."""
         return "".join(self._characters[token] for token in tokens if token not in self.ends)
 
     settled = decode

@@ -1,4 +1,4 @@
-"""Float weights of a model, read from a safetensors file and compared with the description."""
+"""Float weights from safetensors files, checked against a model's description."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,10 +17,10 @@ Weights = Mapping[str, Floats]
 
 
 class Shaped(Protocol):
-    """A description of any kind of models."""
+    """Interface of descriptions that list the shapes of their weights."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the name and shape of every weight."""
+        """Return the shape of every weight tensor by name."""
         ...
 
 
@@ -32,16 +32,16 @@ _SCALE = "_scale"
 
 
 def model_names() -> list[str]:
-    """Return the names of the models that come with the package."""
+    """Return the names of the encoders that come with the package."""
     return sorted(path.parent.name for path in _MODELS.glob(f"*/{DESCRIPTION_FILE}"))
 
 
 def load_model(source: str) -> tuple[ModelDescription, Weights]:
-    """Return a model's description and weights.
+    """Return an encoder's description and weights.
 
     ``source`` is the name of a model that comes with the package, or a folder with ``model.toml``
-    and ``weights.safetensors``. Raises :class:`InputError` if it is neither, or if a file is
-    missing, corrupt, or does not fit the other.
+    and ``weights.safetensors``. Raises :class:`InputError` if there is no such model or folder, if
+    a file is missing or corrupt, or if weights do not fit the description.
     """
     names = model_names()
     folder = _MODELS / source if source in names else Path(source)
@@ -57,7 +57,7 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
 
 
 def read_weights(path: Path, description: Shaped) -> Weights:
-    """Return the tensors of a safetensors file in float64.
+    """Return the weights in a safetensors file, in float64.
 
     Raises :class:`InputError` as :func:`read_tensors` and :func:`check_weights`.
     """
@@ -67,7 +67,7 @@ def read_weights(path: Path, description: Shaped) -> Weights:
 
 
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
-    """Return the tensors of a safetensors file; integers are multiplied by their scales.
+    """Return the tensors in a safetensors file by name; integers are multiplied by their scales.
 
     The scales of integers ``name`` [n, ...] are ``name_scale``, [n, 1], as in compressed-tensors.
     Raises :class:`InputError` if the file cannot be read or is corrupt.
@@ -120,9 +120,9 @@ def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
 
 
 def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shaped) -> Weights:
-    """Return tensors in float64 after a check that they are exactly those of the description.
+    """Return tensors in float64 after a check that they match the description exactly.
 
-    Raises :class:`InputError` if a tensor is missing, not known, of another shape, or not finite.
+    Raises :class:`InputError` if a tensor is missing, unknown, not finite, or of the wrong shape.
     """
     shapes = description.shapes()
     for name in tensors:

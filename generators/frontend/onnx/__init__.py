@@ -1,1 +1,1 @@
-"""ONNX graphs: their nodes' meaning, and the Transformer found in them."""
+"""Import of ONNX graphs: the meaning of their nodes, and the Transformer that they compute."""

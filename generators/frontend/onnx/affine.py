@@ -1,7 +1,8 @@
-"""Gains and shifts of columns: constants that are included in an earlier or a later layer.
+"""Gains and shifts of columns, which are folded into an earlier or a later layer.
 
-If neither is a linear layer or a norm, the tensor is an :class:`Affine`: a later linear layer
-includes it, and a sum passes it on, so that it can pass a residual.
+If no earlier linear layer or norm can include a gain, the tensor becomes an :class:`Affine`. A
+later linear layer includes the gains and shifts of an :class:`Affine`. A sum applies them after the
+addition, so that they can pass a residual connection.
 """
 
 from dataclasses import replace
@@ -24,7 +25,7 @@ from celosia.generators.frontend.weights import Floats
 
 
 def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
-    """Return ``gains * tensor + shifts``, [columns] both."""
+    """Return ``gains * tensor + shifts``; gains and shifts are [columns]."""
     if isinstance(tensor, Linear):
         return replace(
             tensor, weight=gains[:, None] * tensor.weight, bias=gains * tensor.bias + shifts
@@ -40,8 +41,8 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors.
 
-    If one is an :class:`Affine`, its gains are applied after the sum, and the other tensor is
-    divided by them. Raises :class:`UnsupportedError` if that is impossible.
+    If one tensor is an :class:`Affine`, its gains are applied after the sum, and the other tensor
+    is divided by these gains. Raises :class:`UnsupportedError` if that is impossible.
     """
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):
@@ -55,19 +56,19 @@ def added(node: str, left: Tensor, right: Tensor) -> Tensor:
 
 
 def as_linear(tensor: Affine) -> Linear:
-    """Return gains and shifts as a linear layer."""
+    """Return an :class:`Affine` as a linear layer with a diagonal matrix."""
     return tensor.source.into(Linear, tensor.node, weight=np.diag(tensor.gains), bias=tensor.shifts)
 
 
 def of_mean(node: str, tensor: Tensor) -> Tensor:
-    """Return the mean of a tensor's rows."""
+    """Return the mean over a tensor's rows, [1, columns]."""
     if isinstance(tensor, Affine):
         return affine(node, of_mean(node, tensor.source), tensor.gains, tensor.shifts)
     return tensor.into(Mean, node, rows=1)
 
 
 def scaled(node: Node, view: View, number: Floats) -> View:
-    """Return a view times a constant."""
+    """Return a view times a constant with one value per column."""
     gains = per_column(view, number)
     if gains is None:
         raise UnsupportedError("it multiplies tokens by constants that differ from token to token")
@@ -75,7 +76,7 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return a view plus a constant."""
+    """Return a view plus a constant with one value per column."""
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
         return View(affine(node.name, tensor, np.ones(tensor.columns), shifts), view.places)
@@ -91,7 +92,7 @@ def shifted(node: Node, view: View, number: Floats) -> View:
 
 
 def batch_norm(node: Node) -> View:
-    """Return a batch normalization with its statistics: a gain and a shift of each column."""
+    """Return a batch normalization with fixed statistics, as a gain and a shift of each column."""
     view = node.view(0)
     gamma, beta, mean, variance = (node.constant(place) for place in range(1, 5))
     spread = variance + node.attribute("epsilon", 1e-5)
@@ -107,7 +108,10 @@ def batch_norm(node: Node) -> View:
 
 
 def per_column(view: View, number: Floats) -> Floats | None:
-    """Return a constant by the columns of the tensor, or None if tokens differ in it."""
+    """Return a constant as one value per column of the view's tensor, [columns].
+
+    Return None if the constant has different values for the same column of different tokens.
+    """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)
     places = view.index.ravel() % columns

@@ -21,7 +21,7 @@ LEAST_MASKED = -1e4
 
 
 def scores(node: Node, left: View, right: View) -> View:
-    """Return the products of queries and keys, head by head."""
+    """Return attention scores: the products of queries and keys, head by head."""
     factors = left.factor(), right.factor()
     if factors[0] is None or factors[1] is None:
         raise UnsupportedError("it multiplies data by data that are not queries and keys")
@@ -42,7 +42,7 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return the products of constant queries, [..., n, head_dim], and keys."""
+    """Return the products of constant queries, [..., n, head_dim], and computed keys."""
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]
     rows = math.prod(shape[:-1])
@@ -89,7 +89,7 @@ def _turned(node: Node, view: View, factor: float) -> View:
 
 
 def context(node: Node, left: View, right: View) -> View:
-    """Return the sums of values by weights that are a softmax."""
+    """Return attention's context: the values weighted by the softmax of scores."""
     scores = left.tensor
     assert isinstance(scores, Scores)
     if not scores.softmax or left.factor() != 1.0 or not left.ordered:
@@ -110,7 +110,10 @@ def context(node: Node, left: View, right: View) -> View:
 
 
 def masked(view: View, mask: Mask) -> View:
-    """Return scores after a check that a mask removes the keys of missing tokens."""
+    """Return scores with a mask, which may hide missing tokens or later tokens only.
+
+    Raises :class:`UnsupportedError` for any other mask.
+    """
     scores = view.tensor
     if not isinstance(scores, Scores) or scores.softmax:
         raise UnsupportedError("a mask is not applied to scores")

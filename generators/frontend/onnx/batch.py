@@ -1,4 +1,4 @@
-"""Graphs with a fixed batch as graphs with a batch of 1."""
+"""Converts graphs with a fixed batch size to graphs with a batch of 1."""
 
 import importlib
 from typing import Any
@@ -12,8 +12,8 @@ def single(model: Any, batch: int) -> Any:
     """Return a copy of a graph for a batch of 1.
 
     The batch is removed from the inputs, from the shapes of reshaped or expanded values, and from
-    constants that repeat one value for each of the batch. The caller must prove that the copy
-    computes the same.
+    constants that repeat one value for each element of the batch. The caller must check that the
+    copy computes the same results.
     """
     helper: Any = importlib.import_module("onnx.numpy_helper")
     copy = type(model)()

@@ -1,4 +1,4 @@
-"""Graphs with a causal mask: which of them can be described as language models."""
+"""Checks that decide whether a graph with a causal mask is a language model."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ LIKE = (
 
 
 def unlike_gpt2(encoder: Encoder) -> str:
-    """Return why a causal graph cannot be described as a language model, or an empty text."""
+    """Return the reasons why a causal graph is not a language model; empty if there are none."""
     tensors = encoder.weights
     words = len(tensors.get("words", np.zeros(0)))
     wrong = {

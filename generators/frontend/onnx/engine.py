@@ -1,4 +1,4 @@
-"""Runs of ONNX graphs, whole or in parts: by ONNX Runtime, or else by ONNX's evaluator."""
+"""Execution of ONNX graphs and their parts by ONNX Runtime, or else by ONNX's evaluator."""
 
 import math
 import re
@@ -24,11 +24,11 @@ _SHAPE = 64
 
 
 class RunError(Exception):
-    """A graph cannot be run; the text is the first line of the reason."""
+    """A graph cannot be run; the message is the first line of the library's error."""
 
 
 class Runner:
-    """A graph that is ready to run."""
+    """A loaded graph that can be run on inputs."""
 
     def __init__(self, model: Any):
         """Prepare a model; raise :class:`RunError` if neither implementation can run it."""
@@ -51,9 +51,10 @@ class Runner:
                 raise RunError(_line(error)) from error
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """Return all outputs; raise :class:`RunError` if the inputs do not fit the graph.
+        """Return all outputs of the graph for inputs by name.
 
-        Inputs that the graph does not have are left out.
+        Names that are not inputs of the graph are ignored. Raises :class:`RunError` if the inputs
+        do not fit the graph.
         """
         inputs = {name: value for name, value in feeds.items() if name in self._inputs}
         try:
@@ -73,10 +74,10 @@ def _line(error: Exception) -> str:
 
 
 def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
-    """Return a node's outputs for the numbers of its inputs.
+    """Return the outputs of a single node for constant inputs.
 
-    Raises :class:`InputError` if they are too large for a memory, :class:`RunError` if the node
-    cannot be run.
+    Raises :class:`InputError` if the outputs are too large for the machine's memory,
+    :class:`RunError` if the node cannot be run.
     """
     helper, numpy = onnx_library("onnx.helper"), onnx_library("onnx.numpy_helper")
     arrays = {
@@ -104,7 +105,11 @@ def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
 
 
 def inferred(model: Any) -> dict[str, tuple[int, tuple[int, ...] | None]]:
-    """Return the kind of elements of every value, and its shape, or None if it is not known."""
+    """Return the inferred element type and shape of every value of a graph, by name.
+
+    The type is ONNX's number of it. The shape is None if it is not fully known. The result is empty
+    if shape inference fails.
+    """
     try:
         graph = onnx_library("onnx.shape_inference").infer_shapes(model).graph
     except Exception:

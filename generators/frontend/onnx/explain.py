@@ -1,4 +1,4 @@
-"""Reasons why a graph is not run: its unsupported parts, and remedies."""
+"""Error messages for graphs that cannot be imported: the unsupported parts, and remedies."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ def explain(
     error: UnsupportedError | None,
     others: Iterable[UnsupportedError] = (),
 ) -> str:
-    """Return one sentence on why a graph cannot be run: each obstacle with a remedy, and the nodes.
+    """Return one sentence on why a graph cannot be imported: obstacles, remedies and nodes.
 
     ``error`` is the reason why the graph's output is not that of a block. ``others`` are reasons
     found at earlier values; they are used only if nothing else is known.
@@ -69,7 +69,7 @@ def _grouped(reasons: Iterable[str]) -> Iterator[str]:
 
 
 def held(model: Any) -> list[str]:
-    """Return all unsupported parts of a graph, by the kinds of its nodes."""
+    """Return descriptions of a graph's unsupported parts, found by node type."""
     kinds = {node.op_type for node in model.graph.node}
     things = list(dict.fromkeys(thing for kind, thing in _KINDS.items() if kind in kinds))
     if _turns_halves(model) and _KINDS["RotaryEmbedding"] not in things:

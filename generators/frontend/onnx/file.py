@@ -1,4 +1,4 @@
-"""ONNX files on a disk: read with the files of their tensors, or refused."""
+"""Reading of ONNX files, including external tensor files."""
 
 import math
 from collections.abc import Iterator
@@ -21,16 +21,16 @@ _MOST_NODES = 1 << 18
 
 
 def onnx_library(name: str) -> Any:
-    """Return a module of the package ``onnx``; raise :class:`InputError` if it is missing."""
+    """Return a module of the package ``onnx``; raise :class:`InputError` if not installed."""
     return library(name, "ONNX files need", "onnx")
 
 
 def read_model(path: Path) -> Any:
-    """Return the model in a file, its functions expanded.
+    """Return the ONNX model in a file, with its functions inlined.
 
-    Raises :class:`InputError` if the file cannot be read or is no ONNX model. It is also raised if
-    a tensor's size or file does not match its header, or if the graph might run without an end or
-    at random.
+    Raises :class:`InputError` if the file cannot be read or is no ONNX model. The same error is
+    raised if a tensor's size or file does not match its header, or if the graph might not terminate
+    or might produce random results.
     """
     onnx = onnx_library("onnx")
     try:
@@ -75,7 +75,7 @@ def subgraphs(node: Any) -> Iterator[Any]:
 
 
 def every_node(graph: Any) -> Iterator[Any]:
-    """Yield all nodes of a graph, and of the graphs in its nodes."""
+    """Yield all nodes of a graph and of the subgraphs in its nodes."""
     for node in graph.node:
         yield node
         for inner in subgraphs(node):

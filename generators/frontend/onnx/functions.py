@@ -1,4 +1,4 @@
-"""Functions of every element, and of two elements, by the kinds of ONNX nodes."""
+"""Elementwise functions of one and of two operands, by ONNX node type."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

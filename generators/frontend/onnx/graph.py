@@ -1,4 +1,4 @@
-"""An ONNX file: its inputs, its nodes, and the results of ONNX's implementation for parts of it."""
+"""An ONNX graph: inputs, nodes, and the results of running parts of the graph."""
 
 import contextlib
 import math
@@ -52,7 +52,7 @@ def _reads(node: Any) -> set[str]:
 
 
 class Graph:
-    """An ONNX graph with a batch of 1, and the meaning of its nodes."""
+    """An ONNX graph, with the batch reduced to 1, and the meaning of its nodes."""
 
     def __init__(self, path: Path, model: Any, tokens: int, *, batched: bool = True):
         """Store a file's model; raise :class:`InputError` if its inputs do not fit.
@@ -84,7 +84,7 @@ class Graph:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Tensors and outputs of the file that the output does not depend on."""
+        """Tensors and other outputs of the file that do not affect the used output."""
         used = self.read
         names = [value.name for value in self.model.graph.output]
         others = [f"output {name}" for name in names if name != self.output]
@@ -132,7 +132,7 @@ class Graph:
         return places
 
     def constants(self) -> list[Array]:
-        """Return the values of the nodes that are constants."""
+        """Return the tensors in the graph's ``Constant`` nodes."""
         return [
             self._numpy.to_array(node.attribute[0].t)
             for node in self.model.graph.node
@@ -141,12 +141,12 @@ class Graph:
 
     @property
     def read(self) -> set[str]:
-        """Names of all values that the output depends on."""
+        """Names of all values that the used output depends on."""
         return {name for node in self.needed({self.output}, set()) for name in _reads(node)}
 
     @property
     def own(self) -> tuple[int, ...]:
-        """Shape of the first input without its batch."""
+        """Shape of the first input without the batch axis."""
         shape = self.places[0].shape
         if not self.batched:
             return shape
@@ -155,17 +155,17 @@ class Graph:
 
     @property
     def others(self) -> list[Place]:
-        """Inputs that the output depends on, without the first and those computed for it."""
+        """Inputs that the output depends on, except the first input and inputs computed for it."""
         return [place for place in self.places if place.kind == "other" and place.name in self.read]
 
     @property
     def tokens(self) -> int:
-        """Tokens of the first input."""
+        """Number of tokens of the first input."""
         first = self.places[0]
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Treat inputs of some kinds like other inputs; return whether there were any."""
+        """Treat inputs of the given kinds like data; return whether there were any."""
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
         self.blocks = None
@@ -174,10 +174,10 @@ class Graph:
     def feeds(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> dict[str, Array]:
-        """Return all inputs for a first one, [*shape], whose first ``length`` tokens are valid.
+        """Return all inputs by name, for a first input [*shape] with ``length`` valid tokens.
 
-        Fewer tokens are extended with the padding's number, or with zeros. ``others`` are the
-        arrays of other inputs by name, zeros without them.
+        A first input with fewer tokens is extended with the padding token, or with zeros.
+        ``others`` are arrays of other inputs by name; missing inputs are zeros.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -192,9 +192,9 @@ class Graph:
         return arrays
 
     def follow(self) -> tuple[dict[str, Value], list[str]]:
-        """Return the meaning of every value of the graph, and why some nodes are not understood.
+        """Return the meaning of every value by name, and the reasons why nodes are unsupported.
 
-        The results of such nodes are :class:`Opaque`.
+        The results of unsupported nodes are :class:`Opaque`.
         """
         first = self.places[0]
         values: dict[str, Value] = dict(self.known)
@@ -261,7 +261,10 @@ class Graph:
                 self.made.kept.append(value.tensor)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a value; raise :class:`InputError` if the graph cannot be run."""
+        """Return the shape of a value by the value's name.
+
+        Raises :class:`InputError` if the graph cannot be run.
+        """
         known = self._inferred.get(name, (0, None))[1]
         if known is not None:
             return known
@@ -280,7 +283,10 @@ class Graph:
         return {name: value.shape for name, value in zip(wanted, arrays, strict=True)}
 
     def run_part(self, runner: Runner, feeds: dict[str, Array]) -> list[Array]:
-        """Return the outputs of a part; raise :class:`InputError` if it cannot be run."""
+        """Return the outputs of a part of the graph for inputs by name.
+
+        Raises :class:`InputError` if the part cannot be run.
+        """
         try:
             return runner.run(feeds)
         except RunError as error:
@@ -296,7 +302,7 @@ class Graph:
         return rng.integers(0, max(most, 1), first.shape).astype(first.dtype)
 
     def needed(self, wanted: set[str], provided: set[str]) -> list[Any]:
-        """Return the nodes, in order, that values depend on besides given ones."""
+        """Return the nodes that compute the values ``wanted`` from ``provided``, in graph order."""
         wanted, nodes = set(wanted) - provided, []
         for node in reversed(self.model.graph.node):
             if wanted & set(node.output):
@@ -305,7 +311,7 @@ class Graph:
         return nodes[::-1]
 
     def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
-        """Return a runner that computes values from others, using those that it needs.
+        """Return a runner that computes the values ``outputs`` from the values ``sources``.
 
         Raises :class:`InputError` if that part of the graph cannot be run.
         """
@@ -336,7 +342,7 @@ class Graph:
         return self._helper.make_tensor_value_info(name, self._inferred[name][0], None)
 
     def dtype(self, name: str) -> Any:
-        """Return NumPy's name of the elements of a value."""
+        """Return the NumPy name of the element type of a value."""
         return self._helper.tensor_dtype_to_np_dtype(self._inferred[name][0])
 
     def _fold(self, node: Any) -> Callable[[Sequence[Any]], list[Array]]:
@@ -347,7 +353,10 @@ class Graph:
     def run(
         self, values: Array, length: int, others: Mapping[str, Array] | None = None
     ) -> NDArray[np.float64]:
-        """Return the file's first output, for the first of its batch, as :meth:`feeds`."""
+        """Return the used output of the whole graph, for the first element of the batch.
+
+        Arguments are as for :meth:`feeds`.
+        """
         feeds = self.feeds(values, length, others)
         if self.batch > 1:
             feeds = {name: np.repeat(array, self.batch, axis=0) for name, array in feeds.items()}

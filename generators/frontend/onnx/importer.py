@@ -1,4 +1,4 @@
-"""ONNX graphs of Transformer encoders, as PyTorch exports them: their parts, places and weights.
+"""Import of ONNX graphs of Transformer encoders, for example from PyTorch's exporter.
 
 The graph is followed node by node (``graph``, ``nodes``); the tensors that its nodes compute are
 matched with the blocks of a description (``match``). Nodes before the first block or after the last
@@ -53,10 +53,11 @@ NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
 def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     """Return the encoder in an ONNX file.
 
-    Its first input is [batch, tokens, features], [batch, channels, height, width], or token numbers
-    [batch, tokens]. Others may be the mask of valid tokens, token types and positions. ``tokens``
-    is the number of tokens if the graph does not fix it. Only the first output is used. With
-    ``quick`` a graph of many scores is not compared with its run, and the source says so.
+    The graph's first input is [batch, tokens, features], [batch, channels, height, width], or token
+    numbers [batch, tokens]. Further inputs may be the mask of valid tokens, token types and
+    positions. ``tokens`` is the number of tokens if the graph does not fix it. Only the first
+    output is used. With ``quick`` the import of a graph with many attention scores is not compared
+    with a run of the graph, and the source's ``compared`` is False.
 
     Raises :class:`InputError` if the package ``onnx`` is not installed, or the file cannot be read
     or contains parts that no description covers; then the error names them, and a remedy.
@@ -113,7 +114,7 @@ def _refuse_causal(path: Path, encoder: Encoder) -> None:
 
 
 def is_causal(path: Path) -> bool:
-    """Return whether an ONNX file is that of a language model; False if it is not read."""
+    """Return whether an ONNX file contains a language model; False if the file is unreadable."""
     try:
         tokens = made_for(path) or few(path)
         return read_graph(path, tokens, lambda graph: read_encoder(graph)[0].blocks[0].causal)
@@ -122,9 +123,9 @@ def is_causal(path: Path) -> bool:
 
 
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
-    """Return the blocks of a graph with their surroundings, and the meaning of its values.
+    """Return the encoder that a graph computes, and the meaning of the graph's values by name.
 
-    Raises :class:`InputError` that names the unsupported parts.
+    Raises :class:`InputError` with the names of unsupported parts.
     """
     if graph.blocks is None:
         try:

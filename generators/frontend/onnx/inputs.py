@@ -1,4 +1,4 @@
-"""Inputs of an ONNX graph: their meaning, their shapes, and their numbers for some tokens."""
+"""Inputs of an ONNX graph: meanings, shapes, and contents for a number of tokens."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from celosia.generators.frontend.onnx.node import Array
 
 
 class OpenLengthError(InputError):
-    """A graph does not fix its number of tokens, and none is given."""
+    """A graph does not fix its number of tokens, and the caller gives none."""
 
 
 MASKS = ("mask", "padding", "length")
@@ -22,7 +22,7 @@ MASKS = ("mask", "padding", "length")
 
 @dataclass(frozen=True)
 class Place:
-    """An input of the graph."""
+    """An input of the graph: name, shape and meaning."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,11 +41,11 @@ class Place:
 
     @property
     def count(self) -> int:
-        """Number of tokens of an input of token numbers or masks."""
+        """Number of tokens of an input that contains token numbers or a mask."""
         return max(self.shape)
 
     def given(self, length: int) -> Array:
-        """Return this input for a first input whose first ``length`` tokens are valid."""
+        """Return this input's array if the first ``length`` tokens of the first input are valid."""
         if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
         if self.kind == "length":
@@ -61,7 +61,7 @@ class Place:
 
 
 def sizes_of(value: Any, path: Path) -> list[int]:
-    """Return the sizes of an input's axes, 0 for those that are not fixed.
+    """Return the sizes of an input's axes, 0 for axes of open size.
 
     Raises :class:`InputError` if the input is no tensor, or a size is negative.
     """
@@ -77,16 +77,16 @@ def sizes_of(value: Any, path: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class InputReader:
-    """Reads the inputs of a graph; ``batched`` means that every first axis is the batch."""
+    """Reads the inputs of a graph; with ``batched`` the first axis of every input is the batch."""
 
     path: Path
     model: Any
     batched: bool
 
     def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
-        """Return the place of an input from its axes' sizes, 0 for those that are not fixed.
+        """Return the :class:`Place` of an input from the sizes of the input's axes, 0 if open.
 
-        ``tokens`` are those of the model if the graph leaves the number open; 0 for none. Raises
+        ``tokens`` is the number of tokens for a graph that leaves this number open, or 0. Raises
         :class:`InputError` if the form of the input is not supported.
         """
         name, kind = value.name, value.type.tensor_type.elem_type

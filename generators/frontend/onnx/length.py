@@ -1,4 +1,4 @@
-"""Numbers of tokens that a graph supports if its input does not fix them."""
+"""Numbers of tokens that a graph supports if the graph's input does not fix one."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -20,7 +20,7 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return a small number of tokens for a graph that does not fix it, 0 for other graphs."""
+    """Return a small number of tokens for a graph with an open length; 0 for other graphs."""
     try:
         read_graph(path, 0, lambda graph: graph)
     except OpenLengthError:
@@ -31,9 +31,10 @@ def few(path: Path) -> int:
 
 
 def made_for(path: Path) -> int:
-    """Return the only number of tokens that a graph's nodes run with, while its input is open.
+    """Return the only number of tokens with which a graph of open length can be run, or 0.
 
-    It is 0 if the input fixes it, nodes run with any number, or some of them are refused.
+    The result is 0 if the input fixes the number, if nodes run with any number, or if some nodes
+    are unsupported.
     """
     return _made_for(path, stamp(path))
 
@@ -52,9 +53,10 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the most tokens with which a graph computes its value ``start``, or 0.
+    """Return the largest number of tokens with which a graph computes ``start``, or 0.
 
-    This is the number of rows of one of its constants. ``graph`` is that of a few tokens.
+    Only the numbers of rows of the graph's constants are tried. ``graph`` was read with :func:`few`
+    tokens.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

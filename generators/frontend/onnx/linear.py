@@ -1,4 +1,4 @@
-"""The ONNX nodes that multiply data by constants: products, convolutions and sums over letters."""
+"""ONNX nodes that multiply data by constants: MatMul, Gemm, Conv and Einsum."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from celosia.generators.frontend.weights import Floats
 
 
 def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
-    """Return a linear layer; ``weight`` is [inputs, outputs]."""
+    """Return a linear layer on a view's columns; ``weight`` is [inputs, outputs]."""
     if weight.ndim != 2:
         raise UnsupportedError("its weight is not a matrix")
     if isinstance(view.tensor, Input) and not view.tensor.tokens:
@@ -61,7 +61,7 @@ def _patched(node: Node, view: View) -> View:
 
 
 def matmul(node: Node) -> View:
-    """Return a linear layer, the products of queries and keys, or values weighted by scores."""
+    """Return a MatMul as a linear layer, as attention scores, or as attention's context."""
     left, right = node.inputs
     if isinstance(right, np.ndarray):
         return linear(node, node.view(0), node.constant(1), np.zeros(1))
@@ -75,7 +75,7 @@ def matmul(node: Node) -> View:
 
 
 def gemm(node: Node) -> View:
-    """Return a linear layer with its bias."""
+    """Return a Gemm as a linear layer with a bias."""
     view, weight, bias = node.view(0), node.constant(1), node.constant(2, np.zeros(1))
     if node.attribute("transA", 0):
         raise UnsupportedError("it transposes the data")
@@ -85,7 +85,7 @@ def gemm(node: Node) -> View:
 
 
 def conv(node: Node) -> View:
-    """Return a convolution of the input as a linear layer on windows of it."""
+    """Return a Conv of the input as a linear layer on windows of the input."""
     view, weight = node.view(0), node.constant(1)
     if not isinstance(view.tensor, Input) or view.shape[0] != 1:
         raise UnsupportedError("it is a convolution of something else than the input")
@@ -115,7 +115,7 @@ def conv(node: Node) -> View:
 
 
 def einsum(node: Node) -> View:
-    """Return a sum of products of two operands, by the letters of their axes."""
+    """Return an Einsum of two operands as a linear layer, scores, or attention's context."""
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")
     names = terms.split(",")

@@ -1,4 +1,4 @@
-"""The blocks of a Transformer encoder, found in the computations of a graph's nodes."""
+"""Recognition of the blocks of a Transformer encoder in the computations of a graph."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ from celosia.generators.frontend.weights import Floats
 
 @dataclass(frozen=True)
 class Block:
-    """A block: its weights by their names in a description, and its settings."""
+    """A block: weights by their names in a description, and settings."""
 
     source: Tensor
     weights: dict[str, Floats]
@@ -44,7 +44,7 @@ class Block:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """Settings that all blocks of a model have in common."""
+        """Settings and weight shapes that all blocks of a model must share."""
         shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
         placement = self.placement if self.norms else ""
         masks = self.variable, self.causal
@@ -53,7 +53,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Encoder:
-    """A whole encoder; weights of blocks are in the blocks, the first block first."""
+    """A whole encoder: its blocks, first block first, and all weights outside of the blocks."""
 
     blocks: list[Block]
     weights: dict[str, Floats]
@@ -75,9 +75,10 @@ class Encoder:
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
-    """Return the encoder that computes a view; ``names`` are those of whole tensors.
+    """Return the encoder that computes a view; ``names`` are value names by tensor identity.
 
-    Raises :class:`UnsupportedError` that names the node from which on nothing fits.
+    Raises :class:`UnsupportedError` with the name of the first node, seen from the output, that
+    fits no part of an encoder.
     """
     x = output.tensor
     weights: dict[str, Floats] = {}

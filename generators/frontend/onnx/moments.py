@@ -1,7 +1,7 @@
-"""LayerNorms as Keras writes them, of moments: ``x * s + (beta - mean * s)``, ``s`` by token.
+"""LayerNorms in Keras' form: ``x * s + (beta - mean * s)``, with a factor ``s`` per token.
 
-``s`` is ``gamma / sqrt(variance + epsilon)``. Each part of it is a :class:`Spread`, and so is the
-sum of two of one norm.
+``s`` is ``gamma / sqrt(variance + epsilon)``. Each part of this expression is a :class:`Spread`,
+and so is the sum of two parts of the same norm.
 """
 
 from dataclasses import replace
@@ -23,14 +23,14 @@ from celosia.generators.frontend.weights import Floats
 
 
 def is_deviation(view: object) -> bool:
-    """Return whether a view is a function of the variance of each row, [..., 1]."""
+    """Return whether a view is a function of each row's variance, [..., 1]."""
     if not isinstance(view, View) or not isinstance(view.tensor, RowMean):
         return False
     return view.tensor.squares and isinstance(view.tensor.source, Centred)
 
 
 def spread(node: Node, view: View, gamma: Floats) -> View:
-    """Return ``gamma``, [columns] behind leading ones, over the root of each row's variance."""
+    """Return ``gamma / sqrt(variance + epsilon)`` for each row; ``gamma`` is [..., columns]."""
     stat = view.tensor
     assert isinstance(stat, RowMean)
     assert isinstance(stat.source, Centred)
@@ -49,7 +49,7 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return rows, or their means, times a :class:`Spread` of ones."""
+    """Return rows, or the means of rows, times ``gamma / sqrt(variance + epsilon)``."""
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):
         by = spread(node, by, np.ones(1))
@@ -64,7 +64,7 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 
 def spread_sum(node: Node, left: View, right: View) -> View:
-    """Return the sum or difference of two parts of a norm: the norm, if it is complete."""
+    """Return the sum or difference of two parts of a norm; the complete norm is a :class:`Norm`."""
     first, other = left.tensor, right.tensor
     assert isinstance(first, Spread)
     assert isinstance(other, Spread)
@@ -83,7 +83,7 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return the sum or the difference of a part of a norm and a constant."""
+    """Return the sum or difference of a norm's part and a constant."""
     tensor = view.tensor
     assert isinstance(tensor, Spread)
     columns = per_column(view, number)

@@ -1,4 +1,4 @@
-"""One ONNX node with its inputs, on the values of celosia.generators.frontend.onnx.values."""
+"""An ONNX node whose inputs are constants or values of ``onnx.values``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ Fold = Callable[[Sequence[Any]], list[Array]]
 
 @dataclass(frozen=True)
 class Node:
-    """A node with its inputs resolved."""
+    """A node with the meanings of its inputs."""
 
     name: str
     kind: str
@@ -36,19 +36,22 @@ class Node:
     made: Made = field(repr=False)
 
     def attribute(self, name: str, default: Any) -> Any:
-        """Return the value of an attribute, or the default; bytes are decoded."""
+        """Return the value of an attribute, or ``default`` if absent; bytes are decoded."""
         value = self.attributes.get(name, default)
         return value.decode() if isinstance(value, bytes) else value
 
     def view(self, place: int) -> View:
-        """Return an input as a view without a function; refuse inputs that are no views."""
+        """Return input ``place`` as a view without a pending function.
+
+        Raises :class:`UnsupportedError` if the input is no view.
+        """
         value = self.inputs[place]
         if not isinstance(value, View):
             raise UnsupportedError("it does not take the model's data where that is expected")
         return self.made.settled(value)
 
     def constant(self, place: int, absent: Floats | None = None) -> Floats:
-        """Return an input that must be known, in float64, or a substitute if it is absent."""
+        """Return the constant input ``place`` in float64, or ``absent`` if the input is missing."""
         value = self.inputs[place] if place < len(self.inputs) else None
         if value is None and absent is not None:
             return absent
@@ -63,7 +66,7 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return the view's rows after a check that it holds all columns in their order."""
+    """Return the rows of a view after a check that each row has all columns in order."""
     rows, columns = view.layout()
     if not np.array_equal(columns, np.arange(view.tensor.columns)):
         raise UnsupportedError("it does not take all columns of its input, in their order")
@@ -71,6 +74,6 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return the view of the same tokens of another tensor."""
+    """Return the view of another tensor's rows for the same tokens."""
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -1,4 +1,4 @@
-"""The meaning of each kind of ONNX node, on values of ``celosia.generators.frontend.onnx``."""
+"""The meaning of each type of ONNX node: from the inputs' meanings to the outputs'."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -66,7 +66,7 @@ _FLOATS = (1, 10, 11, 16)
 
 
 def evaluate(node: Node) -> list[Value]:
-    """Return a node's outputs.
+    """Return the meanings of a node's outputs.
 
     Raises :class:`UnsupportedError` if no description covers the node's function.
     """

@@ -1,4 +1,4 @@
-"""Norms and pools of ONNX graphs, as one node or written out: means over rows and over tokens."""
+"""Norms and pooling in ONNX graphs, as one node or composed of means."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ _SQUARE = np.linspace(-3.0, 3.0, 25)
 
 
 def layer_norm(node: Node) -> View:
-    """Return the normalized rows of a node that is a whole norm."""
+    """Return the output of a node that computes a whole norm."""
     view = node.view(0)
     if node.attribute("axis", -1) not in (-1, len(view.shape) - 1):
         raise UnsupportedError("it normalizes more than the columns of a token")
@@ -40,7 +40,7 @@ def layer_norm(node: Node) -> View:
 
 
 def mean(node: Node) -> View:
-    """Return a mean over the columns of each token, or over all tokens."""
+    """Return a ReduceMean over the columns of each token, or over all tokens."""
     value = node.inputs[0]
     assert isinstance(value, View)
     axes = axes_of(node, value)
@@ -52,7 +52,7 @@ def mean(node: Node) -> View:
 
 
 def pooled_mean(node: Node) -> View:
-    """Return the mean over all axes from the third on, which are the columns if it is one axis."""
+    """Return the mean over the third axis of three, the columns of each token."""
     value = node.inputs[0]
     assert isinstance(value, View)
     if len(value.shape) != 3:
@@ -71,7 +71,7 @@ def total(node: Node) -> View:
 
 
 def kept_rows(node: Node, view: View, mask: Mask) -> View:
-    """Return rows in which a mask sets those of missing tokens to zero."""
+    """Return rows times a mask that sets the rows of missing tokens to zero."""
     full, cut = (np.broadcast_to(v, view.shape) for v in (mask.full, mask.cut))
     rows = view.index // view.tensor.columns
     there = rows != view.tensor.rows - 1
@@ -81,7 +81,7 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return the sum over valid tokens divided by their number."""
+    """Return the sum over valid tokens divided by the number of valid tokens."""
     tensor = view.tensor
     assert isinstance(tensor, Kept)
     rows = tensor.source.rows
@@ -91,7 +91,7 @@ def shared_mean(node: Node, view: View, mask: Mask) -> View:
 
 
 def centred(node: Node, left: View, right: View) -> View:
-    """Return a tensor less the means of its rows."""
+    """Return a tensor minus the mean of each of its rows."""
     stat = right.tensor
     assert isinstance(stat, RowMean)
     if stat.squares or stat.source is not left.tensor or right.function is not None:
@@ -101,7 +101,7 @@ def centred(node: Node, left: View, right: View) -> View:
 
 
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
-    """Return rows times, or divided by, a function of the means of their squares."""
+    """Return a norm: rows times, or divided by, a function of the means of their squares."""
     stat = by.tensor
     assert isinstance(stat, RowMean)
     source = view.tensor
@@ -122,9 +122,10 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
 
 
 def epsilon_of(by: View, *, multiply: bool) -> float:
-    """Return the epsilon of a function of variances that divides, or multiplies, their rows.
+    """Return the epsilon in a function of the variance that scales rows.
 
-    Raises :class:`UnsupportedError` if it is no function of a root.
+    With ``multiply`` rows are multiplied by the function, otherwise divided. Raises
+    :class:`UnsupportedError` if the function is not ``sqrt(variance + epsilon)`` or its reciprocal.
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")
@@ -159,7 +160,7 @@ def _row_mean(node: Node, value: View) -> View:
 
 
 def axes_of(node: Node, value: object) -> list[int]:
-    """Return the axes that a node reduces; raise :class:`UnsupportedError` if not known."""
+    """Return the axes that a node reduces; raise :class:`UnsupportedError` if not constant."""
     assert isinstance(value, View)
     axes = node.inputs[1] if len(node.inputs) > 1 else node.attribute("axes", None)
     if axes is None or not isinstance(axes, np.ndarray | list | tuple):

@@ -1,4 +1,4 @@
-"""Graphs in files, whose inputs may or may not begin with a batch."""
+"""Reading of graphs whose inputs may or may not begin with a batch axis."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,9 +16,9 @@ Used = TypeVar("Used")
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
     """Return the result of ``use`` for the graph in a file.
 
-    The graph's inputs may or may not begin with a batch. Raises :class:`InputError` if the file
-    cannot be read, or ``use`` raises it. It is an ``OpenLengthError`` if ``tokens`` is 0 and the
-    graph does not fix their number.
+    The graph's inputs may or may not begin with a batch axis. Raises :class:`InputError` if the
+    file cannot be read, or ``use`` raises it. The error is an ``OpenLengthError`` if ``tokens`` is
+    0 and the graph does not fix the number of tokens.
     """
     known = stamp(path)
     try:
@@ -35,7 +35,7 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Return numbers that change if a file is written again."""
+    """Return the size and the modification time of a file, which change if it is rewritten."""
     with reading(path, "ONNX file"):
         stat = path.stat()
     return stat.st_mtime_ns, stat.st_size

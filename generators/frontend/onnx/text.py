@@ -1,4 +1,4 @@
-"""ONNX graphs of decoders of texts: a causal mask, and scores of words after each token."""
+"""Import of ONNX graphs of decoders: a causal mask, and scores of the vocabulary per token."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from celosia.generators.reference.floats import forward
 
 
 def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
-    """Return the description and weights of a decoder in an ONNX file.
+    """Return the description and weights of the decoder in an ONNX file.
 
-    It takes token numbers [batch, tokens] and returns scores [batch, tokens, vocabulary]. Its
-    positions are learned; their number is fixed by the graph, or by its table of positions.
+    The graph takes token numbers [batch, tokens] and returns scores [batch, tokens, vocabulary].
+    Positions are learned; the graph or its table of positions fixes their number.
 
     Raises :class:`InputError` as :func:`celosia.generators.frontend.onnx.importer.load_onnx`, and
     if the graph is that of an encoder.
@@ -28,9 +28,9 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
 
 
 def text_length(path: Path) -> int:
-    """Return the most tokens of a text for an ONNX file; 0 if its input fixes them.
+    """Return the most tokens of a text for an ONNX file; 0 if the graph's input fixes the number.
 
-    Raises :class:`InputError` if there is no longest text.
+    Raises :class:`InputError` if the longest text cannot be determined.
     """
     if not few(path) or made_for(path):
         return made_for(path)

@@ -1,8 +1,8 @@
-"""Values of the nodes of an ONNX graph for one input: named tensors and views of them.
+"""Meanings of the values in an ONNX graph: named tensors, and views of tensors.
 
 A tensor is [rows, columns], one row for each token. Exporters reshape, transpose, split and select
-in many ways; a :class:`View` stores for each of its elements the tensor and the element that it is.
-So a product is recognized by its factors, not by the nodes around it.
+in many ways; a :class:`View` stores a tensor and the tensor's element for each element of the view.
+So a product is recognized by its operands, not by the surrounding nodes.
 """
 
 import math
@@ -27,19 +27,19 @@ _TOLERANCE = 2e-5
 
 
 class UnsupportedError(Exception):
-    """A node has no counterpart in a model description."""
+    """A node's computation cannot be expressed in a model description."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Tensor:
-    """Result of a node, [rows, columns]."""
+    """The result of a node, [rows, columns]."""
 
     node: str
     rows: int
     columns: int
 
     def into(self, kind: "type[_Of]", node: str, **fields: Any) -> "_Of":
-        """Return a node's result from the tensor, by default with as many rows and columns."""
+        """Return a tensor of class ``kind`` computed from this tensor, by default of its shape."""
         return kind(
             **{"rows": self.rows, "columns": self.columns, **fields}, node=node, source=self
         )
@@ -54,12 +54,12 @@ class Input(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Opaque(Tensor):
-    """Result of nodes that have no counterpart here; the host can compute it."""
+    """The result of nodes that no description covers; the host can compute it."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Of(Tensor):
-    """A tensor that is computed from one other."""
+    """A tensor that is computed from one other tensor."""
 
     source: Tensor
 
@@ -77,21 +77,21 @@ class Patches(Of):
 
 @dataclass(eq=False, kw_only=True)
 class RowMean(Of):
-    """The mean over each row of a tensor's elements, or of their squares, [rows, 1]."""
+    """The mean of each row of a tensor, or of the row's squares, [rows, 1]."""
 
     squares: bool
 
 
 @dataclass(eq=False, kw_only=True)
 class Centred(Of):
-    """A tensor less the mean of each of its rows."""
+    """A tensor minus the mean of each row."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Spread(Of):
     """A part of a tensor's norm: ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon)``.
 
-    ``parts`` are a, b and c; ``beta`` is added.
+    ``parts`` are (a, b, c); ``beta`` is added to the product.
     """
 
     epsilon: float
@@ -102,14 +102,14 @@ class Spread(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Kept(Of):
-    """A tensor whose rows of missing tokens are zero; the sum of its rows, if ``summed``."""
+    """A tensor with zeros in the rows of missing tokens; with ``summed`` the sum of all rows."""
 
     summed: bool = False
 
 
 @dataclass(eq=False, kw_only=True)
 class Lookup(Of):
-    """Rows of a table, selected by the token numbers of an input."""
+    """Rows of an embedding table, selected by the token numbers of an input."""
 
     table: Floats
 
@@ -138,7 +138,7 @@ class Linear(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Affine(Of):
-    """``gains * source + shifts`` by columns, of a tensor whose layer cannot include them."""
+    """``gains * source + shifts`` per column, if the layer of ``source`` cannot include them."""
 
     gains: Floats
     shifts: Floats
@@ -156,7 +156,7 @@ class Norm(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Activation(Of):
-    """A function of :data:`celosia.arch.functions.FUNCTIONS` of every element."""
+    """An elementwise function from :data:`celosia.arch.functions.FUNCTIONS` of a tensor."""
 
     function: str
 
@@ -171,12 +171,12 @@ class Sum(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Mean(Of):
-    """The mean of all rows."""
+    """The mean over all rows of a tensor, [1, columns]."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Scores(Tensor):
-    """Products of queries and keys, [heads * rows, rows]; softmax may have been applied."""
+    """Products of queries and keys, [heads * rows, rows]; their softmax if ``softmax``."""
 
     query: Tensor
     key: Tensor
@@ -194,12 +194,12 @@ class Scores(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Largest(Of):
-    """The largest score of each row of scores, [heads * rows, 1]."""
+    """The maximum of each row of attention scores, [heads * rows, 1]."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Context(Tensor):
-    """Values weighted by the softmax of scores, the heads side by side."""
+    """Values weighted by the softmax of scores, the heads' columns side by side."""
 
     scores: Scores
     value: Tensor
@@ -209,12 +209,12 @@ class Context(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Shares(Tensor):
-    """Products of constant queries and of keys, or their softmax, by which rows are pooled."""
+    """Products of constant queries and computed keys, or their softmax: weights for pooling."""
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Elements of a tensor, each by its place, and a function of them."""
+    """Elements of a tensor in any arrangement, with an elementwise function of them."""
 
     tensor: Tensor
     places: Index | tuple[int, ...]
@@ -223,7 +223,7 @@ class View:
 
     @property
     def index(self) -> Index:
-        """Place in the tensor, ``row * columns + column``, of each element."""
+        """Index ``row * columns + column`` into the tensor, for each element of the view."""
         if isinstance(self.places, tuple):
             return np.arange(math.prod(self.places)).reshape(self.places)
         return self.places
@@ -235,7 +235,7 @@ class View:
 
     @property
     def ordered(self) -> bool:
-        """True if the view holds all elements of its tensor in their order."""
+        """True if the view contains all elements of its tensor in order."""
         size = self.tensor.rows * self.tensor.columns
         if isinstance(self.places, tuple):
             return True
@@ -243,7 +243,7 @@ class View:
         return flat.size == size and np.array_equal(flat, np.arange(size))
 
     def apply(self, function: Function) -> "View":
-        """Return a function of every element."""
+        """Return the view with a further elementwise function."""
         inner = self.function
 
         def composed(x: Floats) -> Floats:
@@ -254,7 +254,7 @@ class View:
         return replace(self, function=composed)
 
     def factor(self) -> float | None:
-        """Return the factor of elements; None if the function is not a multiplication."""
+        """Return the constant by which elements are multiplied, or None for other functions."""
         if self.function is None:
             return 1.0
         outputs = self.function(_SAMPLES)
@@ -264,9 +264,10 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return the rows and the columns that the view holds, if its last axis holds columns.
+        """Return the tensor's rows and columns in the view, whose last axis must be columns.
 
-        Raises :class:`UnsupportedError` if its last axis mixes rows, or rows differ in columns.
+        Raises :class:`UnsupportedError` if the last axis mixes rows, or if rows have different
+        columns.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
@@ -277,9 +278,9 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Numbers computed from the mask of keys: with all keys valid, and without the last one.
+    """Constants computed from the mask input: with all tokens valid, and without the last token.
 
-    Numbers computed from token numbers are masks, too, if they mark the padding.
+    Numbers computed from token numbers are masks as well if they depend on the padding only.
     """
 
     full: NDArray[np.generic]
@@ -291,7 +292,7 @@ Value = View | Mask | NDArray[np.generic]
 
 @dataclass
 class Made:
-    """Tensors that are functions of others, kept so that each is made once."""
+    """Cache of tensors that are functions of other tensors, so that each is created once."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
@@ -301,9 +302,9 @@ class Made:
     """Sources of these tensors, kept so that their identities are not reused."""
 
     def settled(self, view: View) -> View:
-        """Return a view without function: its function becomes a new tensor.
+        """Return a view without a function: the function's result becomes a new tensor.
 
-        Raises :class:`UnsupportedError` if the function is not a known one.
+        Raises :class:`UnsupportedError` if the function is not a supported activation.
         """
         if view.function is None:
             return view
