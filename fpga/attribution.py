@@ -1,4 +1,4 @@
-"""Cells by the unit that they belong to, from their names in a flattened netlist."""
+"""Attribution of a flattened netlist's cells to the units of the design, by the cells' names."""
 
 import json
 import re
@@ -20,7 +20,7 @@ GROUPS = 16
 
 
 class Units:
-    """The instances of a design by their paths, with the component that each is one of."""
+    """The instances in a design's netlist; ``kinds`` maps an instance's path to its component."""
 
     def __init__(self, netlist: Path, top: str):
         module = json.loads(netlist.read_text(encoding="utf-8"))["modules"][top]
@@ -32,7 +32,7 @@ class Units:
                 )
 
     def path(self, cell: str) -> str:
-        """Return the path of the innermost instance that a cell belongs to; "" for the top."""
+        """Return the path of the innermost instance around a cell; "" for the top module."""
         parts = _plain(cell).split(".")
         for length in range(len(parts), 0, -1):
             path = ".".join(parts[:length])
@@ -41,7 +41,7 @@ class Units:
         return ""
 
     def unit(self, cell: str) -> str:
-        """Return the innermost instance of a cell with the component's name."""
+        """Return the path of the innermost instance around a cell, with its component's name."""
         path = self.path(cell)
         return f"{path} ({self.kinds[path]})" if path else "the top"
 
@@ -51,11 +51,12 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Return for each path the group it is counted in: one of the ``limit`` largest instances.
+    """Return a dictionary from each path to its group: one of the ``limit`` largest instances.
 
-    The size of an instance includes all instances inside it. A smaller instance is counted in the
-    innermost large one around it, or in none: "". One of several alike, whose name ends in a number
-    such as ``column_3``, is no group, so that an array of any size is one group.
+    ``paths`` has an element for each cell. The size of an instance is the number of cells inside
+    it. The group of a cell is the innermost of the large instances around it, or "" if there is
+    none. An instance whose name ends in a number, such as ``column_3``, is never a group, so an
+    array of any size is one group.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -77,7 +78,11 @@ def _around(path: str) -> list[str]:
 def count_units(
     family: Family, placed: Path, units: Units
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
-    """Return each group's use of the device's resources, and the place and group of each cell."""
+    """Return the resources that each group of cells uses, and the position of each placed cell.
+
+    The first result is a dictionary from group to numbers by resource. The second is a list of
+    (column, row, group), one for each cell. ``placed`` is the netlist that nextpnr has placed.
+    """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[
         "cells"
@@ -99,7 +104,11 @@ def count_units(
 
 
 def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
-    """Return the slowest path from register to register, by unit, with delays in ns."""
+    """Return the slowest path within a clock domain from nextpnr's ``report``; {} without one.
+
+    The result is a dictionary with the cells ``from`` and ``to``, the delay ``ns``, and ``units``.
+    The latter are the units along the path, each with ``logic_ns`` and ``routing_ns``.
+    """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:
         return {}

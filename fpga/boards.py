@@ -1,4 +1,4 @@
-"""The boards: device, pins, preset and loader of each."""
+"""The supported boards: the device, pins, preset and loaders of each."""
 
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,19 +24,20 @@ from celosia.fpga.ddr3.core import Ddr3
 from celosia.fpga.devices import DEVICES, Device
 
 LEDS = ("heartbeat", "busy", "error")
-"""Signals on the LEDs of a board, in this order, as far as it has them."""
+"""Signals that a board's LEDs show, in this order; a board may have fewer LEDs."""
 
 LINKS = {"uart": (("rx",), ("tx",)), "spi": (("sck", "cs_n", "copi"), ("cipo",))}
-"""Kinds of the host's link, and the names of its inputs and outputs."""
+"""Dictionary from each kind of host link to (names of the inputs, names of the outputs)."""
 
 
 SPI = ("cs_n", "copi", "cipo", "sck")
-"""The lines of SPI, in the order of a Pmod of type 2 (Digilent's Pmod Interface Specification)."""
+"""Lines of an SPI link, in the order of a Pmod of type 2 (Digilent, Pmod Interface Specification).
+"""
 
 
 @dataclass(frozen=True)
 class Pin:
-    """A pin of a device, whether it is active low, and its electrical attributes."""
+    """A pin of a device: its name, whether the signal is active low, and electrical attributes."""
 
     name: str
     inverted: bool
@@ -45,12 +46,13 @@ class Pin:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A board: its parts, and the machine that fits it.
+    """A board: its device and memory chips, and a machine configuration that fits the device.
 
-    ``clock_mhz`` is its oscillator's frequency, ``target_mhz`` the first target of the machine's
-    clock. ``loaders`` are the commands that load a bitstream, with ``{file}`` in its place, the
-    usual one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram``,
-    ``ddr3`` or ``psram``. With ``flash`` the board begins with the image there.
+    ``clock_mhz`` is the frequency of the board's oscillator, ``target_mhz`` the first target
+    frequency of the machine (MHz). ``pins`` maps names of ports to pins. ``loaders`` are commands
+    that load the bitstream ``{file}``, the usual command first. External memory has
+    ``memory_bytes`` bytes, in block RAM or in the chip ``sdram``, ``ddr3`` or ``psram``. With
+    ``flash`` the board runs the image in the flash at power-on.
     """
 
     name: str
@@ -72,14 +74,15 @@ class Board:
 
     @property
     def part(self) -> str:
-        """The device's number as its maker writes it for an ECP5, with the commercial range."""
+        """Lattice's part number of an ECP5 device, of the commercial temperature range."""
         return f"{self.device.name}-{self.speed}{self.package}C"
 
     @property
     def peak_bytes(self) -> int:
-        """Most bytes that a memory chip moves in a cycle of the machine; 0 without such a chip.
+        """Peak bandwidth of the memory chip (bytes per machine cycle); 0 without such a chip.
 
-        A DDR3's clock is twice the machine's, a PSRAM's half of it, and both edges count.
+        A DDR3 chip's clock is twice the machine's clock, and a PSRAM chip's clock half of it. Both
+        move data at both clock edges.
         """
         if self.psram is not None:
             return self.psram.dies
@@ -137,10 +140,10 @@ class _Entry:
 
 
 IMAGE_ADDR = 2 << 20
-"""First byte of the image in every board's flash: after the largest device's bitstream."""
+"""Byte address of the image in every board's flash, after the largest device's bitstream."""
 
 FLASHES = {"spi": 1, "qspi": 4}
-"""Names of the modes that read a flash, and their data lanes."""
+"""Dictionary from each mode of reading a flash to the number of its data lanes."""
 
 _ENTRIES = {
     name: _Entry(**values)
@@ -152,9 +155,9 @@ BOARDS = tuple(_ENTRIES)
 
 
 def get_board(name: str, link: str = "uart") -> Board:
-    """Return the board of a name, with the pins of one of ``LINKS``.
+    """Return a board by its name, with the pins of a host link of ``LINKS``.
 
-    Raises :class:`InputError` if the board is unknown, or it cannot have that link.
+    Raises :class:`InputError` if the board is unknown, or has no pins for that link.
     """
     check_known("board", name, BOARDS)
     entry = _ENTRIES[name]
@@ -202,14 +205,17 @@ def get_board(name: str, link: str = "uart") -> Board:
 
 
 def led_names(name: str) -> tuple[str, ...]:
-    """Return the names in amaranth-boards of the LEDs that show ``LEDS``, in that order."""
+    """Return amaranth-boards' names of a board's LEDs, in the order of their signals ``LEDS``."""
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
     return tuple(names[: len(LEDS)])
 
 
 def spi_places(name: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the connector of a board for SPI and its places for ``SPI``; None without one."""
+    """Return the connector for a board's SPI link, and the connector's pins for the lines ``SPI``.
+
+    The result is (connector, pins); None if the board has no such connector.
+    """
     entry = _ENTRIES[name]
     return (entry.spi[0], tuple(entry.spi[1])) if entry.spi else None
 
@@ -222,18 +228,18 @@ def _led_parts(entry: _Entry) -> Iterator[tuple[str, int, str]]:
 
 
 _SDRAM_PARTS = {"clk_en": "cke", "cs": "cs_n", "ras": "ras_n", "cas": "cas_n", "we": "we_n"}
-"""Names of an SDRAM's pins for which amaranth-boards has others."""
+"""Dictionary from amaranth-boards' names of SDRAM pins to the project's names, if they differ."""
 
 
 def has_memory(board: Board) -> bool:
-    """Return whether a board has SDRAM or PSRAM that a controller here can use."""
+    """Return whether a board has an SDRAM, DDR3 or PSRAM chip with a supported controller."""
     return bool(_ENTRIES[board.name].offchip)
 
 
 def with_sdram(board: Board) -> Board:
-    """Return a board whose external memory is its SDRAM, SDR or DDR3, or its PSRAM.
+    """Return a board whose external memory is the board's SDRAM, DDR3 or PSRAM chip.
 
-    Raises :class:`InputError` if it has none that a controller here supports.
+    Raises :class:`InputError` if the board has no such chip with a supported controller.
     """
     entry = _ENTRIES[board.name]
     if entry.ddr3:
@@ -284,11 +290,11 @@ def _with_psram(board: Board, entry: _Entry) -> Board:
 _DDR3_PARTS = {"rst": "reset_n", "clk": "clk_p", "clk_en": "cke", "dqs": "dqs_p"} | {
     part: f"{part}_n" for part in ("cs", "ras", "cas", "we")
 }
-"""LiteDRAM's names of a DDR3's pins for which amaranth-boards has others. For pairs the first pin
-is named: the tools place the other one with it."""
+"""Dictionary from amaranth-boards' names of DDR3 pins to LiteDRAM's names, if they differ. For a
+differential pair it has the positive pin; the tools place the negative pin beside it."""
 
 _HELD = {"vcc_virtual": "high", "gnd_virtual": "low"}
-"""Pins beside a DDR3's that are held at a level, which reduces the noise in its bank of pins."""
+"""Pins beside those of a DDR3 chip that are held at a level, against noise in the bank of pins."""
 
 
 def _with_ddr3(board: Board, entry: _Entry) -> Board:
@@ -327,9 +333,10 @@ _SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
 
 
 def with_flash(board: Board, kind: str) -> Board:
-    """Return a board that begins with the image in its flash, read in one of the modes ``FLASHES``.
+    """Return a board that runs the image in the board's flash at power-on.
 
-    Raises :class:`InputError` if the mode is unknown, or the board has no wires for it.
+    ``kind`` is one of the read modes ``FLASHES``. Raises :class:`InputError` if the mode is
+    unknown, the board has no wires for that mode, or the host link is not the serial line.
     """
     check_known("flash", kind, FLASHES)
     if board.link != "uart":
@@ -357,7 +364,7 @@ def with_flash(board: Board, kind: str) -> Board:
 
 
 def board_configs() -> Iterator[Config]:
-    """Yield the configurations of all boards' machines, with each memory that a board can have."""
+    """Yield the machine configurations of all boards, with each external memory of a board."""
     for name, entry in _ENTRIES.items():
         board = get_board(name)
         yield board.config
@@ -367,7 +374,7 @@ def board_configs() -> Iterator[Config]:
 
 
 def check_link(link: str) -> None:
-    """Raise :class:`InputError` if a link is unknown."""
+    """Raise :class:`InputError` if a host link is not one of ``LINKS``."""
     check_known("link", link, LINKS)
 
 

@@ -1,4 +1,4 @@
-"""From a configuration to a bitstream and a report of it."""
+"""Builds: from a configuration to a bitstream and a report."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ _floorplan: Any = Deferred("celosia.fpga.floorplan", "A floorplan needs")
 Progress = Callable[[str, int, int], None]
 
 HARNESS = "harness"
-"""Name of the uppermost module of a unit that is built alone."""
+"""Name of the top module in the build of a single unit."""
 
 _COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
 
@@ -43,9 +43,9 @@ _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 
 @dataclass(frozen=True)
 class Build:
-    """Result of a build: the report, and the files to keep by their names.
+    """Result of a build: the report, and the contents of the files to keep, by file name.
 
-    ``design`` of the report changes with every input of the build.
+    The field ``design`` of the report is a text that changes with every input of the build.
     """
 
     report: dict[str, Any]
@@ -62,9 +62,9 @@ def build_unit(
     *,
     mhz: float | None = None,
 ) -> Build:
-    """Build a unit alone, between registers (``celosia.fpga.harness``), for a board's device.
+    """Build a single unit between registers (``celosia.fpga.harness``) for a board's device.
 
-    ``mhz`` is the target frequency of place-and-route.
+    ``mhz`` is the target frequency of place-and-route, by default the board's ``target_mhz``.
     """
     began = time.monotonic()
     tell("Verilog", 0, 1)
@@ -85,7 +85,7 @@ def build_unit(
 def unit_design(
     unit: Component, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the ``design`` that :func:`build_unit` would report."""
+    """Return the field ``design`` of the report that :func:`build_unit` would make."""
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(to_verilog(Harness(unit), HARNESS), board, seeds, wanted)
 
@@ -93,13 +93,13 @@ def unit_design(
 def board_design(
     config: Config, board: Board, seeds: Sequence[int], *, mhz: float | None = None
 ) -> str:
-    """Return the ``design`` that :func:`build_board` would report."""
+    """Return the field ``design`` of the report that :func:`build_board` would make."""
     wanted = board.target_mhz if mhz is None else mhz
     return _digest(board_verilog(config, board, mhz=wanted), board, seeds, wanted)
 
 
 def board_verilog(config: Config, board: Board, *, mhz: float | None = None) -> str:
-    """Return the Verilog that :func:`build_board` synthesizes at first."""
+    """Return the Verilog of a board's first synthesis in :func:`build_board`."""
     return _machine(config, board, _pll(board, board.target_mhz if mhz is None else mhz))
 
 
@@ -183,11 +183,11 @@ def build_board(
     *,
     mhz: float | None = None,
 ) -> Build:
-    """Build the machine of a configuration for a board, with its bitstream.
+    """Build the machine of a configuration for a board, and its bitstream.
 
-    The clock is the highest that the board's clock generator makes up to ``mhz`` (without it, the
-    board's ``target_mhz``). If place-and-route does not reach it, all is built once more for the
-    frequency that it reached.
+    The clock frequency is the highest that the board's PLL makes up to ``mhz``, by default the
+    board's ``target_mhz``. If place-and-route does not reach this frequency, the build is repeated
+    for the frequency that was reached.
     """
     began = time.monotonic()
     wanted = board.target_mhz if mhz is None else mhz

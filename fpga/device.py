@@ -1,7 +1,7 @@
 """A machine on a board, connected by a serial port.
 
-The methods are those of ``celosia.sim.interpreter.Interpreter``, so that the same code can run a
-program on any of them and compare.
+:class:`Device` has the methods of ``celosia.sim.interpreter.Interpreter``, so the same code can run
+a program on a board and on the reference interpreter, and compare the results.
 """
 
 import secrets
@@ -44,32 +44,32 @@ from celosia.fpga.top import BAUD
 from celosia.sim.report import Report
 
 RETRIES = 6
-"""Repetitions of a request before the connection is given up."""
+"""Number of times that a request is sent again before an error is raised."""
 
 ANSWER_SECONDS = 1.0
-"""Longest time of an answer (seconds); the machine gives up a cut request much earlier."""
+"""Timeout of an answer (seconds); the machine drops an incomplete request much earlier."""
 
 SIMULATED_SECONDS = 10.0
-"""Longest time of a simulated board's answer (seconds), since its clock is slower."""
+"""Timeout of a simulated board's answer (seconds); a simulation is slower than a board."""
 
 REST_SECONDS = 0.1
-"""Longest time of the rest of a damaged answer (seconds); later bytes are no answer."""
+"""Time to wait for the remaining bytes of a damaged answer, before they are dropped (seconds)."""
 
 FIRST_SECONDS = 4.0
-"""Longest wait for the first answer of a machine that has not answered yet (seconds)."""
+"""Longest timeout of an answer until a machine has answered for the first time (seconds)."""
 
 FIRST_TRIES = 3
-"""Requests without any answer before such a machine is given up."""
+"""Number of unanswered requests after which a machine that never answered is reported missing."""
 
 PATIENCE = 8
-"""Factor on the wait for a machine that has answered before."""
+"""Largest factor by which the timeout grows for a machine that has answered before."""
 
 _LONGEST = 1024  # bytes of an answer
 _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 
 
 class Device:
-    """A board's machine; requests are sent again until they are answered.
+    """The machine on a board, through a port; a request is sent again until it is answered.
 
     ``config`` is the machine's configuration. By default it is the preset or the board's
     configuration that the bitstream names. ``identity`` is the board's answer to HELLO;
@@ -124,12 +124,13 @@ class Device:
         link: str = "uart",
         **options: float,
     ) -> Self:
-        """Return the machine at a port.
+        """Return the machine at the port ``name``.
 
-        ``link`` is one of ``celosia.fpga.boards.LINKS``, ``baud`` its bits a second.
+        ``link`` is one of ``celosia.fpga.boards.LINKS``, and ``baud`` the bit rate of the link
+        (bits per second). ``options`` are further arguments of the constructor.
 
-        Raises :class:`InputError` if the port is unknown or another program uses it, and
-        :class:`RunError` as the constructor.
+        Raises :class:`InputError` if the port is unknown or another program uses it. Raises
+        :class:`RunError` for the same reasons as the constructor.
         """
         check_link(link)
         port = open_serial(name, baud) if link == "uart" else open_spi(name, baud)
@@ -142,9 +143,9 @@ class Device:
         self._port.close()
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory.
+        """Write bytes to external memory from byte address ``addr`` on.
 
-        Raises :class:`InputError` if they exceed the memory.
+        Raises :class:`InputError` if the range exceeds the memory.
         """
         self._check_memory(addr, len(data))
         if data and self.contents[addr : addr + len(data)] == data:
@@ -156,9 +157,9 @@ class Device:
             self._ask(Command.WRITE_MEMORY, len(part), addr + place, part)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return bytes of external memory.
+        """Return ``count`` bytes of external memory from byte address ``addr`` on.
 
-        Raises :class:`InputError` if they exceed the memory.
+        Raises :class:`InputError` if the range exceeds the memory.
         """
         self._check_memory(addr, count)
         step = self.identity.payload
@@ -168,9 +169,9 @@ class Device:
         )
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words.
+        """Write the words of a program to the program memory, from address 0 on.
 
-        Raises :class:`InputError` if they do not fit the program memory.
+        Raises :class:`InputError` if the words do not fit the program memory.
         """
         if len(words) > self.config.control.program_depth:
             raise InputError(
@@ -196,17 +197,18 @@ class Device:
         return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all without errors or a reset."""
+        """Return true if a run has ended since the last call, and no run failed or was reset."""
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
         return not status and ended == INTERRUPT_DONE
 
     def start(self, pc: int = 0) -> Report:
-        """Run from a word address to HALT; the report has no signatures.
+        """Run the program from word address ``pc`` to HALT, and return the report of the run.
 
-        Raises :class:`RunError` if the circuit reports an error, the run takes more seconds than it
-        may and is aborted, or the board lost its run.
+        The report has cycles and counters, but no signatures. Raises :class:`RunError` if the
+        circuit reports an error, or the board was reset during the run. Raises it too for a run
+        that is aborted because it takes more than ``run_seconds``.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds
@@ -346,7 +348,7 @@ class Device:
 
 
 def known_config(number: int) -> Config | None:
-    """Return the preset or board's configuration that has a fingerprint, or None."""
+    """Return the configuration of a preset or a board with the fingerprint ``number``, or None."""
     for known in (*PRESETS.values(), *board_configs()):
         if fingerprint(known) == number:
             return known

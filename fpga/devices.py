@@ -1,4 +1,4 @@
-"""Device families and devices: their resources, and the tools' options for them."""
+"""FPGA families and devices: their resources, and the options of the tools for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,18 @@ RESOURCES = {
     "multipliers": "multipliers",
     "block_rams": "block RAMs",
 }
-"""Resources that a report counts, and their names in messages."""
+"""Dictionary from each resource that a report counts to the resource's name in messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Tool options of a family of devices.
+    """A family of devices: its cells, and the options of the tools.
 
-    ``cells`` maps each resource to the cells of a synthesized netlist that need it, each with its
-    number; ``placed`` to the names under which place-and-route reports it. ``block_ram_shapes`` are
-    the widths and depths that a block RAM can have (bits, words), none if no other memory can
-    replace it. With ``output_registers`` they have output registers that nextpnr uses.
+    ``cells`` maps each resource to the types of netlist cells that use it, and these to the number
+    that one cell uses. ``placed`` maps each resource to the cell types that place-and-route counts.
+    ``block_ram_shapes`` are the pairs (width, depth) of a block RAM (bits, words). They are empty
+    if LUTs cannot replace block RAM. With ``output_registers`` block RAMs have output registers
+    that nextpnr supports.
     """
 
     name: str
@@ -41,13 +42,15 @@ class Family:
 class Device:
     """A device: its family, its resources, and the options that select it in nextpnr.
 
-    ``placer`` are nextpnr's options for its placement. If an array's cells are given places
-    (``celosia.fpga.sites``), ``multiplier_rows`` and ``ram_rows`` are the device's rows of blocks
-    of four multipliers or block RAMs, and ``blocks`` the blocks' first columns.
+    ``capacity`` maps each resource to the number that the device has. ``placer`` are nextpnr's
+    placement options for the device. Three fields serve the placement of an array's cells
+    (``celosia.fpga.sites``), on devices that have it. ``multiplier_rows`` and ``ram_rows`` are the
+    rows of the device with blocks of four multipliers or four block RAMs, and ``blocks`` the first
+    columns of the blocks.
 
-    ``wire_ps`` is the cost that mapping assumes for a wire between two tables (ps), if it differs
-    from Yosys's default. That default is less than a fifth of the delay of routed wires on a large
-    device, so that paths would have more tables.
+    ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0:
+    Yosys's default. On a large device that default is less than a fifth of the delay of routed
+    wires, so paths would have more LUTs.
     """
 
     name: str
@@ -64,10 +67,10 @@ class Device:
 _OWN = Path(__file__).parent
 
 FAMILIES = {name: Family(**values) for name, values in read_table(_OWN / "families.toml").items()}
-"""Families by their names in devices.toml."""
+"""Dictionary from the name of a family in devices.toml to the family."""
 
 DEVICES = {
     name: Device(name=name, **{**values, "family": FAMILIES[values["family"]]})
     for name, values in read_table(_OWN / "devices.toml").items()
 }
-"""Every device that a board has."""
+"""Dictionary from the name of a device to the device; it has the devices of all boards."""

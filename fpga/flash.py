@@ -1,4 +1,4 @@
-"""Loads a bitstream into a board, or an image into its flash, through the board's usual loader."""
+"""Loads a bitstream into a board, or an image into the board's flash, with the board's loader."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ LOADERS = {
     "icesprog": "icesprog",
     "iceprog": "fpga-icestorm",
 }
-"""The loaders, and the packages of operating systems that contain them."""
+"""Dictionary from the command of a loader to the operating system's package that has it."""
 
 
 _FLASH_WORDS = {
@@ -27,7 +27,7 @@ _FLASH_WORDS = {
     "icesprog": "-w",
     "dfu-util": "",
 }
-"""Words by which loaders write a bitstream into the flash; others do not."""
+"""Options with which a loader writes a bitstream to the flash; other loaders cannot do this."""
 
 _IMAGE_WORDS = {
     "openFPGALoader": "-f --file-type raw -o {addr}",
@@ -35,16 +35,16 @@ _IMAGE_WORDS = {
     "iceprog": "-o {addr}",
     "icesprog": "-w -o {addr}",
 }
-"""Words by which loaders write a file to an address of the flash; others do not."""
+"""Options with which a loader writes a file to a flash address; other loaders cannot do this."""
 
 
 _INNER = "GW1NR-9C"  # a device that includes a flash
 
 
 def find_bitstream(board: Board, folder: Path) -> Path:
-    """Return the bitstream that a build left in a folder.
+    """Return the file of the bitstream that a build has written to a folder.
 
-    Raises :class:`InputError` if there is none, or if it is another board's.
+    Raises :class:`InputError` if there is none, or if the bitstream is for another board.
     """
     file = folder / f"{board.name}.{board.device.family.bitstream}"
     report = folder / "report.json"
@@ -79,15 +79,15 @@ def load_command(board: Board, file: Path) -> list[str]:
 def flash_command(board: Board, file: Path) -> list[str]:
     """Return the command that writes a bitstream into a board's flash.
 
-    Raises :class:`InputError` if no loader of the board's that can do this is on PATH.
+    Raises :class:`InputError` if none of the board's loaders that can do this is on PATH.
     """
     return _command(board, file, _FLASH_WORDS, "")
 
 
 def image_command(board: Board, file: Path) -> list[str]:
-    """Return the command that writes an image to its place in a board's flash.
+    """Return the command that writes an image to the address ``IMAGE_ADDR`` of a board's flash.
 
-    Raises :class:`InputError` if no loader of the board's that can do this is on PATH.
+    Raises :class:`InputError` if none of the board's loaders that can do this is on PATH.
     """
     # The flash beside the device, not the one in it.
     return _command(board, file, _IMAGE_WORDS, "--external-flash" * (board.device.name == _INNER))
@@ -109,14 +109,17 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the external memory for a model (bytes): the board's if the chip's is too small."""
+    """Return the size of the external memory for a model that needs ``needed`` bytes (bytes).
+
+    The memory is in block RAM if that is large enough, else in the board's memory chip.
+    """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes
     return board.memory_bytes
 
 
 def check_image(board: Board, size: int) -> None:
-    """Raise :class:`InputError` if ``size`` bytes do not fit after a board's bitstream."""
+    """Raise :class:`InputError` if an image of ``size`` bytes exceeds its space in the flash."""
     assert board.flash is not None
     room = board.flash.chip.reachable - board.flash.addr
     if size > room:
@@ -127,7 +130,7 @@ def check_image(board: Board, size: int) -> None:
 
 
 def flash(command: list[str], board: Board) -> None:
-    """Run a loader; if it fails, raise :class:`RunError` with its output."""
+    """Run a loader's command; raise :class:`RunError` with the loader's output if it fails."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""A picture of the places of a design's units on the device."""
+"""Floorplan: a picture of the positions of a design's units on the device."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ _NAMED = 0.02
 """Share of the tiles from which on a unit's name is written into the picture itself."""
 
 Tile = tuple[int, int]
-"""Column and row of the device."""
+"""Position of a tile: (column, row) of the device."""
 
 
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
-    """Write a picture of a device, each tile in the color of the unit with most cells in it.
+    """Write a picture of a device, with each tile in the color of the unit with most cells in it.
 
-    The largest units' names are written where most of their tiles are, if there is room. ``places``
-    has column, row and unit ("" for the top) of every cell. The legend lists the units by their
-    number of cells, the largest first.
+    ``places`` has (column, row, unit) of every cell; the unit is "" for the top module. The names
+    of large units are written where most of their tiles are, if there is room. The legend lists the
+    units by their number of cells, the largest first.
     """
     cells = Counter(name for _, _, name in places)
     names = [name for name, _ in cells.most_common()]
@@ -59,7 +59,7 @@ def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None
 
 
 def owners(places: Sequence[tuple[int, int, str]]) -> dict[Tile, str]:
-    """Return the unit with most cells of each tile that has any."""
+    """Return a dictionary from each tile that has cells to the unit with most of these cells."""
     counts: defaultdict[Tile, Counter[str]] = defaultdict(Counter)
     for x, y, name in places:
         counts[x, y][name] += 1
@@ -83,7 +83,10 @@ def _name(axes: Axes, name: str, x: int, y: int) -> None:
 
 
 def densest(tiles: NDArray[np.int64]) -> Tile:
-    """Return the tile, of some [count, 2], with most of the others within six columns and rows."""
+    """Return the tile of the array ``tiles`` [count, 2] with the most other tiles near it.
+
+    A tile is near if it is at most six columns and six rows away.
+    """
     grid = np.zeros(tiles.max(axis=0) + 14, np.int64)
     grid[tiles[:, 0] + 7, tiles[:, 1] + 7] = 1
     sums = grid.cumsum(axis=0).cumsum(axis=1)

@@ -1,19 +1,20 @@
-"""Resets of most registers on the device's clock network, in a netlist's file."""
+"""Moves the resets of many registers to an ECP5's clock network, in a netlist file."""
 
 import json
 from collections import Counter
 from pathlib import Path
 
 MANY = 512
-"""Fewest registers whose common reset uses the clock network."""
+"""Fewest registers with a common reset for which the reset is moved to the clock network."""
 
 _REGISTER, _RESET, _BUFFER = "TRELLIS_FF", "LSR", "DCCA"
 
 
 def spread_resets(netlist: Path, top: str) -> int:
-    """Connect resets of many registers through a clock buffer, and return their number.
+    """Drive each reset of at least ``MANY`` registers by a clock buffer; return their number.
 
-    The clock network of an ECP5 reaches the resets of all registers, too.
+    The file ``netlist`` with the top module ``top`` is changed in place. The clock network of an
+    ECP5 also reaches the reset inputs of all registers.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     module = design["modules"][top]

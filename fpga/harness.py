@@ -6,15 +6,15 @@ from amaranth.lib.wiring import In, Out
 from celosia.hdl.component import Component
 
 FOLD = 4
-"""Outputs that one table of the parity tree combines."""
+"""Number of bits that one LUT of the parity tree combines."""
 
 
 class Harness(Component):
-    """A unit whose inputs are a shift register and whose outputs are registered.
+    """A unit whose inputs are driven by a shift register, and whose outputs are registered.
 
-    ``i`` is shifted into the inputs of the unit, a bit a cycle. ``o`` is the parity of all outputs,
-    by registers after the outputs' own: every input is a register's output, every output goes to
-    a register, and no more than two pins are needed.
+    ``i`` is shifted into the inputs of the unit, one bit per cycle. ``o`` is the parity of all
+    outputs, from a pipelined tree after a register for each output. So every path through the unit
+    is between registers, and two data pins suffice.
     """
 
     i: In(1)

@@ -1,4 +1,4 @@
-"""The modules of a generated design: their numbers of copies, and variants of some copies."""
+"""The Verilog modules of a design: the number of copies of each, and variants of some copies."""
 
 import re
 from collections import Counter
@@ -32,12 +32,12 @@ class Hierarchy:
         return self._below[name]
 
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
-        """Return the design's Verilog in which some copies of modules are variants of these.
+        """Return the design's Verilog, with some copies of modules replaced by variants.
 
-        ``variants`` has for each module the number of its copies that become the variant, and the
-        variant's Verilog; its name is the module's with ``_tables``. A module around some of these
-        copies is written once more, as ``_tables``, ``_tables_2`` and so on, for each number of
-        variants in it. So its other copies are not changed.
+        ``variants`` maps a module's name to (number of copies to replace, Verilog of the variant).
+        The variant has the module's name with ``_tables``. A module that contains replaced copies
+        is duplicated under the names ``_tables``, ``_tables_2`` and so on. There is a duplicate for
+        each combination of variants inside, so other copies of the module are not changed.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

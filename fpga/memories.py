@@ -1,4 +1,4 @@
-"""Choice of the memories that become block RAM if a device has too few for all."""
+"""Choice of the memories that become block RAM if a device has too little for all memories."""
 
 import math
 import re
@@ -18,24 +18,24 @@ _CELL_TABLES = 6  # two of them for writing
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory of a design, and its need of block RAMs or else of tables."""
+    """A memory of a design: the block RAMs that it needs, or the LUTs that can replace them."""
 
     name: str
     blocks: int
-    """Block RAMs."""
+    """Number of block RAMs that the memory needs."""
     tables: int
-    """Tables that the memory takes without block RAM."""
+    """Number of LUTs that the memory needs without block RAM."""
 
 
 def memory_needs(
     name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
 ) -> Memory | None:
-    """Return the needs of a memory of ``size`` words of ``width`` bits; None if it is too small.
+    """Return the block RAMs or LUTs that a memory of ``size`` words of ``width`` bits needs.
 
-    ``parts`` is the number of separately written parts of a word, 0 for a memory that is never
-    written. ``shapes`` are the possible widths and depths of a block RAM. 16 words of one bit need
-    one table if they are never written. Else they need one and a half, and another half for
-    selection.
+    Returns None for a memory of at most 16 words, which is never block RAM. ``parts`` is the number
+    of separately written parts of a word, 0 for a memory that is never written. ``shapes`` are the
+    pairs (width, depth) that a block RAM can have. 16 words of one bit need one LUT in a memory
+    that is never written. In other memories they need one and a half, and half a LUT for selection.
     """
     rows = math.ceil(size / _CELL_WORDS)
     if rows < 2:
@@ -50,9 +50,9 @@ def memory_needs(
 
 
 def beyond(memories: Iterable[Memory], block_rams: int) -> list[Memory]:
-    """Return the memories that become tables, as there are too few block RAMs for all.
+    """Return the memories to make of LUTs if there are only ``block_rams`` block RAMs.
 
-    They are those that need the fewest tables for each block RAM that they free.
+    The memories that need the fewest LUTs for each block RAM are chosen first.
     """
     memories = sorted(memories, key=lambda memory: (memory.tables / memory.blocks, memory.name))
     missing = sum(memory.blocks for memory in memories) - block_rams
@@ -77,10 +77,10 @@ def _side_by_side(width: int, parts: int, bits: int) -> int:
 
 
 def share_block_rams(flat: str, device: Device) -> str:
-    """Return a flat design's RTLIL in which no more memories request block RAM than get it.
+    """Return a flat design's RTLIL in which memories request at most the device's block RAMs.
 
-    If there are too few, memories become tables (:func:`beyond`). The design is not changed for a
-    family without memory cells made of tables.
+    Memories beyond these are marked to be made of LUTs (:func:`beyond`). The design is not changed
+    for a family in which LUTs cannot replace block RAM.
     """
     shapes = device.family.block_ram_shapes
     written = Counter(name.replace("\\\\", "\\") for name in _WRITTEN.findall(flat))
@@ -102,7 +102,10 @@ def share_block_rams(flat: str, device: Device) -> str:
 
 
 def table_style(parts: int) -> str:
-    """Return the attribute ``ram_style`` of a memory that is to be made of tables."""
+    """Return the value of Yosys's attribute ``ram_style`` for a memory that is made of LUTs.
+
+    ``parts`` is the number of separately written parts of a word; 0: the memory is never written.
+    """
     return "distributed" if parts else "logic"
 
 
@@ -115,10 +118,11 @@ _LARGE = '(* no_rw_check, ram_style = "huge" *)'
 
 
 def place_memories(verilog: str, family: str) -> str:
-    """Return a design's Verilog without initial contents of memories, if that is better.
+    """Return a design's Verilog in which a :class:`ByteRam` has no initial contents.
 
-    For ``ice40`` they are made of SB_SPRAM256KA, which has no initial contents; for ``gowin`` Yosys
-    reads them in a tenth of the time. No circuit reads a word before it is written.
+    For ``ice40`` these memories become SB_SPRAM256KA, which has no initial contents. For ``gowin``
+    Yosys reads the Verilog in a tenth of the time. The Verilog for other families is not changed.
+    No circuit reads a word before it is written.
     """
     if family not in ("ice40", "gowin"):
         return verilog

@@ -1,7 +1,7 @@
-"""Paths from memories' outputs through the modules of a design, to registers.
+"""Paths from the outputs of memories to registers, through the modules of a design.
 
-Modules are those of Yosys's JSON, in which registers have their enables and resets (``opt_dff``). A
-memory is a module whose output ``read_data`` is the word that it reads.
+Modules are those of Yosys's JSON netlist after ``opt_dff``, which merges enables and resets into
+register cells. A memory is a module whose output ``read_data`` is the word that it reads.
 """
 
 from collections import defaultdict
@@ -12,20 +12,20 @@ Bit = int | str
 """A net of a module, or a constant."""
 Module = dict[str, Any]
 Load = tuple[str, str, int]
-"""A cell, its port and the bit of it; the module's port has a cell without a name."""
+"""A load of a net: cell, port, and bit of the port. The cell is "" for a port of the module."""
 
 DATA = "read_data"
-"""A memory's output."""
+"""Name of the output port of a memory."""
 
 REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
-"""Types of registers; in those with both, a reset takes precedence over the enable."""
+"""Yosys's register cells; in a cell with reset and enable, the reset takes precedence."""
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
     """Return the modules in which a memory's output reaches its register.
 
-    Each has the modules below it that only connect the two: those from the memory up, and those
-    from the register up. They are merged into it.
+    The result is a dictionary from such a module to the submodules to merge into it: the submodules
+    on the path from the memory up and down to the register.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}
@@ -102,7 +102,7 @@ class _Paths:
 
 
 def loads_of(module: Mapping[str, Any]) -> dict[Bit, list[Load]]:
-    """Return the loads of each net of a module."""
+    """Return a dictionary from each net of a module to its loads."""
     loads = defaultdict(list)
     for port, each in module["ports"].items():
         if each["direction"] != "input":

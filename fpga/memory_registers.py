@@ -1,4 +1,4 @@
-"""Merges the registers after memories into these, in one module of a design.
+"""Merges registers into the memories that they follow, in one module of a design.
 
 Modules and memories are those of :mod:`celosia.fpga.memory_paths`.
 """
@@ -11,12 +11,15 @@ from typing import Any
 from celosia.fpga.memory_paths import DATA, REGISTERS, Bit, Load, Module, loads_of
 
 TAKE, CLEAR = "take", "clear"
-"""Inputs of a memory with its register: the register's enable and its reset."""
+"""Inputs of a memory with a merged output register: the register's enable and its reset."""
 
 
 @dataclass(frozen=True)
 class Control:
-    """The nets of a register's enable and of its reset to 0, and flags for those that act at 0."""
+    """The nets of a register's enable ``take`` and of its reset to 0 ``clear``.
+
+    ``take_low`` and ``clear_low`` are true if the net is active low.
+    """
 
     take: Bit
     clear: Bit
@@ -25,9 +28,10 @@ class Control:
 
 
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
-    """Return the cells of memories whose words lead only to registers of one control.
+    """Return the memory cells whose outputs feed only registers that can be merged.
 
-    Each has its memory and that control.
+    All of these registers must have the same enable and reset. The result is a dictionary from the
+    cell's name to (memory module, control of the registers).
     """
     loads = loads_of(module)
     initial = _initial(module)
@@ -79,7 +83,11 @@ def _control(
 
 
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
-    """Merge registers that follow memory cells into these cells, whose types become ``names``'."""
+    """Merge the registers after memory cells into these cells, in place.
+
+    ``cells`` maps a memory cell to the control of its registers. ``names`` maps the type of a cell
+    to its new type.
+    """
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)
     same: dict[Bit, Bit] = {}

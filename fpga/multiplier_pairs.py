@@ -1,4 +1,4 @@
-"""The multipliers of device families that replace ``MultiplierPair`` and ``HalfProducts``."""
+"""Hardware multipliers that replace the modules ``MultiplierPair`` and ``HalfProducts``."""
 
 import re
 
@@ -39,15 +39,16 @@ _REST = """\
     .CO(), .ACCUMCO(), .SIGNEXTOUT()"""
 
 _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
-"""Products of halves, and flags for the upper, signed halves of a and b."""
+"""Products of halves: (name, a's half is the upper one, b's half is); upper halves are signed."""
 
 
 def place_pairs(verilog: str, family: str) -> str:
-    """Return a design's Verilog with the family's multipliers for these, if it has some.
+    """Return a design's Verilog with SB_MAC16 in these two modules for the family ``ice40``.
 
-    For ``ice40`` a pair is one SB_MAC16 in its mode of two products, according to Lattice's DSP
-    function usage guide for iCE40 devices (FPGA-TN-02007), held by AHOLD and BHOLD. Each product of
-    halves is one in its mode of 16 bits without a register after the product.
+    ``MultiplierPair`` becomes one SB_MAC16 in the mode of two 8-bit products, with the enables at
+    AHOLD and BHOLD (Lattice, DSP Function Usage Guide for iCE40 Devices, FPGA-TN-02007). Each
+    product of ``HalfProducts`` becomes one SB_MAC16 in the 16-bit mode without a register after the
+    product. The Verilog for other families is not changed.
     """
     return _MODULE.sub(_ice40, verilog) if family == "ice40" else verilog
 

@@ -1,4 +1,4 @@
-"""The multipliers of device families for ``celosia.hdl.arithmetic.multiplier.Multiplier``."""
+"""Hardware multipliers that replace ``celosia.hdl.arithmetic.multiplier.Multiplier``."""
 
 import re
 import textwrap
@@ -26,31 +26,32 @@ _ECP5 = template("multiplier_ecp5")
 
 @dataclass(frozen=True)
 class OwnMultiplier:
-    """A module of :class:`Multiplier` for which a family has a multiplier."""
+    """A :class:`Multiplier` module that a hardware multiplier of a family can replace."""
 
     widths: tuple[int, int]
     """Widths of the operands (bits)."""
     tables: str
-    """Verilog of the module itself, made of tables."""
+    """Verilog of the module made of LUTs."""
     own: str
-    """Verilog of the module that holds the family's multiplier, named by :func:`own_name`."""
+    """Verilog of the module with the hardware multiplier, under the name of :func:`own_name`."""
     places: Fraction
-    """Number of a device's multipliers that it makes unavailable to others."""
+    """Number of the device's multipliers that the module occupies; above 1 if it blocks others."""
 
 
 def own_name(name: str) -> str:
-    """Return the name of the module that replaces another by a family's multiplier."""
+    """Return the name of the module that replaces module ``name`` by a hardware multiplier."""
     return f"{name}_own"
 
 
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
-    """Return the modules of a design, by name, that multipliers of the family can replace.
+    """Return a dictionary of a design's modules, by name, that hardware multipliers can replace.
 
-    For ``ecp5`` each becomes one MULT18X18D. ``en`` is the clock enable of its operands' registers
-    and, without a ``clear``, of its product's; ``clear`` is the synchronous reset of its product's
-    (see Lattice's sysDSP usage guide for ECP5, FPGA-TN-02205). Operands are its uppermost bits with
-    zeros below, which need no wires, as copies of the sign would. Modules with operands wider than
-    18 bits are left out, and all for other families.
+    For ``ecp5`` each module becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage Guide,
+    FPGA-TN-02205). ``en`` is the clock enable of the operand registers and, without ``clear``, of
+    the product register. ``clear`` is the synchronous reset of the product register. Operands are
+    connected to the uppermost input bits, with zeros below, because copies of the sign would need
+    wires. Modules with operands wider than 18 bits are left out. For other families the dictionary
+    is empty.
     """
     multipliers = {}
     if family == "ecp5":
@@ -67,11 +68,11 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
 
 
 def with_multipliers(verilog: str, family: str) -> str:
-    """Return a design with a family's hardware multipliers in place of its multiplier modules.
+    """Return a design's Verilog with hardware multipliers in its :class:`Multiplier` modules.
 
-    All modules for which the family has a multiplier are replaced, even if a device has fewer
-    multipliers. Each remains a module that contains only the multiplier, because Yosys then leaves
-    its parameters alone.
+    All modules that a hardware multiplier can replace are replaced, even if a device has fewer
+    multipliers. Each remains a separate module with only the multiplier inside, because Yosys then
+    does not change the multiplier's parameters.
     """
     own = find_multipliers(verilog, family)
 
@@ -94,10 +95,11 @@ def _padded(shift: re.Match[str]) -> str:
 
 
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
-    """Return a :class:`Multiplier` module with its ``*`` made of tables, and the module it needs.
+    """Return the Verilog of a :class:`Multiplier` module with the product made of LUTs.
 
-    For ``ecp5`` that needs ``celosia.fpga.table_product.ROWS`` as well. For other families it is
-    Verilog: the sum of a shifted operand for each bit of the narrower one.
+    ``text`` is the Verilog of the module ``name``. The result also has the module of the product.
+    For ``ecp5`` that module instantiates ``celosia.fpga.table_product.ROWS``, which must be added.
+    For other families it is a sum of shifted operands, one for each bit of the narrower operand.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

@@ -1,4 +1,4 @@
-"""Merges the registers after block RAMs into the block RAMs' output registers."""
+"""Merges registers after block RAMs into the output registers of the block RAMs."""
 
 import json
 from collections import defaultdict
@@ -16,14 +16,17 @@ _FREE = {"CEMUX", "SRMODE"}
 """Parameters that such a register may have with any value: its enable, and its kind of reset."""
 _PINS = {"CLK", "CE", "LSR", "DI", "Q"}
 _WIDE = 36
-"""Bits of a block RAM that writes by port A and reads by port B, with the outputs of both."""
+"""Word width of a block RAM that writes by port A and reads by port B, on the outputs of A and B
+(bits)."""
 
 
 def use_output_registers(netlist: Path, top: str) -> int:
-    """Merge registers after block RAMs into these, in a netlist's file, and return their number.
+    """Merge registers after block RAMs into the block RAMs; return the number of registers.
 
-    All used outputs of an ECP5's port must lead to exactly one register each. These registers must
-    have the port's clock and one enable, no reset, and begin at 0. Everything else is not changed.
+    The file ``netlist`` of an ECP5 design with the top module ``top`` is changed in place. Each
+    used output of a block RAM's port must lead to exactly one register. The registers of a port
+    must have the port's clock, a common enable and no reset, and begin at 0. Other registers are
+    not changed.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     moved = _take_registers(design["modules"][top])

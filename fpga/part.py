@@ -1,4 +1,4 @@
-"""An exported design within a part: its surplus multipliers and memories are made of tables."""
+"""Fits an exported design to a device: surplus multipliers and memories are made of LUTs."""
 
 import math
 import re
@@ -28,13 +28,13 @@ def _parts() -> dict[str, Device]:
 
 
 PARTS = _parts()
-"""Devices by the names that ``celosia generate --device`` accepts."""
+"""A dictionary from the names that ``celosia generate --device`` accepts to devices."""
 
 
 def get_part(name: str) -> Device:
-    """Return a device by its family and part.
+    """Return the device of a name FAMILY:PART, such as ``ecp5:85k``.
 
-    Raises :class:`InputError` if the part is unknown.
+    Raises :class:`InputError` if the name is unknown.
     """
     check_known("device", name.lower(), PARTS)
     return PARTS[name.lower()]
@@ -52,36 +52,36 @@ class _Product:
 
 @dataclass(frozen=True)
 class Needs:
-    """Needs of a design's products and memories, in a family of devices."""
+    """The multipliers and block RAMs that a design needs in a family of devices."""
 
     products: list[_Product]
     memories: list[Memory]
 
     @property
     def multipliers(self) -> int:
-        """Multipliers, if every product uses one."""
+        """Number of hardware multipliers, if no product is made of LUTs."""
         return math.ceil(sum(product.places * product.copies for product in self.products))
 
     @property
     def block_rams(self) -> int:
-        """Block RAMs, if every memory of more than 16 words is made of these."""
+        """Number of block RAMs, if every memory of more than 16 words is in block RAM."""
         return sum(memory.blocks for memory in self.memories)
 
 
 @dataclass(frozen=True)
 class Surplus:
-    """Multipliers and memories beyond a part's number; they are made of tables."""
+    """The multipliers and memories of a design that a device has no room for; LUTs replace them."""
 
     products: Mapping[str, int]
-    """Multipliers, by module."""
+    """The number of multipliers to make of LUTs, by the name of their module."""
     memories: Mapping[str, int]
-    """Memories, by module."""
+    """The number of memories to make of LUTs, by the name of their module."""
     tables: int
-    """Fewest LUT4s that these need."""
+    """Fewest LUT4s that these multipliers and memories need."""
 
 
 def needs(design: Hierarchy, family: Family) -> Needs:
-    """Return the needs of a design's products and memories, before any synthesis."""
+    """Return the multipliers and block RAMs that a design needs, without synthesis."""
     own = find_multipliers("\n".join(design.texts.values()), family.name)
     products, memories = [], []
     for name, text in design.texts.items():
@@ -107,7 +107,10 @@ def _writes(text: str) -> int:
 
 
 def surplus(wanted: Needs, device: Device) -> Surplus:
-    """Return the products and memories that exceed a device: the narrowest, and the cheapest."""
+    """Return the products and memories that must be made of LUTs to fit a device.
+
+    These are the narrowest products, and the memories that need the fewest LUTs for each block RAM.
+    """
     left: Fraction | int = device.capacity["multipliers"]
     products: dict[str, int] = {}
     tables = 0
@@ -123,7 +126,7 @@ def surplus(wanted: Needs, device: Device) -> Surplus:
 
 
 def within(design: Hierarchy, family: Family, made: Surplus) -> str:
-    """Return a design's Verilog in which the surplus is made of tables."""
+    """Return a design's Verilog in which the surplus multipliers and memories are made of LUTs."""
     variants = {}
     for name, count in made.memories.items():
         text = design.texts[name]

@@ -1,4 +1,4 @@
-"""An export for a part: made to fit it, or refused with a field and a value that fit."""
+"""Exports for a device: fitted to the device, or refused with a configuration that would fit."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +13,13 @@ from celosia.fpga.part import PARTS, Needs, Surplus, needs, surplus
 from celosia.fpga.synthesis import exported, plain_needs
 
 _USABLE = {"luts": 0.95}
-"""Share of a resource that a design may use; nextpnr places hardly more tables."""
+"""Share of a device's resource that a design may use; nextpnr cannot place many more LUTs."""
 
 _FIELDS = ("scratchpad_bytes", "weight_depth", "lanes", "cols", "rows", "acc_depth", "max_row")
-"""Fields that make a machine smaller, those first that change it least."""
+"""Configuration fields that are halved to make a machine smaller, the least harmful first."""
 
 _LOGIC = ("lanes", "cols", "rows")
-"""Fields that make the logic smaller, besides multipliers and memories."""
+"""Configuration fields that reduce other logic than multipliers and memories."""
 
 _HALVINGS = 4
 _SYNTHESES = 4  # of smaller machines, at the most: each takes minutes
@@ -29,16 +29,17 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Fit:
-    """An export within a part."""
+    """An exported design that fits a device, with the resources that it needs and uses."""
 
     verilog: str
     wanted: Needs
     made: Surplus
     used: Mapping[str, int]
-    """Resources after the family's plain synthesis, by the names of ``RESOURCES``."""
+    """Resources that the design uses after the family's plain synthesis, by keys of ``RESOURCES``.
+    """
 
     def sentence(self, device: Device) -> str:
-        """Return a sentence about the changes, and the design's use of the device."""
+        """Return a sentence with the parts made of LUTs, and the use of the device's resources."""
         products, memories = (
             sum(part.values()) for part in (self.made.products, self.made.memories)
         )
@@ -70,13 +71,14 @@ class _OverfullError(Exception):
 def fit_part(
     config: Config, make: Callable[[Config], str], top: str, device: Device, tell: Tell
 ) -> Fit:
-    """Return the export of a configuration for a device; ``make`` makes its Verilog.
+    """Return the export of a configuration, fitted to a device.
 
-    Multipliers and memories beyond the device's number are made of tables. The family's plain
-    synthesis counts the rest, which takes minutes; ``tell`` is called before each such step.
+    ``make`` returns the Verilog of a configuration, whose top module is ``top``. Multipliers and
+    memories beyond those of the device are made of LUTs. The family's plain synthesis, which takes
+    minutes, counts the other resources; ``tell`` reports each synthesis before it begins.
 
-    Raises :class:`InputError` if the design needs more than the device has. The sentence names the
-    resource and a field with a value that fits, or the values that were tried and do not fit.
+    Raises :class:`InputError` if the design needs more than the device has. Its message names the
+    resource, and a configuration field with a value that fits, or else the values that were tried.
     """
     try:
         return _fit(make(config), top, device, tell)
@@ -97,9 +99,10 @@ def fit_part(
 
 
 def with_registers(config: Config, device: Device) -> Config:
-    """Return a configuration with registers between distant units if boards of a device have them.
+    """Return the configuration with ``registered`` set, if a board with this device has it set.
 
-    Without them the longest path of a machine that fills such a device halves its clock frequency.
+    Without these registers between distant units, the longest path halves the clock frequency of a
+    machine that fills such a device.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):
@@ -108,10 +111,10 @@ def with_registers(config: Config, device: Device) -> Config:
 
 
 def family_needs(verilog: str) -> str:
-    """Return a sentence with the needs of a design's plain synthesis, and the parts that suffice.
+    """Return a sentence with a design's multipliers and block RAMs, and the devices that suffice.
 
-    Multipliers and block RAMs are counted without synthesis, for the families in which tables can
-    replace both.
+    The numbers are computed without synthesis. The devices are those of families in which LUTs can
+    replace multipliers and block RAMs.
     """
     design = Hierarchy(verilog)
     parts = {name: device for name, device in PARTS.items() if device.family.block_ram_shapes}

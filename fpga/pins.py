@@ -1,4 +1,4 @@
-"""The uppermost module of a board and its constraints."""
+"""The top module of a board in Verilog, and the pin constraints of the board."""
 
 from amaranth.hdl import Shape
 
@@ -12,9 +12,9 @@ from celosia.hdl.memory.psram.pins import PsramPins
 from celosia.hdl.memory.sdram.pins import SdramPins
 
 CORE = "celosia_board"
-"""Name of the module of the board's machine."""
+"""Name of the Verilog module of a board's machine."""
 TOP = "board"
-"""Name of the uppermost module."""
+"""Name of the top module of a board."""
 
 _TOP = template("top")
 
@@ -45,7 +45,7 @@ _STARTS = {"ecp5": ("gate", _GATE), "ice40": ("reset", _RESET), "gowin": ("reset
 
 
 def top_verilog(board: Board, pll: Pll) -> str:
-    """Return the uppermost module: the clock generator, and the start of the machine."""
+    """Return the Verilog of a board's top module: PLL, power-on reset, pins and the machine."""
     inputs, link_names = LINKS[board.link]
     names = (*link_names, *LEDS)
     outputs = [name for name in names if name in board.pins]
@@ -200,7 +200,7 @@ _WRITERS = {"ecp5": ("lpf", _lpf), "ice40": ("pcf", _pcf), "gowin": ("cst", _cst
 
 
 def constraints(board: Board) -> tuple[str, str]:
-    """Return the constraints of a board's pins, and the ending that their file has."""
+    """Return the constraints file of a board's pins: (text, file name extension)."""
     ending, write = _WRITERS[board.device.family.name]
     text = "".join(
         write(name, pin, board.clock_mhz if name == "clk" else None)
@@ -210,9 +210,9 @@ def constraints(board: Board) -> tuple[str, str]:
 
 
 def unit_constraints(board: Board) -> tuple[str, str] | None:
-    """Return the constraints for the pins of a unit alone (:mod:`celosia.fpga.harness`).
+    """Return the constraints file for a unit in :mod:`celosia.fpga.harness`.
 
-    Returns None if the family's tools find places for pins by themselves.
+    The result is (text, file name extension); None if the family's tools place pins themselves.
     """
     ending, write = _WRITERS[board.device.family.name]
     if board.device.family.name != "gowin":

@@ -1,4 +1,4 @@
-"""Place and route by nextpnr, and the bitstream."""
+"""Place-and-route by nextpnr, and packing of the bitstream."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from celosia.generators.campaign.store import Store
 from celosia.generators.campaign.workers import Workers
 
 PLACED = "placed.json"
-"""Name of the file of the placed netlist."""
+"""Name of the file to which nextpnr writes the placed netlist."""
 
 _TREE = re.compile(r"^module (?:\w+_)?TreeColumn\b", re.MULTILINE)
 
@@ -102,15 +102,15 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has a tree and the device known places (``celosia.fpga.sites``)."""
+    """Return whether a design with a tree array is placed by ``celosia.fpga.sites`` on a device."""
     return bool(device.blocks and _TREE.search(verilog))
 
 
 def placer_options(device: Device, verilog: str) -> list[str]:
     """Return nextpnr's options for the placement and routing of a design on a device.
 
-    A design that :func:`fills` the device has more wires than router1 can finish, so router2 is
-    used.
+    A design for which :func:`fills` is true has more wires than nextpnr's router1 can route, so
+    router2 is used.
     """
     return [*device.placer, *(["--router", "router2"] if fills(device, verilog) else [])]
 
@@ -130,7 +130,7 @@ def _options(device: Device, package: str, speed: str, constraints: str | None) 
 
 
 def pack(board: Board, placement: Placement) -> Path:
-    """Make the bitstream of a placement and return its file."""
+    """Pack the bitstream of a placement for a board, and return the bitstream's file."""
     device, folder = board.device, placement.folder
     out = f"{board.name}.{device.family.bitstream}"
     if device.family.name == "ecp5":
@@ -153,7 +153,10 @@ def pack(board: Board, placement: Placement) -> Path:
 
 
 def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
-    """Return the frequency reached by the clock with the target ``mhz``, not the oscillator's."""
+    """Return the frequency that the machine's clock has reached (MHz).
+
+    ``clocks`` maps names of clocks to nextpnr's figures; the machine's clock has target ``mhz``.
+    """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(
         (

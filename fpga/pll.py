@@ -1,4 +1,4 @@
-"""The clock generators of device families: settings for a frequency, found by search."""
+"""PLL settings of the device families for a frequency, found by search."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ _GOWIN = template("pll_gowin")
 
 @dataclass(frozen=True)
 class Pll:
-    """A setting: the output (MHz), the oscillator inside (MHz), and the instance's Verilog.
+    """A setting of a PLL: output frequency, frequency of the PLL's oscillator, and Verilog.
 
-    The instance's input is ``clk``, its outputs are ``locked`` and ``fast``, on ECP5 ``steady``
-    instead of ``fast``; ``loop`` is internal.
+    ``verilog`` instantiates the PLL with the input ``clk`` and the outputs ``locked`` and ``fast``
+    (``steady`` instead of ``fast`` on ECP5). The net ``loop`` is internal.
     """
 
     mhz: float
@@ -30,7 +30,7 @@ class Pll:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Limits of a clock generator, each from a lowest to a highest frequency (MHz)."""
+    """Frequency limits of a PLL's phase detector, oscillator and output: (lowest, highest), MHz."""
 
     detector: tuple[float, float]
     oscillator: tuple[float, float]
@@ -46,7 +46,7 @@ RANGES = {
     "GW1NR-9C": Ranges((3, 400), (400, 1200), (3.125, 600)),
     "GW2A-18C": Ranges((3, 500), (500, 1250), (3.90625, 625)),
 }
-"""The ranges of the clock generators, by family or device."""
+"""Dictionary from a family or a device to the frequency limits of its PLL."""
 
 
 def _within(range_mhz: tuple[float, float], mhz: float) -> bool:
@@ -134,10 +134,11 @@ _FAMILIES: dict[str, tuple[_Settings, str]] = {
 
 
 def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> Pll:
-    """Return the setting of the highest frequency that is not above the requested one.
+    """Return the PLL setting with the highest output frequency that is at most ``wanted_mhz``.
 
-    Of settings of the same frequency it is the one of the fastest oscillator, which jitters least.
-    Raises :class:`InputError` if none is as low as that.
+    ``clock_mhz`` is the input frequency. Among settings with that output, the fastest oscillator is
+    chosen, which has the least jitter. Raises :class:`InputError` if every possible output is above
+    ``wanted_mhz``.
     """
     settings, text = _FAMILIES[family]
     best: tuple[float, float, dict[str, float]] | None = None

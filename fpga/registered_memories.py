@@ -1,4 +1,4 @@
-"""Memories of a design's Verilog as an ECP5's block RAMs, including the registers after them."""
+"""Turns memories and the registers after the memories into an ECP5's block RAMs, in Verilog."""
 
 import json
 import re
@@ -87,12 +87,12 @@ class _Text:
 def with_output_registers(verilog: str, family: str) -> str:
     """Return a design's Verilog in which block RAMs include the registers after memories.
 
-    This is for ``ecp5``. Each output of the memory must lead to exactly one register. These
-    registers must have the memory's clock, one enable and one reset, and begin at 0. All of the
-    memory must become block RAMs that can have those registers
-    (:mod:`celosia.fpga.output_registers`). Then the memory is DP16KD in a separate module. Modules
-    between a memory and its register are merged into the one around both. A register's reset acts
-    after it, so that every bit is as before in every cycle.
+    Only the Verilog for ``ecp5`` is changed. Each output bit of the memory must lead to exactly one
+    register. These registers must have the memory's clock, a common enable and a common reset, and
+    begin at 0. The whole memory must become block RAMs with output registers
+    (:mod:`celosia.fpga.output_registers`). Such a memory becomes DP16KD in a separate module.
+    Modules between a memory and its registers are merged into the module that contains all of them.
+    The reset is applied after the output register, so the values of all cycles are unchanged.
 
     Raises :class:`InputError` if a design has memories and Yosys is not installed.
     """

@@ -1,4 +1,4 @@
-"""Serial ports, and the error for one that cannot be used."""
+"""Serial ports, and the error for a port that cannot be opened."""
 
 from typing import Any, Protocol
 
@@ -9,25 +9,25 @@ serial: Any = Deferred("serial", "A serial port needs")
 
 
 class Port(Protocol):
-    """Interface to pyserial's ports."""
+    """The methods of pyserial's ports that the project uses."""
 
     timeout: float | None
 
     def read(self, size: int = 1) -> bytes:
-        """Return bytes, fewer than requested if no more come in time."""
+        """Return up to ``size`` received bytes, fewer if the port's timeout ends before."""
 
     def write(self, data: bytes, /) -> Any:
         """Send bytes."""
 
     def reset_input_buffer(self) -> None:
-        """Drop received bytes."""
+        """Drop the bytes that were received but not read."""
 
     def close(self) -> None:
-        """Release the port."""
+        """Close the port."""
 
 
 def open_serial(name: str, baud: int) -> Port:
-    """Return a serial port for this program alone.
+    """Open a serial port for the exclusive use of this program, and return it.
 
     Raises :class:`InputError` if the port is unknown, or another program uses it.
     """

@@ -1,4 +1,4 @@
-"""Places on a device for an array's multipliers and weights: beside each other."""
+"""Placement of an array's multipliers and weight memories beside each other on a device."""
 
 import itertools
 import json
@@ -22,28 +22,30 @@ _WEIGHTS = re.compile(r"\.array\.column_(\d+)\.weights\w*\.(low|high)\.memory\.0
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
 _ENABLES = ("CE0", "CE1", "RST0", "RST1")
 _MULTIPLIERS = {0: "MULT18_0", 1: "MULT18_1", 4: "MULT18_4", 5: "MULT18_5"}
-"""Multipliers of a block, by their column counted from the block's first."""
+"""Dictionary from a column of a block, from 0 on, to the name of its multiplier site."""
 _RAMS = {0: "EBR0", 2: "EBR1", 4: "EBR2", 6: "EBR3"}
-"""Block RAMs of a block, likewise."""
+"""Dictionary from a column of a block, from 0 on, to the name of its block RAM site."""
 
 Cells = dict[tuple[Any, ...], dict[str, Any]]
-"""Cells of an array by their column and their place in it."""
+"""Cells of an array; the key begins with the number of the array's column."""
 Places = list[tuple[dict[str, Any], str]]
 Site = tuple[int, int, str]
-"""A place of the device: column, row and name."""
+"""A site of the device: (column, row, name)."""
 _BLOCK_ENABLES = 4
-"""Enables that the multipliers of a block may have."""
+"""Number of different enables that the multipliers of a block can have."""
 
 
 def seat(netlist: Path, top: str, device: Device) -> int:
-    """Assign places to cells of an array, in a netlist's file, and return their number.
+    """Assign sites to the cells of an array in a netlist file; return the number of these cells.
 
-    A column of a systolic array is placed in the column of blocks of its number, four elements in
-    each block. A tree with weights in block RAMs has half of its columns from the left side of the
-    device on, and half from the right. Between them are the vector engine's multipliers, those of a
-    unit beside each other. Some arrays are left to nextpnr: one larger than the device, one whose
-    multipliers have separate enables, for which a block has too few, and one on a device whose
-    places are not known.
+    The file ``netlist`` with the top module ``top`` is changed in place. Column c of a systolic
+    array is placed in column c of the device's blocks, with four elements in each block. Half of
+    the columns of a tree with weights in block RAM are placed from the left side of the device on,
+    half from the right side on. Between these halves are the vector engine's multipliers, grouped
+    by unit.
+
+    nextpnr places all other arrays. These are arrays larger than the device, arrays on devices
+    without known sites, and arrays with separate enables, which the blocks have too few of.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]

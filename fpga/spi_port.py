@@ -1,4 +1,4 @@
-"""SPI as a port like a serial one: through an adapter, or the port of a simulated board."""
+"""SPI links with the methods of a serial port: through an adapter, or to a simulated board."""
 
 import fcntl
 import os
@@ -17,41 +17,41 @@ _spi: Any = Deferred("pyftdi.spi", "An SPI adapter needs")
 _usb: Any = Deferred("pyftdi.usbtools", "An SPI adapter needs")
 
 FTDI = "ftdi://"
-"""Prefix of the names of adapters with FTDI's chips."""
+"""Prefix of a port's name if the port is an adapter with an FTDI chip."""
 
 FIRST_PAUSE = 0.001
-"""Shortest wait of a host for an answer (seconds)."""
+"""First pause between two reads of a byte while the board does not answer (seconds)."""
 
 LAST_PAUSE = 0.4
-"""Longest wait of a host (seconds): longer than any board's limit for a request."""
+"""Longest pause between two reads of a byte (seconds); a board drops a request after less."""
 
 CHUNK = 1024
-"""Bytes in flight at once to a simulated board."""
+"""Most bytes that are in flight to a simulated board."""
 
 BACK_SECONDS = 5.0
-"""Longest time of a byte to and from a simulated board (seconds)."""
+"""Timeout for the bytes that a simulated board returns (seconds)."""
 
 QUIET_SECONDS = 0.05
-"""Silence on the line before this program begins (seconds)."""
+"""Time without a byte from a simulated board before this program sends (seconds)."""
 
 
 class Wires(Protocol):
-    """Exchange of bytes, one for each that is sent, while the board is selected."""
+    """The lines of an SPI controller: each byte sent to the selected board returns a byte."""
 
     def exchange(self, data: bytes) -> bytes:
-        """Return the bytes received while others were sent."""
+        """Send ``data``, and return the bytes received meanwhile, one for each byte sent."""
 
     def close(self) -> None:
-        """Release the adapter."""
+        """Release the lines of the board."""
 
 
 class SpiPort:
-    """The methods of pyserial's ports that ``celosia.fpga.device`` uses.
+    """An SPI link with the methods of pyserial's ports that ``celosia.fpga.device`` uses.
 
-    Bytes that come while a request is sent are dropped, as the board answers only afterwards.
-    Reading sends zeros, which no request begins with, so that a byte comes in any case. Pauses
-    separate single zeros without an answer, each longer than the previous one: a board reports an
-    incomplete request only after a time without input.
+    Bytes that arrive while a request is sent are dropped, because the board answers only after the
+    request. Reading a byte sends a zero, which begins no request. While the board sends no answer,
+    the pauses between these zeros grow, because a board reports an incomplete request only after a
+    time without input.
     """
 
     timeout: float | None = None
@@ -61,7 +61,7 @@ class SpiPort:
         self._pause = 0.0
 
     def read(self, size: int = 1) -> bytes:
-        """Return bytes, including filling."""
+        """Return ``size`` bytes; a byte that the board had not ready is ``FILL``."""
         time.sleep(self._pause)
         data = self._wires.exchange(bytes(size))
         idle = size == 1 and data[0] == FILL
@@ -69,7 +69,7 @@ class SpiPort:
         return data
 
     def write(self, data: bytes, /) -> None:
-        """Send bytes."""
+        """Send bytes, and drop the bytes that are received meanwhile."""
         self._pause = 0.0
         self._wires.exchange(data)
 
@@ -77,14 +77,15 @@ class SpiPort:
         """Do nothing: nothing is received without a request."""
 
     def close(self) -> None:
-        """Release the adapter."""
+        """Release the lines of the board."""
         self._wires.close()
 
 
 class FtdiWires:
-    """An adapter with one of FTDI's chips, in mode 0, whose ``name`` is pyftdi's.
+    """An SPI adapter with an FTDI chip, in SPI mode 0.
 
-    Raises :class:`InputError` if there is none, or it cannot be used.
+    ``name`` is the URL of the adapter in pyftdi, and ``hertz`` the frequency of SCK. Raises
+    :class:`InputError` if there is no such adapter, or it cannot be used.
     """
 
     def __init__(self, name: str, hertz: float):
@@ -99,18 +100,18 @@ class FtdiWires:
             ) from error
 
     def exchange(self, data: bytes) -> bytes:
-        """Return the bytes received while others were sent."""
+        """Send ``data``, and return the bytes received meanwhile, one for each byte sent."""
         return bytes(self._port.exchange(data, duplex=True))
 
     def close(self) -> None:
-        """Release the adapter."""
+        """Close the adapter."""
         self._controller.close()
 
 
 class TerminalWires:
-    """A simulated board's port, which returns a byte for each byte written.
+    """The SPI port of a simulated board, which returns a byte for each byte written.
 
-    Raises :class:`InputError` if there is none, or another program uses it.
+    Raises :class:`InputError` if there is no such port, or another program uses it.
     """
 
     def __init__(self, name: str):
@@ -134,9 +135,9 @@ class TerminalWires:
         return bool(select.select([self._file], [], [], seconds)[0])
 
     def exchange(self, data: bytes) -> bytes:
-        """Send bytes and return the bytes that were received meanwhile, equally many.
+        """Send ``data``, and return the bytes received meanwhile, one for each byte sent.
 
-        Raises :class:`OSError` if the other side does not answer.
+        Raises :class:`OSError` if the simulation does not answer.
         """
         received = b""
         for place in range(0, len(data), CHUNK):
@@ -154,8 +155,10 @@ class TerminalWires:
 
 
 def open_spi(name: str, hertz: float) -> SpiPort:
-    """Return the port of an adapter, or of a simulated board.
+    """Return the SPI link through an adapter, or to a simulated board.
 
-    Raises :class:`InputError` if there is none, or it cannot be used.
+    ``name`` is the adapter's pyftdi URL, which begins with ``FTDI``, or the port of a simulated
+    board. ``hertz`` is the frequency of the adapter's SCK. Raises :class:`InputError` if there is
+    no such adapter or port, or it cannot be used.
     """
     return SpiPort(FtdiWires(name, hertz) if name.startswith(FTDI) else TerminalWires(name))

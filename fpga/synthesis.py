@@ -1,4 +1,4 @@
-"""Synthesis by Yosys: from Verilog to a netlist of a device's cells, and its needs."""
+"""Synthesis by Yosys: from Verilog to a netlist of a device's cells, and the resources it needs."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from celosia.fpga.table_product import ROWS
 from celosia.fpga.tools import find_tool, run_tool
 
 NETLIST = "netlist.json"
-"""Name of the file of the netlist."""
+"""Name of the file to which the netlist is written."""
 
 _MULTIPLIERS = "multipliers.v"
 
@@ -63,17 +63,17 @@ _MIDDLE = {"ecp5": "coarse", "ice40": "flatten", "gowin": "coarse"}
 
 
 EXPORTED = ("ecp5", "ice40", "gowin")
-"""Families whose cells :func:`exported` inserts."""
+"""Families for which :func:`exported` adapts a design."""
 
 
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
-    """Return a design whose plain synthesis by the family gives the result of a build.
+    """Return a design's Verilog, adapted so that Yosys's plain synthesis equals that of a build.
 
-    With a device it has no more multipliers and block RAMs than the device; the others are made of
-    tables (:mod:`celosia.fpga.part`). For ``ecp5`` it has all multipliers that it needs, and block
-    RAMs with the registers after them. For ``ice40`` it has pairs of products in SB_MAC16, and
-    large memories that request SB_SPRAM256KA. For ``gowin`` it has memories without initial
-    contents, as Yosys finds multipliers itself.
+    With ``device`` the design has at most the multipliers and block RAMs of the device; the others
+    are made of LUTs (:mod:`celosia.fpga.part`). For ``ecp5`` the Verilog instantiates multipliers,
+    and block RAMs with output registers. For ``ice40`` it instantiates SB_MAC16 for pairs of
+    products, and large memories request SB_SPRAM256KA. For ``gowin`` memories have no initial
+    contents; Yosys infers multipliers itself.
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -86,16 +86,20 @@ def exported(verilog: str, family: str, device: Device | None = None) -> str:
 
 
 def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
-    """Return the needs of a design after a family's plain synthesis, by the names of ``RESOURCES``.
+    """Return the resources that a design needs after a family's plain synthesis.
 
-    They are kept by the hash of the design, like the netlists of :func:`synthesize`.
+    The result is a dictionary from keys of ``RESOURCES`` to numbers. It is cached by the hash of
+    the design, like the netlists of :func:`synthesize`.
     """
     with tempfile.TemporaryDirectory() as name:
         return _plain(verilog, top, family, Path(name), [])
 
 
 def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
-    """Write ``netlist.json`` by plain synthesis of a design, and return its needs."""
+    """Write ``netlist.json`` by plain synthesis of a design; return the resources it needs.
+
+    The result is a dictionary from keys of ``RESOURCES`` to numbers.
+    """
     return _plain(verilog, top, family, folder, [NETLIST])
 
 
@@ -121,10 +125,10 @@ def _placed(verilog: str, family: str) -> str:
 
 
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
-    """Return a design adapted to a family, and the multipliers that the family can replace.
+    """Return a design adapted to a family, and the modules that hardware multipliers can replace.
 
-    The design has the family's memories and pairs of multipliers. The multipliers are by the names
-    of their modules.
+    The design has the memories of the family and hardware multipliers for pairs of products. The
+    second result is a dictionary by the name of the module, as of :func:`find_multipliers`.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
@@ -133,13 +137,13 @@ def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]
 def synthesize(
     verilog: str, top: str, device: Device, folder: Path, *, simulation: bool = False
 ) -> dict[str, int]:
-    """Write ``netlist.json`` of a design for a device, and return its cells by type.
+    """Write ``netlist.json`` of a design for a device, and return the number of cells of each type.
 
-    Multiplications become hardware multipliers while the device has any, the largest first; the
-    others are made of tables. So are memories for which there is no block RAM
-    (:mod:`celosia.fpga.memories`). Registers after block RAMs are merged into these if possible
-    (:mod:`celosia.fpga.output_registers`). With ``simulation`` there is ``netlist.v`` as well.
-    Results are kept by the hash of Yosys's inputs and its version, and are not computed again.
+    Products become hardware multipliers while the device has any, the widest first; the other
+    products are made of LUTs. So are memories for which there is no block RAM
+    (:mod:`celosia.fpga.memories`). Registers after block RAMs are merged into the block RAMs if
+    possible (:mod:`celosia.fpga.output_registers`). With ``simulation``, ``netlist.v`` is written
+    too. Results are cached by the hash of Yosys's inputs and Yosys's version.
     """
     family = device.family
     verilog, own = prepare(verilog, family)
@@ -226,7 +230,7 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return the resources that a netlist's cells need, by the names of ``RESOURCES``."""
+    """Return a dictionary from keys of ``RESOURCES`` to the number that a netlist's cells need."""
     return {
         name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))
         for name, kinds in family.cells.items()
@@ -234,7 +238,10 @@ def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_fits(device: Device, needed: Mapping[str, int], place: str) -> None:
-    """Raise :class:`InputError` if a design needs more than a device has."""
+    """Raise :class:`InputError` if a design needs more of a resource than a device has.
+
+    ``place`` is the name of the device or board in the message.
+    """
     for name, title in RESOURCES.items():
         if needed[name] > device.capacity[name]:
             raise InputError(

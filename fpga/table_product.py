@@ -1,21 +1,21 @@
-"""A signed product made of tables and carry chains, as Verilog."""
+"""Verilog of signed multipliers made of LUTs and carry chains."""
 
 import math
 
 from celosia.fpga.templates import template
 
 ROWS = template("rows")
-"""The module that adds two rows of partial products."""
+"""Verilog of the module that adds two rows of partial products."""
 
 
 def product_tables(a_width: int, b_width: int) -> int:
-    """Return the fewest LUT4s of the product of two operands."""
+    """Return the fewest LUT4s for the product of operands of ``a_width`` and ``b_width`` bits."""
     a_width, b_width = max(a_width, b_width), min(a_width, b_width)
     return math.ceil(b_width / 2) * a_width
 
 
 def row_product(name: str, a_width: int, b_width: int) -> str:
-    """Return a module whose ``p`` is the product of the signed ``a`` and ``b``, for any family."""
+    """Return the Verilog of a module ``name`` with signed ``p = a * b``, for any family."""
     width = a_width + b_width
     rows = [
         f"{'-' if bit == b_width - 1 else '+'} (b[{bit}] ? wide << {bit} : {width}'d0)"
@@ -31,10 +31,11 @@ def row_product(name: str, a_width: int, b_width: int) -> str:
 
 
 def table_product(name: str, a_width: int, b_width: int) -> str:
-    """Return a module whose ``p`` is the product of the signed ``a`` and ``b``; it needs ``ROWS``.
+    """Return the Verilog of a module ``name`` with signed ``p = a * b``, for ECP5.
 
-    Partial products are added in pairs, each pair by one carry chain whose tables also multiply.
-    The sums are then added in a tree: ``ceil(log2(b_width))`` chains in series.
+    The module instantiates ``ROWS``. Partial products are added in pairs, each pair by one carry
+    chain whose LUTs also multiply. A tree then adds the sums: ``ceil(log2(b_width))`` carry chains
+    in series.
     """
     width = a_width + 2
     sign = f"a[{a_width - 1}]"

@@ -1,4 +1,4 @@
-"""Pieces of Verilog that are filled in by Python's ``str.format``, or used as they are."""
+"""Verilog templates for Python's ``str.format``."""
 
 from pathlib import Path
 
@@ -6,5 +6,5 @@ _FOLDER = Path(__file__).parent / "verilog"
 
 
 def template(name: str) -> str:
-    """Return a piece of the folder ``verilog``."""
+    """Return the text of the Verilog template ``name`` from the folder ``verilog``."""
     return (_FOLDER / f"{name}.v").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The tools: their places, and how they are run."""
+"""The FPGA tools, such as Yosys and nextpnr: the search for them, and their runs."""
 
 import importlib.metadata
 import re
@@ -26,7 +26,10 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool's command and version; only ``native`` tools see files above their folder."""
+    """The command and version of a tool.
+
+    A tool that is not ``native`` (from a pip package) can read no files above its working folder.
+    """
 
     command: str
     version: str
@@ -34,9 +37,9 @@ class Tool:
 
 
 def find_tool(name: str) -> Tool:
-    """Return a tool: from a package that pip installs, or the one on PATH if that is newer.
+    """Return the newer of two tools ``name``: the installed pip package's and the one on PATH.
 
-    Raises :class:`InputError` with the package's name if there is neither.
+    Raises :class:`InputError` with the name of the pip package if there is neither.
     """
     package = _PACKAGES[name]
     packaged = _packaged(name, package)
@@ -74,7 +77,7 @@ def _number(version: str) -> tuple[int, int]:
 
 
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
-    """Run a tool in a folder with all its files, its output going to the file ``log``.
+    """Run a tool with ``folder`` as the working folder; its output goes to the file ``log`` there.
 
     Raises the errors of :func:`celosia.arch.support.process.run_process`.
     """

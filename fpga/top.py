@@ -28,16 +28,16 @@ from celosia.hdl.memory.sdram.controller import SdramController
 from celosia.hdl.memory.sdram.pins import SdramPins
 
 BAUD = 1_000_000
-"""Default bits per second of the serial line."""
+"""Default bit rate of the serial line (bits per second)."""
 
 PAYLOAD_BYTES = 512
-"""Longest payload of a frame: one block of memory on the smallest boards (bytes)."""
+"""Longest payload of a link frame (bytes): one block RAM on the smallest boards."""
 
 BAUD_ERROR = 0.02
-"""Largest relative error of a bit's length as a whole number of cycles."""
+"""Largest relative error of the bit length, which is a whole number of cycles."""
 
 HOST_ERROR = 0.01
-"""Relative error by which the bits of a host's converter may differ, besides."""
+"""Additional relative error of the bit length, for the host's serial converter."""
 
 _HIGH = ("rx", "tx", "cs_n")  # lines that are 1 while idle
 
@@ -67,8 +67,8 @@ class BoardTop(Component):
     dropped. ``heartbeat`` blinks about twice a second; ``busy`` is 1 during a run. ``error`` is 1
     if STATUS of the last run reports an error.
 
-    Raises :class:`InputError` for a bit that no whole number of cycles comes close to, an
-    impossible size of the memory, or an image in the flash without a serial line.
+    Raises :class:`InputError` if no whole number of cycles is close to the length of a bit, or the
+    size of the memory is impossible. Raises it too for an image in the flash without a serial line.
     """
 
     def __init__(
@@ -216,10 +216,11 @@ class BoardTop(Component):
 
 
 def baud_divisor(clock: int, baud: int) -> int:
-    """Return the cycles of a bit.
+    """Return the length of a bit of the serial line, in whole cycles of ``clock`` (Hz).
 
-    Raises :class:`InputError` if they are too few or too inexact. Their relative error must be at
-    most ``BAUD_ERROR``, and the receiver must tolerate it together with a host's ``HOST_ERROR``.
+    Raises :class:`InputError` if a bit has too few cycles, or the rounding changes the bit length
+    too much. The relative error must be at most ``BAUD_ERROR``. The receiver must also tolerate its
+    sum with the ``HOST_ERROR``.
     """
     divisor = max(1, round(clock / baud))
     most = min(BAUD_ERROR, tolerance(divisor) - HOST_ERROR)

@@ -14,7 +14,10 @@ _TIED = {"wb_ctrl_sel": "4'hf", "wb_ctrl_cti": "3'b0", "wb_ctrl_bte": "2'b0"}
 
 
 def core_wires(chip: Ddr3Chip, prefix: str) -> str:
-    """Return the wires between a machine, whose ports have the names with a prefix, and a core."""
+    """Return the Verilog of the wires between a machine and LiteDRAM's core.
+
+    A wire has the name of the port of :class:`CorePorts`, after ``prefix``.
+    """
     return "".join(
         f"  wire [{Shape.cast(member.shape).width - 1}:0] {prefix}{name};\n"
         for name, member in CorePorts(chip).members.items()
@@ -22,7 +25,10 @@ def core_wires(chip: Ddr3Chip, prefix: str) -> str:
 
 
 def core_instance(chip: Ddr3Chip, prefix: str, others: Mapping[str, str]) -> str:
-    """Return the instance of a core on such wires; ``others`` are its other ports."""
+    """Return the Verilog of an instance of LiteDRAM's core on the wires of :func:`core_wires`.
+
+    ``others`` maps the core's other ports to wires.
+    """
     ports = {
         (f"wb_{name}" if name.startswith("ctrl_") else f"user_port_0_{name}"): f"{prefix}{name}"
         for name in CorePorts(chip).members
@@ -33,10 +39,11 @@ def core_instance(chip: Ddr3Chip, prefix: str, others: Mapping[str, str]) -> str
 
 
 def modelled(machine: str, name: str, chip: Ddr3Chip, prefix: str, core: str, top: str) -> str:
-    """Return the Verilog of a machine with the model of its core, as the module ``top``.
+    """Return Verilog whose module ``top`` connects a machine to the model of LiteDRAM's core.
 
-    ``machine`` is the Verilog of a module ``name`` and of its submodules. Its ports with the prefix
-    are those to the core; ``top`` has the others, with ``_`` for ``__``.
+    ``machine`` is the Verilog of the module ``name`` and of its submodules; ``core`` is that of the
+    model. The machine's ports that begin with ``prefix`` are connected to the core. Its other ports
+    are the ports of ``top``, with ``_`` for ``__`` in their names.
     """
     head = machine[machine.index(f"module {name} (") :]
     outer_ports = [

@@ -14,14 +14,14 @@ from celosia.arch.packages import remedy
 from celosia.arch.support.cache import ROOT, cached, digest
 
 NAME = "litedram_core"
-"""Name of the core's module."""
+"""Name of the Verilog module of LiteDRAM's core."""
 
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 _SCRIPTS = tuple(Path(__file__).parent / name for name in ("generate.py", "model.py"))
 _CLOCKS_MHZ = (20.0, 200.0)
-"""A user's clock: slower ones leave too little time between refreshes, and no ECP5's clock
-generator makes the double of faster ones."""
+"""Lowest and highest clock of a machine with DDR3 (MHz). A slower clock leaves too little time
+between refreshes; an ECP5's PLL cannot make twice a faster clock."""
 NO_CLOCK = 3
 """Exit code of the process if LiteX finds no setting of the clock generator."""
 _SLOW_MHZ = 64.0
@@ -29,16 +29,16 @@ _SLOW_DELAY = 100  # of commands at clocks up to the one above, as in LiteX's ta
 
 
 class ClockError(InputError):
-    """A clock that LiteX's clock generator does not make."""
+    """A clock frequency for which LiteX finds no PLL setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3:
-    """A board's DDR3: its chip, and its wiring.
+    """A board's DDR3 chip and the wiring of the chip.
 
-    ``termination`` is the chip's nominal one. With ``swapped_masks`` each mask pin is in the other
-    byte's group of pins. ``high`` and ``low`` are the numbers of pins beside the chip's that are
-    held at that level.
+    ``termination`` is the chip's nominal termination (RTT_NOM). With ``swapped_masks`` the data
+    mask pin of each byte is in the other byte's group of pins. ``high`` and ``low`` are the numbers
+    of the FPGA's pins, beside those of the chip, that are held at 1 and at 0.
     """
 
     chip: Ddr3Chip
@@ -50,9 +50,10 @@ class Ddr3:
 
 @dataclass(frozen=True)
 class Core:
-    """A core: its Verilog, its start sequence, and the clock that it makes for its user (MHz).
+    """LiteDRAM's core for a board: its Verilog, its start-up sequence and its clock.
 
-    ``oscillator_mhz`` is the frequency inside its clock generator; 0: it has none.
+    ``mhz`` is the clock that the core makes for the machine (MHz). ``oscillator_mhz`` is the
+    frequency of the oscillator in the core's PLL (MHz); 0 if the core has no PLL.
     """
 
     verilog: str
@@ -70,15 +71,16 @@ def make_core(
     model: bool = False,
     watched: bool = False,
 ) -> Core:
-    """Return the core whose user's clock is ``mhz``, or differs by at most 1 %.
+    """Return LiteDRAM's core for a device, with a clock within 1 % of ``mhz`` for the machine.
 
-    With ``model`` the PHY and the chip are LiteDRAM's model of both
-    (:mod:`celosia.fpga.ddr3.model`), ``clk`` is the user's clock itself, and the registers are the
-    same. A ``watched`` model writes a line if the controller breaks one of the chip's times.
+    ``oscillator_mhz`` is the frequency of the board's oscillator. With ``model`` a simulation model
+    replaces PHY and chip (:mod:`celosia.fpga.ddr3.model`), with the same registers; the input
+    ``clk`` is then the machine's clock. A ``watched`` model prints a line for each timing violation
+    of the chip.
 
-    Raises :class:`InputError` if LiteDRAM is not installed or the clock is out of range,
-    :class:`ClockError` if LiteX has no setting for it, and :class:`RunError` if it does not make
-    the core.
+    Raises :class:`InputError` if LiteDRAM is not installed or the clock is out of range. Raises
+    :class:`ClockError` if LiteX has no PLL setting for the clock, and :class:`RunError` if LiteDRAM
+    does not make the core.
     """
     least, most = _CLOCKS_MHZ
     if not least <= mhz <= most:

@@ -1,7 +1,8 @@
-"""Makes LiteDRAM's core by its generator; run with a folder whose ``core.json`` describes the core.
+"""Runs LiteDRAM's generator; the argument is a folder whose ``core.json`` describes the core.
 
-It is a separate process, as Migen keeps its results in globals. Beside ``core.v`` it writes
-``made.json``: the registers' addresses, the chip's start and the user's clock.
+This is a separate process, because Migen keeps its results in globals. It writes the core's Verilog
+``core.v``. It also writes ``made.json``: the addresses of the core's registers, the chip's
+initialization sequence and the machine's clock.
 """
 
 import copy
@@ -47,11 +48,12 @@ _WR = 15.0
 
 
 def timed_module(module):
-    """Return a chip's class with its refresh time in nanoseconds, and its tWR by JEDEC.
+    """Return LiteDRAM's class of a chip with tRFC in nanoseconds and tWR according to JEDEC.
 
-    LiteDRAM counts that time in cycles of the fastest clock of a speed grade, which are several
-    times as long here: refreshes would take an eighth of all time. It rounds the time between two
-    refreshes up to a whole cycle, so that it is given one cycle of the slowest clock less.
+    LiteDRAM counts tRFC, the time of a refresh, in cycles of the fastest clock of a speed grade.
+    Cycles are several times as long here, so refreshes would take an eighth of all time. LiteDRAM
+    rounds tREFI, the time between refreshes, up to a whole cycle. So this tREFI is one cycle of the
+    slowest clock shorter.
     """
     times = dict(module.speedgrade_timings)
     usual = times["default"]
@@ -68,7 +70,7 @@ def timed_module(module):
 
 
 def main(folder: Path) -> None:
-    """Write the core's files."""
+    """Write ``core.v`` and ``made.json`` of the core that ``core.json`` in a folder describes."""
     wanted = json.loads((folder / "core.json").read_text(encoding="utf-8"))
     config = wanted["config"]
     config["sdram_module"] = timed_module(getattr(modules, config["sdram_module"]))

@@ -1,8 +1,8 @@
-"""An ECP5's PHY and the chip in a simulation: LiteDRAM's model of both, with read delays.
+"""LiteDRAM's simulation model of an ECP5's DDR3 PHY and the chip, with read delays added.
 
-The model answers at the PHY's times, a block in two cycles. A byte lane whose delay or place is not
-one of :data:`LANES` returns wrong bits, as on a board. So a machine that does not find them does
-not run.
+The model answers with the PHY's latency, a block in two cycles. A byte lane whose read delay or
+bit slip differs from :data:`LANES` returns wrong bits, as on a board. So a machine runs only after
+it has found these delays and bit slips.
 """
 
 from litedram.phy.dfi import Interface
@@ -12,13 +12,13 @@ from litex.soc.interconnect.csr import CSR, AutoCSR, CSRStatus, CSRStorage
 from migen import If, Module, Mux, Signal
 
 LANES = ((range(1, 5), 2), (range(0, 3), 1))
-"""The delays that pass, and the place, of each byte lane."""
+"""Pairs (read delays that pass, bit slip that passes), one for each byte lane."""
 
 _WRONG = 0b00100100  # bits that a lane turns otherwise
 
 
 class ModelClock(LiteXModule):
-    """Clock and reset of the simulated core, taken directly from the user's."""
+    """Clock domain of LiteDRAM's simulated core: the core's ports ``clk`` and ``rst``, no PLL."""
 
     def __init__(self, platform, config):
         self.cd_sys = ClockDomain()
@@ -31,11 +31,15 @@ class ModelClock(LiteXModule):
 
 
 class ModelPhy(Module, AutoCSR):
-    """The model behind the registers of an ECP5's PHY, with its settings."""
+    """LiteDRAM's model of PHY and chip, with the registers and the settings of an ECP5's PHY."""
 
     @classmethod
     def of(cls, real, config, watched):
-        """Return the class that replaces ``real``; if ``watched``, it reports broken times."""
+        """Return a class that replaces the PHY class ``real`` in LiteDRAM's generator.
+
+        ``config`` is the generator's configuration. If ``watched``, the model prints a line for
+        each timing violation of the chip.
+        """
 
         class Made(cls):
             def __init__(self, pads, sys_clk_freq, **options):
