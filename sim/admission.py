@@ -1,4 +1,4 @@
-"""Checks of a program's steps before an engine runs them."""
+"""Checks of each instruction of a program before an engine runs the instruction."""
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from celosia.sim.regions import Region, meet, regions, sizes
 
 
 def check_step(step: Step, config: Config) -> None:
-    """Refuse a step that no engine of this configuration could run by itself.
+    """Raise :class:`ProgramError` if no engine of the configuration can run a step alone.
 
-    Raises :class:`ProgramError` if a unit is absent, a size is not positive, an address leaves its
-    memory, or a scratchpad row crosses a bank. It is raised too if rows are not aligned,
+    A step is refused if its unit is absent, a size is not positive, an address is outside of its
+    memory, or a scratchpad row crosses a bank. A step is also refused if rows are not aligned,
     accumulator rows are read twice, or flags exclude each other.
     """
     unit = step.definition_unit
@@ -317,7 +317,7 @@ def _check_argmax(step: Step) -> None:
 
 
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
-    """Refuse a vector engine step that cannot begin before the step that precedes it ends.
+    """Refuse a vector engine step that cannot begin before the previous step has ended.
 
     ``None`` stands for a program's beginning or end. If ``before`` has the flag ``followed``,
     ``step`` may differ only in addresses, ``m``, ``n`` and the start of its mask, and must not read

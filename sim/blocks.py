@@ -1,4 +1,4 @@
-"""Golden model of blocks of values that share an exponent: equation (22)."""
+"""Golden model of blocks of values that share an exponent: equation (22) of ``docs/formats.md``."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,10 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return the operand of each mantissa [..., count]: the middle of the range it stands for."""
+    """Return the operand of each mantissa [..., count].
+
+    An operand is the middle of the values with this mantissa.
+    """
     return (2 * mantissa + 1) << exponent[..., None] - 1
 
 
@@ -40,12 +43,13 @@ def rounded(values: Ints, count: int) -> Ints:
 
 
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
-    """Pack two arrays of 8-bit values as rows of slots, [n, cols]: equation (22).
+    """Pack two arrays of 8-bit values into rows of weight slots, [n, cols].
 
-    ``first`` and ``second`` are [n, size]; the two rows with the same number share an exponent.
-    Each byte holds the mantissa of ``second`` in its high half and that of ``first`` in its low
-    half; the columns from ``size`` on hold zeros. The exponent is stored above the bytes and above
-    the ``scale_bits`` of a slot's scale: ``above`` bits in each column, the lowest in column 0.
+    The packing is equation (22) of ``docs/formats.md``. ``first`` and ``second`` are [n, size]; the
+    two rows with the same number share an exponent. Each byte holds the mantissa of ``second`` in
+    its high half and that of ``first`` in its low half; the columns from ``size`` on hold zeros.
+    The exponent is stored above the bytes and above the ``scale_bits`` of a slot's scale: ``above``
+    bits in each column, the lowest in column 0.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -56,7 +60,10 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponents [...] in rows [..., cols] of slots; arguments as in :func:`both`."""
+    """Return the exponents [...] that rows of weight slots [..., cols] contain.
+
+    ``above`` and ``scale_bits`` are the arguments of :func:`both`.
+    """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST
     return np.asarray(LEAST + parts.sum(axis=-1))

@@ -42,8 +42,8 @@ class Memories:
     """The last step of each engine that read or wrote each cell of every memory.
 
     Cells are recorded in units: a word of external memory, one cell of other memories, or the
-    number of cells that ``units`` gives. Runs of cells must begin at whole units: if two have a
-    unit in common, they have its first cell in common.
+    number of cells that ``units`` gives. Runs of cells must begin at whole units: two runs with a
+    unit in common have the unit's first cell in common.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -66,9 +66,9 @@ class Memories:
         return self._histories[memory]
 
     def latest(self, region: Region, *, writes_only: bool) -> Clock:
-        """Return the last step of each engine, [engines], that wrote a cell of the region.
+        """Return the number of each engine's last step that wrote a cell of the region, [engines].
 
-        Reads count as well unless ``writes_only``.
+        Steps that read a cell count as well, unless ``writes_only``. The number is 0 for no step.
         """
         region = self._region(region)
         history = self._history(region.memory)
@@ -101,8 +101,8 @@ def check(
     """Check the hazards of a program and return its number of steps.
 
     Raises :class:`ProgramError` if a step cannot run on the configuration, waits for a token that
-    no earlier step pushes, or races with a step of another engine. It is raised too if a token is
-    left over, or a step reads accumulators that no product has filled
+    no earlier step pushes, or races with a step of another engine. :class:`ProgramError` is raised
+    too if a token is left over, or a step reads accumulators that no product has filled
     (:class:`celosia.sim.sums.Sums`).
     """
     memories, sums = Memories(config), Sums(config)

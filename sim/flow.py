@@ -41,7 +41,7 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """Configuration field that the instruction requires; None if it always exists."""
+        """Configuration field that the instruction needs; None if every machine has it."""
         return DEFINITIONS[self.opcode].unit
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Golden model of the weight formats: equations (11) and (12)."""
+"""Golden model of the weight formats: equations (11) and (12) of ``docs/formats.md``."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 
 
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
-    """Return codes [k, n] as rows of bytes [stored_rows, n], each group after its row of scales.
+    """Return codes [k, n] as rows of bytes [stored_rows, n], a row of scales before each group.
 
     ``scales`` is [groups, n], from 0 to 255; None without groups.
     """
@@ -34,7 +34,7 @@ def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = 
 
 
 def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
-    """Return the operands [k, n] stored in rows of bytes, times their group's scales if any."""
+    """Return the operands [k, n] that rows of bytes store, times the scales of groups if any."""
     n = stored.shape[1]
     operands = np.zeros((k, n), np.int64)
     row = 0
@@ -50,7 +50,10 @@ def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
 
 
 def scaled(values: Ints, scales: Ints, form: WeightFormat) -> Ints:
-    """Return values [k, n] times their group's scales [n], modulo 2**8: equation (12)."""
+    """Return values [k, n] times the scales [n] of their group, modulo 2**8.
+
+    See equation (12) of ``docs/formats.md``.
+    """
     half = 1 << form.fraction >> 1
     product = (values * scales + half) >> form.fraction
     bound = 1 << (OPERAND_BITS - 1)

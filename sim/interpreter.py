@@ -1,4 +1,4 @@
-"""The golden machine, which runs a program's instructions one after another on integer arrays."""
+"""The golden machine: a reference interpreter of machine programs on integer arrays."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ from celosia.sim.vector_steps import VectorSteps
 
 
 class Interpreter(MatrixSteps, VectorSteps):
-    """The golden machine of a configuration: untimed, with one instruction after another.
+    """The golden machine of a configuration: runs one instruction after another, without a clock.
 
     The circuit must write the same values to its memories (:class:`celosia.sim.memories.Memories`).
     """
@@ -29,17 +29,17 @@ class Interpreter(MatrixSteps, VectorSteps):
         self.on_step: Callable[[Step, Interpreter], None] | None = None
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory."""
+        """Write bytes to external memory, from byte address ``addr`` on."""
         self.dram[addr : addr + len(data)] = np.frombuffer(data, np.uint8)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return bytes of external memory."""
+        """Return ``count`` bytes of external memory, from byte address ``addr`` on."""
         return self.dram[addr : addr + count].tobytes()
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words.
+        """Load a program's words into program memory.
 
-        Raises :class:`ProgramError` if they do not fit the program memory.
+        Raises :class:`ProgramError` if the words do not fit program memory.
         """
         if len(words) > self.config.control.program_depth:
             raise ProgramError(
@@ -49,22 +49,23 @@ class Interpreter(MatrixSteps, VectorSteps):
         self.words = list(words)
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register; registers keep their values from one run to the next."""
+        """Set a register of the sequencer; registers keep their values from one run to the next."""
         self.registers[number] = wrap_immediate(value)
 
     def read_register(self, name: str) -> int:
-        """Return ARGMAX or ARGMAX_VALUE as the unsigned value that the host reads."""
+        """Return host register ARGMAX or ARGMAX_VALUE, as an unsigned value."""
         return {"ARGMAX": self.argmax, "ARGMAX_VALUE": self.argmax_value % (1 << 32)}[name]
 
     def unbroken(self) -> bool:
         """Return whether all runs since the last call ended well and without a reset.
 
-        It is always true: nothing resets this machine, and a run that fails raises an exception.
+        The result is always true: nothing resets this machine, and a run that fails raises an
+        exception.
         """
         return True
 
     def start(self, pc: int = 0) -> Report:
-        """Run from a word address to HALT.
+        """Run the program from word address ``pc`` to HALT, and return the report.
 
         Raises :class:`ProgramError` if a step cannot run on the configuration or reads accumulators
         that no product has filled.

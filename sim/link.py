@@ -23,10 +23,10 @@ REGISTERS = 256
 
 
 class LinkModel:
-    """A machine connected through its host link.
+    """The machine's side of the host link, which receives requests and returns answers.
 
-    ``read`` returns the value of the register at an address, ``write`` sets it. ``memory`` is the
-    external memory, of the size in ``identity``.
+    ``read`` returns the value of the register at an address, and ``write`` sets the register.
+    ``memory`` is the external memory, of the size in ``identity``.
     """
 
     def __init__(
@@ -142,7 +142,10 @@ class LinkModel:
 
 
 def answers(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Return status, tag and payload of each complete answer in ``data``; skip other bytes."""
+    """Return (status, tag, payload) of each complete answer frame in ``data``.
+
+    Other bytes are skipped.
+    """
     frames = []
     while len(data) > 6:
         end = 5 + int.from_bytes(data[3:5], "little") + CRC_BYTES

@@ -12,7 +12,10 @@ _NAMES = {register.addr: name for name, register in REGISTER_MAP.items()}
 
 
 class LinkedMachine:
-    """The golden machine behind the golden link; a run completes within its START request."""
+    """The golden machine, connected to the golden model of the host link.
+
+    A run completes within the START request that starts the run.
+    """
 
     def __init__(self, config: Config, identity: Identity):
         self._machine = Interpreter(config)
@@ -22,7 +25,7 @@ class LinkedMachine:
         self._link = LinkModel(identity, config.control.program_depth, lambda _addr: 0, self._write)
 
     def ask(self, frame: bytes) -> bytes:
-        """Return the answer to a request."""
+        """Return the bytes of the answer to a request frame."""
         receive: Callable[[int], bytes] = self._link.receive
         return b"".join(map(receive, frame)) or self._link.quiet()
 

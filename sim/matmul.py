@@ -23,21 +23,25 @@ def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
 
 
 def parts_of_wide(x: Ints) -> tuple[Ints, Ints]:
-    """Split INT16 into bytes: ``x = 256 * high + low`` with ``low`` from -128 to 127."""
+    """Return INT16 as two bytes (high, low): ``x = 256 * high + low``, ``low`` from -128 to 127."""
     high = (x + WIDE_UNIT // 2) >> 8
     return high, x - WIDE_UNIT * high
 
 
 def multiply_wide(a: Ints, b: Ints) -> Ints:
-    """Return the product of INT16 a [m, k] and b [k, n] in units of 256: equation (19)."""
+    """Return the product of INT16 a [m, k] and b [k, n] in units of 256, [m, n].
+
+    The product of two low bytes is left out: equation (19) of ``docs/formats.md``.
+    """
     (high, _), (b_high, b_low) = parts_of_wide(a), parts_of_wide(b)
     return multiply(a, b_high) + multiply(high, b_low)
 
 
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:
-    """Return the value of part ``place`` of weights b, ``width`` bits wide: equation (14).
+    """Return the contribution of one part of weights b, ``width`` bits wide, to their value.
 
-    The ``last`` part carries the sign.
+    Part ``place`` begins at bit ``place * width``; the ``last`` part carries the sign. The
+    contributions of all parts add up to b: equation (14) of ``docs/formats.md``.
     """
     bits = b >> place * width & (1 << width) - 1
     sign = (b < 0) & last
@@ -72,13 +76,14 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return the tiles [nt, kt, rows, cols] of a resident matrix in slots [depth, rows, cols].
+    """Return the tiles [nt, kt, rows, cols] of a resident matrix in weight slots.
 
-    If ``paired``, each slot holds two tiles, the first in the low bits of its bytes; if also
-    ``scaled``, they are multiplied by their slot's scale: equations (15) and (16). ``scale_bits``
-    bits of the scale are above each byte. With ``half``, all tiles are in the low bits (0) or in
-    the high bits (1). With ``block`` they are mantissas by equation (22); a row's exponent is above
-    the scales, ``exponent_bits`` bits in each column.
+    ``slots`` is [depth, rows, cols]; equations are in ``docs/formats.md``. If ``paired``, each slot
+    holds two tiles, the first in the low bits of its bytes. If also ``scaled``, the tiles are
+    multiplied by their slot's scale: equations (15) and (16). ``scale_bits`` bits of the scale are
+    above each byte. With ``half``, all tiles are in the low bits (0) or in the high bits (1). With
+    ``block`` the tiles are mantissas by equation (22); a row's exponent is above the scales,
+    ``exponent_bits`` bits in each column.
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -100,7 +105,7 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return the words of slots for weights with scales.
+    """Return the words that weight slots store for weights with scales.
 
     ``b`` has a row of unsigned scales before each tile of ``rows`` rows. A word is a weight with
     ``scale_bits`` bits of its column's scale above it.
@@ -114,7 +119,7 @@ def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
 
 
 def pairs(b: Ints, rows: int) -> Ints:
-    """Return 4-bit weights [k, n] two to a byte: rows ``i`` and ``i + rows`` share one.
+    """Return 4-bit weights [k, n] packed in bytes: rows ``i`` and ``i + rows`` share bytes.
 
     Rows are padded with zeros to a multiple of ``2 * rows``; the first of a pair is in the low
     bits.
@@ -128,7 +133,7 @@ def pairs(b: Ints, rows: int) -> Ints:
 
 
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
-    """Write the tiles of b [k, n] to slots [depth, rows, cols], beginning at ``slot``.
+    """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
     Tiles are padded with zeros. Without ``transpose`` slots are written row by row, and rows past k
     keep their content.
@@ -145,12 +150,12 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
 def append(
     slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool, lower: Ints | None = None
 ) -> None:
-    """Write b as lines of tiles in slots [depth, rows, cols], from line ``line`` of ``slot`` on.
+    """Write b as lines of tiles in weight slots, from line ``line`` of ``slot`` on.
 
-    With ``transpose`` the lines are the n columns of b [k, n]; each spans ceil(k / rows)
-    consecutive tiles. Without it they are the k rows of b, and n is at most cols. Elements of a
-    line past its end become zero; other lines keep their content. ``lower`` [count, n] replaces the
-    last rows of the columns, from the last row up.
+    ``slots`` is [depth, rows, cols]. With ``transpose`` the lines are the n columns of b [k, n];
+    each spans ceil(k / rows) consecutive tiles. Without it they are the k rows of b, and n is at
+    most cols. Elements of a line past its end become zero; other lines keep their content.
+    ``lower`` [count, n] replaces the last rows of the columns, from the last row up.
     """
     _, rows, cols = slots.shape
     if transpose:
@@ -179,7 +184,7 @@ def accumulate(
     acc_stride: int = 0,
     acc_width: int = 32,
 ) -> Ints:
-    """Return the accumulators [depth, cols] after one product, computed tile by tile.
+    """Return the accumulators [depth, cols] after one matrix product, computed tile by tile.
 
     a is [m, k] and tiles [nt, kt, rows, cols], both with zero points subtracted. Row i of tile
     column nt is added to accumulator row ``acc_addr + nt * acc_stride + i``, modulo 2**acc_width.

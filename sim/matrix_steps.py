@@ -14,7 +14,7 @@ from celosia.sim.sparse import decode, multiply
 
 
 class MatrixSteps(Memories):
-    """Runs MATMUL, SPARSE and PRELOAD."""
+    """The golden machine's instructions MATMUL, SPARSE and PRELOAD."""
 
     def _operands(self, step: Step, name: str, m: int, n: int) -> Ints:
         """Return m rows of n operands minus their zero point; the array sees only low bits."""

@@ -15,8 +15,8 @@ Ints = NDArray[np.int64]
 class Memories:
     """External memory, scratchpad, accumulators, parameters, factors, tables and weight slots.
 
-    All are zero at first. ``argmax`` and ``argmax_value`` are the values of the registers of these
-    names.
+    All are zero at first. ``argmax`` and ``argmax_value`` are the values of host registers ARGMAX
+    and ARGMAX_VALUE.
     """
 
     def __init__(self, config: Config):
@@ -41,7 +41,11 @@ class Memories:
         self._sums = Sums(config)
 
     def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:
-        """Return m rows of n signed elements (8 or 16 bits) at address ``name``, [m, n]."""
+        """Return the scratchpad rows of one of a step's tensors, [m, n], as signed elements.
+
+        ``name`` is the tensor's prefix in operands, such as ``o`` in ``o_addr`` and ``o_stride``; m
+        and n are operands of the step. Elements have 8 bits, or 16 bits with ``wide``.
+        """
         return self._read(step, name, step["m"], step["n"], wide)
 
     def _read(self, step: Step, name: str, m: int, count: int, wide: bool = False) -> Ints:

@@ -42,7 +42,7 @@ class Micro:
 
 
 def decode(word: int) -> Micro:
-    """Return the micro-instruction in a word; raise :class:`ProgramError` if it is none."""
+    """Return the micro-instruction of a word; raise :class:`ProgramError` if there is none."""
     name = _NAMES.get(word & 63)
     if name is None:
         raise ProgramError(f"There is no micro-instruction {word & 63}")
@@ -59,12 +59,12 @@ def decode(word: int) -> Micro:
 
 
 class MicroCore:
-    """Runs microcode, one micro-instruction at a time.
+    """The microcoded machine's core, which runs one micro-instruction at a time.
 
     Its memories are ``registers`` (64, unsigned), ``sp`` (bytes), ``data`` (words, unsigned) and
-    ``dram`` (bytes), all 0 at first. ``address`` is the next micro-instruction's. ``cycles`` counts
-    the circuit's cycles without waits on external memory. ``on_write`` is called with the address
-    and value of each scratchpad byte written, ``on_signal`` with each
+    ``dram`` (bytes), all 0 at first. ``address`` is the address of the next micro-instruction.
+    ``cycles`` counts the circuit's cycles without waits on external memory. ``on_write`` is called
+    with the address and value of each scratchpad byte written, ``on_signal`` with each
     :class:`celosia.arch.micro.isa.Signal`.
     """
 
@@ -137,13 +137,16 @@ class MicroCore:
         raise RunError(f"Microcode did not come to {until} within {limit} steps")
 
     def call(self, address: int, link: int) -> None:
-        """Run a routine that returns to the address in register ``link``."""
+        """Run the routine at a microcode address until it returns.
+
+        The routine returns to the address in register ``link``.
+        """
         until = len(self.microcode)
         self.registers[link], self.address = until, address
         self.run(until)
 
     def start(self, pc: int) -> None:
-        """Release START, at which the core waits, with the host's PC."""
+        """Let the core continue after micro-instruction START, with the host's program counter."""
         self.running, self.pc = True, pc
 
     def _set(self, number: int, value: int) -> None:

@@ -18,7 +18,7 @@ from celosia.sim.report import Report, signature
 
 
 class MicroMachine:
-    """A core that runs the microcode of a configuration."""
+    """Golden model of a microcoded machine: a core that runs the configuration's microcode."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -34,23 +34,23 @@ class MicroMachine:
         self.core.run(self.labels["idle"])
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory."""
+        """Write bytes to external memory, from byte address ``addr`` on."""
         self.core.dram[addr : addr + len(data)] = np.frombuffer(data, np.uint8)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return bytes of external memory."""
+        """Return ``count`` bytes of external memory, from byte address ``addr`` on."""
         return self.core.dram[addr : addr + count].tobytes()
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words."""
+        """Load a program's words into the program region of the data memory."""
         self.core.data[self._map.program : self._map.program + len(words)] = words
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register; registers keep their values from one run to the next."""
+        """Set one of registers 0 to 15; registers keep their values from one run to the next."""
         self.core.data[self._map.registers + number] = wrap(value) % (1 << 32)
 
     def start(self, pc: int = 0) -> Report:
-        """Run from a word address to HALT.
+        """Run the program from word address ``pc`` to HALT, and return the report.
 
         Raises :class:`RunError` if the microcode signals a failure or does not end.
         """

@@ -1,4 +1,4 @@
-"""Golden model of layer normalization and RMS normalization of INT16 rows, equation (4)."""
+"""Golden model of layer norm and RMS norm of INT16 rows: equation (4) of ``docs/numerics.md``."""
 
 import math
 
@@ -17,12 +17,13 @@ MAX_BIAS = (1 << 31) - (1 << 23)
 def normalize(
     x: ArrayLike, r: ArrayLike | None = None, *, rms: bool, eps: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Normalize rows to mean 0 and variance 1 in Q.16; return them and their sums: equation (4).
+    """Return rows normalized to mean 0 and variance 1 in Q.16, and the rows before normalization.
 
-    ``x`` and ``r``, both [m, n], hold INT16; the sum is ``s = sat16(x + r)``, or ``x`` without
-    ``r``. Arithmetic is exact up to ``V = n * sum(s**2) - sum(s)**2 + eps``. Then
-    ``(n * s - sum(s)) / sqrt(V)`` is computed with a 17-bit inverse square root and rounded to
-    nearest, ties up. With ``rms`` the row's sum counts as 0. A row with ``V = 0`` gives 0.
+    ``x`` and ``r``, both [m, n], hold INT16; the rows are ``s = sat16(x + r)``, or ``x`` without
+    ``r``. See equation (4) of ``docs/numerics.md``. Arithmetic is exact up to
+    ``V = n * sum(s**2) - sum(s)**2 + eps``. Then ``(n * s - sum(s)) / sqrt(V)`` is computed with a
+    17-bit inverse square root and rounded to nearest, ties up. With ``rms`` the row's sum counts as
+    0. A row with ``V = 0`` gives 0.
 
     Raises :class:`InputError` if a row is longer than 4096, or ``eps`` is not from 0 to
     ``2**56 - 1``.
@@ -41,12 +42,12 @@ def normalize(
 def row_factors(
     x: ArrayLike, r: ArrayLike | None = None, *, eps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
-    """Return the factor of each row for RMS normalization, and the rows' sums: equation (23).
+    """Return (mantissa, right, s): each row's factor for RMS norm, and the rows themselves.
 
-    As in :func:`normalize`, the sum of rows [m, n] is ``s = sat16(x + r)``, or ``x`` without ``r``.
-    A row's factor is ``mantissa / 2**right``. ``mantissa`` [m, 1] has 17 bits and is 0 if
-    ``V = 0``; ``right`` [m, 1] is from 0 to 31. ``s`` times ``n`` times the factor is the
-    normalized row in Q.16.
+    As in :func:`normalize`, the rows are ``s = sat16(x + r)``, [m, n], or ``x`` without ``r``. See
+    equation (23) of ``docs/numerics.md``. A row's factor is ``mantissa / 2**right``. ``mantissa``
+    [m, 1] has 17 bits and is 0 if ``V = 0``; ``right`` [m, 1] is from 0 to 31. ``s`` times ``n``
+    times the factor is the normalized row in Q.16.
 
     Raises :class:`InputError` as :func:`normalize`.
     """
@@ -68,10 +69,10 @@ def _summed(x: ArrayLike, r: ArrayLike | None, eps: int) -> NDArray[np.int64]:
 
 
 def quantize_eps(epsilon: float, *, n: int, scale: float) -> int:
-    """Return the constant added to the variance of rows of ``n`` elements, as an integer.
+    """Return the integer that a norm adds to the variance of rows of ``n`` elements.
 
-    It is ``n**2 * epsilon / scale**2``, at most ``2**56 - 1``. ``epsilon`` is the float norm's and
-    ``scale`` the step of the rows' elements.
+    The integer is ``n**2 * epsilon / scale**2``, at most ``2**56 - 1``. ``epsilon`` is the constant
+    of the float norm, and ``scale`` the quantization scale of the rows' elements.
     """
     return min(round(n * n * epsilon / (scale * scale)), (1 << EPS_WIDTH) - 1)
 
@@ -81,14 +82,14 @@ def norm_parameters(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
     """Return bias, multiplier and shift, each [n], of the requantization that ends a norm.
 
-    ``gamma`` and ``beta``, both [n], are the float norm's, and ``y_scale`` the output's step. With
-    equation (1), ``(value + bias) * multiplier * 2**(shift - 31)`` is
-    ``(gamma * v + beta) / y_scale`` for the normalized value ``v = value * 2**-16``. A negative
-    gamma makes a negative multiplier.
+    ``gamma`` and ``beta``, both [n], are the gain and bias of the float norm, and ``y_scale`` is
+    the output's quantization scale. With equation (1) of ``docs/numerics.md``,
+    ``(value + bias) * multiplier * 2**(shift - 31)`` is ``(gamma * v + beta) / y_scale`` for the
+    normalized value ``v = value * 2**-16``. A negative gamma makes a negative multiplier.
 
-    The bias is ``beta / gamma`` in Q.16. If gamma is too small for it to fit, gamma is enlarged to
-    about ``2**-15 * abs(beta)``, which changes the output by ``2**-15 * v * beta``. Raises
-    :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
+    The bias is ``beta / gamma`` in Q.16. If gamma is too small for the bias to fit, gamma is
+    enlarged to about ``2**-15 * abs(beta)``, which changes the output by ``2**-15 * v * beta``.
+    Raises :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
     """
     gammas = np.asarray(gamma, dtype=np.float64)
     betas = np.asarray(beta, dtype=np.float64)

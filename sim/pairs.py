@@ -1,4 +1,4 @@
-"""Golden model of keys and values whose upper bits alone are stored: equation (21)."""
+"""Golden model of keys and values stored in 4 bits: equation (21) of ``docs/formats.md``."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,20 +24,20 @@ def lower(x: Ints, bits: int) -> Ints:
 
 
 def both(first: Ints, second: Ints) -> Ints:
-    """Pack the upper four bits of two arrays of 8-bit elements, ``first`` in the low half."""
+    """Return bytes of the upper four bits of two 8-bit arrays, ``first`` in the low half."""
     return (upper(second, HALF) << HALF) + (upper(first, HALF) & 15)
 
 
 def both_lower(first: Ints, second: Ints) -> Ints:
-    """Pack the lower four bits of two arrays of 8-bit elements, ``first`` in the low half."""
+    """Return bytes of the lower four bits of two 8-bit arrays, ``first`` in the low half."""
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 
 
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
     """Return attention scores [m, n] of queries [m, k] with keys [n, k] stored in ``bits`` bits.
 
-    Keys lose their lower bits except in the first ``whole`` columns. If that is all columns, keys
-    are exact.
+    Keys lose their lower bits except in the first ``whole`` columns. If ``whole`` is k, keys are
+    exact.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

@@ -9,7 +9,7 @@ from celosia.arch.polynomial import Polynomial, unpack_polynomial
 
 
 def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
-    """Evaluate a polynomial at raw operands; results are in units of the result's last bit.
+    """Return a piecewise polynomial's values at integer operands, in units of its last bit.
 
     ``x`` holds integers of any shape. Only their low ``x_width`` bits count, so two's complement
     operands need no conversion. Rounding is that of :class:`Polynomial`.
@@ -24,9 +24,9 @@ def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def evaluate_table(table: NDArray[Any], x: NDArray[Any], low: int, high: int) -> NDArray[np.int64]:
-    """Evaluate the function whose polynomials are in an activation table: equation (17).
+    """Return the values of the function whose polynomials are in an activation table.
 
-    ``table`` has 256 entries, ``x`` are 16-bit operands of any shape. Results are clamped to
-    ``low`` and ``high``.
+    See equation (17) of ``docs/numerics.md``. ``table`` has 256 entries, ``x`` are 16-bit operands
+    of any shape. Results are clamped to ``low`` and ``high``.
     """
     return np.clip(evaluate(unpack_polynomial(table), x), low, high)

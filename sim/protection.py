@@ -1,4 +1,4 @@
-"""Golden model of protected words."""
+"""Golden model of the check bits that detect and correct wrong bits of stored words."""
 
 from enum import Enum
 
@@ -14,7 +14,10 @@ class Found(Enum):
 
 
 def encode(word: int, width: int, level: str) -> int:
-    """Return the check bits of a word of ``width`` bits."""
+    """Return the check bits of a word of ``width`` bits.
+
+    ``level`` is ``detect`` for a parity bit, or ``correct`` for an error-correcting code.
+    """
     check = 0
     for place, column in enumerate(code_columns(width, level)):
         check ^= column * (word >> place & 1)
@@ -22,7 +25,7 @@ def encode(word: int, width: int, level: str) -> int:
 
 
 def decode(word: int, check: int, width: int, level: str) -> tuple[int, Found]:
-    """Return a stored word, corrected if possible, and its state.
+    """Return a stored word, corrected if possible, and the word's state.
 
     Decoding a ``WRONG`` word with level ``correct`` may change further bits.
     """

@@ -37,7 +37,8 @@ def reciprocal(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return mantissa and exponent so that ``1 / x`` is approximately ``mantissa * 2**exponent``.
 
     ``x`` holds integers from 0 to ``2**64 - 1`` of any shape. The mantissa is from ``2**16`` to
-    ``2**17 - 1``. For a power of two it is ``2**16`` and the result is exact; for 0 both are 0.
+    ``2**17 - 1``. For a power of two it is ``2**16`` and the result is exact; for 0 mantissa and
+    exponent are 0.
     """
     fraction, exponent = normalize(x)
     return _round(x, evaluate(_RECIPROCAL, fraction), exponent)

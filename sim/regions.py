@@ -43,7 +43,7 @@ def meet(some: Iterable[Region], others: Iterable[Region]) -> bool:
 
 
 def ceil_div(value: int, divisor: int) -> int:
-    """Return the quotient rounded up."""
+    """Return ``value / divisor`` rounded up to an integer."""
     return -(-value // divisor)
 
 
@@ -69,7 +69,7 @@ def _tiles(step: Step, config: Config) -> int:
 
 
 def stored_rows(step: Step, config: Config) -> int:
-    """Return the number of rows of bytes in which a step without b_transpose stores B."""
+    """Return the rows of bytes that store matrix B of a step without flag ``b_transpose``."""
     index = index_of(step.flags)
     if not index:
         return step["k"] + ("grouped" in step.flags) * ceil_div(step["k"], config.array.rows)
@@ -121,7 +121,7 @@ def _rows_flat(step: Step, count: int) -> Region:
 
 
 def param_words(step: Step, config: Config) -> int:
-    """Return the number of parameter words that requantize a vector step's output."""
+    """Return the number of requantization words that a vector step's output uses."""
     if "per_tensor" in step.flags:
         return 1
     if step.opcode == Opcode.DRAIN:
@@ -131,7 +131,10 @@ def param_words(step: Step, config: Config) -> int:
 
 
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
-    """Return the index in a row of pairs for each column of a step with rotate, [n]."""
+    """Return the index of each column's cosine or sine in a row of pairs, [n].
+
+    The step has flag ``rotate``; :func:`celosia.sim.rotary.rotary_places` defines the index.
+    """
     return rotary_places(step["n"], step["table"], config.vector.lanes, config.array.cols)
 
 
@@ -177,7 +180,7 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
-    """Return the regions that a step reads, and the regions that it writes."""
+    """Return two lists: the regions that a step reads, and the regions that the step writes."""
     if step.opcode in (Opcode.LOAD, Opcode.STORE):
         return _mover(step)
     if step.opcode in (Opcode.MATMUL, Opcode.PRELOAD):
@@ -190,7 +193,7 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def sizes(config: Config) -> dict[Memory, int]:
-    """Return the number of cells of each memory: bytes, rows, words, tables or slots."""
+    """Return a dictionary from each memory to its number of cells: bytes, rows, words or slots."""
     return {
         "dram": 1 << config.memory.addr_width,
         "sp": config.scratchpad.bytes,

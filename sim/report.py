@@ -22,7 +22,7 @@ class Report:
 
     @property
     def where(self) -> dict[str, int]:
-        """The run's cycles by the array's activity; their sum is ``cycles``.
+        """Dictionary from activities of the array to cycles; the sum of all is ``cycles``.
 
         ``compute``: a vector entered the array. ``memory``: a scratchpad port was busy.
         ``dependency``: the next command waited for another engine. ``fill``: weights or sums were
@@ -35,17 +35,18 @@ class Report:
 
 
 def where(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the cycles of :attr:`Report.where` from counters by name."""
+    """Return the dictionary of :attr:`Report.where`, from counters by name."""
     return {
         cause: sum(counters[f"array_{name}"] for name in names) for cause, names in CAUSES.items()
     }
 
 
 def engine_cycles(counters: Mapping[str, int], engine: str) -> dict[str, int]:
-    """Return an engine's cycles by activity, from counters by name; they add up to the run.
+    """Return a dictionary from activities of an engine to cycles, from counters by name.
 
-    ``busy``: it worked. ``stall``: it had a command and waited for a memory. ``wait``: its next
-    command waited for tokens. ``idle``: it had no command.
+    The cycles add up to the run. ``busy``: the engine worked. ``stall``: the engine had a command
+    and waited for a memory. ``wait``: the next command waited for tokens. ``idle``: there was no
+    command.
     """
     name = engine.lower()
     stall = counters[f"stall_{name}"]
@@ -78,8 +79,8 @@ def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def signature(addresses: NDArray[np.int64], values: NDArray[np.uint8]) -> int:
     """Return the signature of written bytes: the sum of a hash of each byte, modulo 2**64.
 
-    The sum does not depend on the order of the bytes. If one byte or address differs, it differs
-    except with probability 2**-64.
+    The sum does not depend on the order of the bytes. If one byte or address differs, the signature
+    differs except with probability 2**-64.
     """
     keys = (addresses.astype(np.uint64).ravel() << np.uint64(8)) | values.astype(np.uint64).ravel()
     return int(np.sum(splitmix64(keys), dtype=np.uint64) & _MASK)

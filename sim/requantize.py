@@ -1,4 +1,4 @@
-"""Golden model of requantization from 32-bit sums to 8-bit or 16-bit elements, equation (1)."""
+"""Golden model of requantization of 32-bit sums: equation (1) of ``docs/numerics.md``."""
 
 import math
 
@@ -57,12 +57,13 @@ def requantize(
     low: ArrayLike,
     high: ArrayLike,
 ) -> NDArray[np.int32]:
-    """Requantize 32-bit sums to elements between ``low`` and ``high``: equation (1).
+    """Return 32-bit sums, requantized to elements between ``low`` and ``high``.
 
-    ``(x + bias) << shift`` wraps at 32 bits. TFLite's double rounding follows: the high half of the
-    doubled product rounds ties up, the right shift by ``-shift`` rounds ties away from zero. The
-    zero point is added, and the result is clamped without overflow. All arguments are integers and
-    broadcast. Unlike TFLite's, ``multiplier`` may be negative.
+    The steps are equation (1) of ``docs/numerics.md``. ``(x + bias) << shift`` wraps at 32 bits.
+    TFLite's double rounding follows: the high half of the doubled product rounds ties up, the right
+    shift by ``-shift`` rounds ties away from zero. The zero point is added, and the result is
+    clamped without overflow. All arguments are integers and broadcast. Unlike in TFLite,
+    ``multiplier`` may be negative.
 
     Raises :class:`InputError` if a shift is not from -31 to 30.
     """
@@ -79,12 +80,12 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return multiplier and shift of equation (1) that also multiply by ``mantissa / 2**right``.
+    """Return a requantization's multiplier and shift, times the factor ``mantissa / 2**right``.
 
-    Only the upper 16 bits of the multiplier count; it is 0 or its magnitude is at least 2**30. Its
-    product with ``mantissa``, which is 0 or from 2**16 to 2**17 - 1, is cut to 16 bits, with a
-    relative error below 2**-14. The shift is clamped to -31..30. All arguments are integers and
-    broadcast.
+    Only the upper 16 bits of the multiplier count; the multiplier is 0 or its magnitude is at least
+    2**30. The multiplier's product with ``mantissa``, which is 0 or from 2**16 to 2**17 - 1, is cut
+    to 16 bits, with a relative error below 2**-14. The shift is clamped to -31..30. All arguments
+    are integers and broadcast.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)

@@ -1,4 +1,7 @@
-"""Golden model of rotary embedding (9), its table of cosines and sines, and products (10)."""
+"""Golden model of rotary position embedding, and of products with a second input.
+
+See equations (9) and (10) of ``docs/numerics.md``.
+"""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +37,7 @@ def rotate(
 def times(
     y: ArrayLike, r: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Multiply INT16 elements [...] by 9-bit ones [...] and clamp to ``low`` and ``high``.
+    """Multiply INT16 elements [...] by 9-bit elements [...] and clamp to ``low`` and ``high``.
 
     The product is in units of 2**12, or of 2**4 with ``wide``, rounded to nearest with ties up.
     """
@@ -51,7 +54,7 @@ def _round(
 
 
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
-    """Return for each of n columns the index of its element in a row of pairs, [n].
+    """Return the index of each column's cosine or sine in a row of pairs, [n].
 
     The vector engine works on beats of ``lanes`` columns; a new beat begins at each multiple of
     ``cols``. A beat that begins at column b takes the elements from ``b mod period`` on, even
@@ -65,10 +68,10 @@ def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int6
 def rotary_table(
     positions: ArrayLike, head_dim: int, width: int, base: float = 10000.0
 ) -> NDArray[np.int16]:
-    """Return the rows of pairs for positions, [positions, width], in Q1.15.
+    """Return the cosines and sines of rotary embedding, [positions, width], in Q1.15.
 
-    Pair j of a head is rotated by ``position / base**(2 * j / head_dim)`` (Su et al. 2021): its
-    cosine is in column 2j, its sine in column 2j + 1. Columns repeat with period ``head_dim``.
+    Pair j of a head is rotated by ``position / base**(2 * j / head_dim)`` (Su et al. 2021): the
+    cosine is in column 2j, the sine in column 2j + 1. Columns repeat with period ``head_dim``.
     ``width`` must cover the indices of :func:`rotary_places`. Raises :class:`InputError` if
     ``head_dim`` is not positive and even.
     """
@@ -82,7 +85,7 @@ def rotary_table(
 
 
 def speeds_table(positions: ArrayLike, speeds: ArrayLike) -> NDArray[np.int16]:
-    """Return the rows of pairs for positions, [positions, 2 * pairs], in Q1.15.
+    """Return the cosines and sines of rotations of given speeds, [positions, 2 * pairs], in Q1.15.
 
     Pair j is rotated by ``position * speeds[j]`` (radians); columns as in :func:`rotary_table`.
     """

@@ -1,4 +1,4 @@
-"""Golden model of the softmax of rows of 16-bit scores, equation (3)."""
+"""Golden model of the softmax of rows of 16-bit scores: equation (3) of ``docs/numerics.md``."""
 
 from typing import Any
 
@@ -29,11 +29,12 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 
 
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
-    """Return the weights in Q0.24, a row's largest being 1, and the factors to probabilities.
+    """Return (weights, mantissa, right): softmax weights, and each row's factor to probabilities.
 
-    Arguments are those of :func:`softmax`. A row's factor is the reciprocal of its sum of weights,
-    ``mantissa / 2**right``, equation (23). ``mantissa`` [..., 1] has 17 bits, and is 0 for a row
-    without any column; ``right`` [..., 1] is from 0 to 31.
+    Arguments are those of :func:`softmax`. Weights are in Q0.24; the largest of a row is 1. A row's
+    factor is the reciprocal of its sum of weights, ``mantissa / 2**right``: equation (23) of
+    ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits, and is 0 for a row without any column;
+    ``right`` [..., 1] is from 0 to 31.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
@@ -43,23 +44,23 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
 
 
 def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
-    """Return the largest score ``[..., 1]`` of the columns in ``keep``."""
+    """Return the largest score ``[..., 1]`` of each row, among the columns in ``keep``."""
     return np.asarray(np.where(keep, q, LOWEST).max(axis=-1, keepdims=True))
 
 
 def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, Ints]:
-    """Return the weights relative to a maximum: mantissas in Q1.16, and right shifts."""
+    """Return softmax weights relative to a maximum: mantissas in Q1.16, and right shifts."""
     mantissa, shift = octave_exponential(np.where(keep, maximum - q, 0))  # [..., n]
     return np.where(keep, mantissa, 0), shift
 
 
 def fixed(mantissa: Ints, shift: Ints) -> Ints:
-    """Return weights in Q1.28; lower bits are dropped."""
+    """Return softmax weights in Q1.28, from mantissas and right shifts; lower bits are dropped."""
     return mantissa << (WEIGHT_FRACTION - OCTAVE_MANTISSA) >> shift
 
 
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
-    """Divide weights by their sum, given its reciprocal; the result is in Q0.24.
+    """Divide softmax weights by their sum, given the sum's reciprocal; the result is in Q0.24.
 
     The reciprocal is ``inverse * 2**exponent``; rounding is to nearest, up at ties.
     """

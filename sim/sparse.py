@@ -1,4 +1,4 @@
-"""Sparse matrices in the code of ``celosia.arch.sparse``: encode, decode and multiply."""
+"""Sparse matrices in the storage format of ``celosia.arch.sparse``: encode, decode, multiply."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class Decoded:
     """Zeros that the entries skip."""
 
     def matrix(self, k: int, n: int) -> Ints:
-        """Return the matrix [k, n]."""
+        """Return the decoded matrix [k, n], zeros included."""
         weights = np.zeros((k, n), np.int64)
         weights[self.k, self.column] = self.value
         return weights
@@ -46,10 +46,10 @@ class Decoded:
 def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     """Return the code [bytes] of a matrix [k, n] of 8-bit integers for tiles of ``cols`` columns.
 
-    The lanes take consecutive stretches of the matrix. Every lane gets the same number of entries,
-    the smallest that holds the matrix; spare entries stand for no element. Raises
-    :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more rows or tiles than a
-    header can address.
+    The lanes take consecutive parts of the matrix, column by column. Every lane gets the same
+    number of entries, the smallest that holds the matrix; spare entries stand for no element.
+    Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more rows or tiles
+    than a header can address.
     """
     matrix = np.asarray(weight, np.int64)
     k, n = matrix.shape

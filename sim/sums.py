@@ -1,4 +1,4 @@
-"""The columns of accumulators that a program may read: those that its products summed.
+"""The accumulator columns that a program may read: the columns that its products have summed.
 
 A product of ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word of
 the memory. Columns of the last tile past ``n`` get undefined sums, which depend on the weights in
@@ -32,8 +32,8 @@ class Sums:
     def follow(self, step: Step) -> None:
         """Record the rows that a step adds to, or check the rows that it reads.
 
-        Raises :class:`ProgramError` if it reads a column that a product to the same row left out.
-        The configuration must be able to run the step.
+        Raises :class:`ProgramError` if the step reads a column that a product to the same row left
+        out. The configuration must be able to run the step.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)

@@ -1,4 +1,4 @@
-"""Golden model of activation tables."""
+"""Golden model of lookup tables for activation functions."""
 
 from typing import Any
 

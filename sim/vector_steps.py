@@ -17,7 +17,7 @@ PARAM_BYTES = 9
 
 
 class VectorSteps(Memories):
-    """Runs DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE."""
+    """The golden machine's instructions DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE."""
 
     def _params(
         self, step: Step, word: int, *, per_tensor: bool = False
