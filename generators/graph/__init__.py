@@ -1,1 +1,1 @@
-"""A model as a graph: its nodes in floats and in integers, their tensors and weights."""
+"""Model graphs: nodes of the float model, and operations, tensors and weights in integers."""

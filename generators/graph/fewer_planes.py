@@ -1,4 +1,4 @@
-"""Models with nested weights at fewer bits: the lower planes are left out."""
+"""Models with nested weights at reduced precision: the lower bit planes are left out."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,12 +24,12 @@ def is_nested(model: IntegerGraph) -> bool:
 
 
 def planes_of(bits: int) -> int:
-    """Return the number of planes that hold the upper ``bits`` bits."""
+    """Return the number of bit planes that hold the upper ``bits`` bits of nested weights."""
     return [*PLANES].index(bits) + 1
 
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
-    """Raise :class:`InputError` if weights in this format cannot be read at some of the bits."""
+    """Raise :class:`InputError` if weights in format ``weights`` lack one of the precisions."""
     for width in bits:
         if width not in BITS:
             raise InputError(f"Bits must be {', '.join(map(str, BITS[:-1]))} or 2, not {width}")
@@ -38,10 +38,10 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
 
 
 def coarser(model: Graph, bits: int) -> Graph:
-    """Return a model whose nested weights are read at ``bits`` bits.
+    """Return a model whose nested weights are reduced to their upper ``bits`` bits.
 
-    Steps and parameters stay those of all bits, except the biases that compensate zero points. A
-    source's encoder keeps all bits. At all bits it is the model itself.
+    Quantization scales and parameters do not change, except the biases that compensate zero points.
+    The encoder of an encoder-decoder keeps all bits. With all bits the result is ``model``.
     """
     if bits == OPERAND_BITS:
         return model

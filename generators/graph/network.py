@@ -1,8 +1,8 @@
-"""A Transformer as a graph of nodes, for encoders and decoders alike.
+"""The float graph of a Transformer, for encoders and decoders alike.
 
-A node computes one value from others; weight tensors are referenced by name. The float reference
-evaluates the graph, calibration observes its values, and the quantizer converts its nodes one after
-another to integer operations (:mod:`celosia.generators.graph.quantized`).
+A node computes a value from other values; weight tensors are referenced by name. The float
+reference evaluates the graph, calibration observes its values, and the quantizer converts nodes one
+after another to integer operations (:mod:`celosia.generators.graph.quantized`).
 """
 
 import enum
@@ -30,7 +30,7 @@ class Home(enum.Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """Result of a node, [rows, columns]."""
+    """The result of a node, [rows, columns]."""
 
     name: str
     columns: int
@@ -42,13 +42,13 @@ class Value:
 
     @property
     def buffer(self) -> str:
-        """Name of the buffer."""
+        """Name of the buffer that holds the value."""
         return self.place or self.name.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """``target = words[token]``, plus ``positions[place]``."""
+    """``target = words[token]``, plus ``positions[position]`` if positions are learned."""
 
     target: Value
     positions: str
@@ -57,7 +57,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Start:
-    """``target`` holds the class token in row 0, plus ``positions``, before the input is added."""
+    """``target`` is the class token in row 0 plus ``positions``, before the input is added."""
 
     target: Value
 
@@ -84,7 +84,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Norm:
-    """``target = normalize(source) * weight + bias``; the tensors' names begin with ``name``."""
+    """``target = normalize(source) * weight + bias``, with weights named after ``name``."""
 
     source: Value
     target: Value
@@ -93,7 +93,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """``target = source`` with another integer step."""
+    """``target = source`` with another quantization scale."""
 
     source: Value
     target: Value
@@ -109,7 +109,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Gate:
-    """``target = source * up``."""
+    """``target = source * up``, the product of a gated MLP."""
 
     source: Value
     up: Value
@@ -121,8 +121,8 @@ class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
     Heads are slices of the columns; if there are fewer key heads, neighbouring query heads share
-    one. Keys and values with the home CACHE are those of all tokens so far. Those with the home
-    SOURCE are those of the source's tokens, computed by another run.
+    one. Keys and values with the home CACHE belong to all tokens so far. Keys and values with the
+    home SOURCE belong to the source's tokens, and an earlier run computes them.
     """
 
     query: Value
@@ -149,7 +149,7 @@ Node = Embedding | Start | Linear | Norm | Convert | Rotary | Gate | Attention |
 
 @dataclass(frozen=True)
 class Network:
-    """A model's nodes in execution order."""
+    """The graph of a model: nodes in execution order."""
 
     description: Description
     input: Value
@@ -163,23 +163,23 @@ class Network:
 
     @property
     def encodes(self) -> bool:
-        """True if this is the graph of a source's encoder."""
+        """True if this is the graph of the encoder in an encoder-decoder."""
         return any(node.target.home is Home.SOURCE for node in self.after)
 
     @property
     def all_nodes(self) -> list[Node]:
-        """All nodes; those of the source are first."""
+        """All nodes; the nodes of an encoder-decoder's encoder are first."""
         return [*(() if self.source is None else self.source.nodes), *self.nodes]
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes except those of the source."""
+        """All nodes except the nodes of an encoder-decoder's encoder."""
         return [*self.before, *(node for layer in self.layers for node in layer), *self.after]
 
 
 @functools.cache
 def network(model: Description) -> Network:
-    """Return the graph of a model."""
+    """Return the float graph of a model."""
     main_graph = _Builder(model).run()
     if isinstance(model, TextDescription) and model.source_layers:
         return replace(main_graph, source=_Builder(model, "source.").run())

@@ -1,4 +1,4 @@
-"""The operations of a quantized model on its integer tensors, before any tiling."""
+"""Integer operations of a quantized model on whole tensors, before tiling."""
 
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,7 @@ TIMES_STEPS = 4096
 
 @dataclass(frozen=True)
 class Embedding:
-    """``target = rescale(words[token])``, plus ``positions[place]``."""
+    """``target = rescale(words[token])``, plus ``positions[position]`` if positions are learned."""
 
     target: Tensor
     words: Ints
@@ -54,20 +54,20 @@ class Linear:
 
     @property
     def size(self) -> int:
-        """Number of weights, including those of a correction."""
+        """Number of weights, including the weights of a low-rank correction."""
         low = self.low_rank
         return self.weight.size + (0 if low is None else low.first.size + low.weight.size)
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the weights as stored, including those of a correction."""
+        """Bytes of the stored weights, including the weights of a low-rank correction."""
         k, n = self.weight.shape
         forms = [plane.stored for plane in self.planes] if self.planes else [self.stored]
         return int(sum(stored_rows(form, k) for form in forms) * n + self.size - k * n)
 
     @property
     def parts(self) -> list["Linear"]:
-        """The products that make up the layer: one, or one per plane, and a correction's two."""
+        """The layer's matrix products: one, or one per bit plane, and two for a correction."""
         low = self.low_rank
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
         own = own or [self]
@@ -78,13 +78,13 @@ class Linear:
 
     @property
     def look_up(self) -> tuple[str, ...]:
-        """The flag of the instruction that applies the table, if there is a table."""
+        """Flags of the instruction that applies the activation table; empty without a table."""
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
 
 
 @dataclass(frozen=True)
 class Plane:
-    """A plane of nested weights."""
+    """A bit plane of nested weights."""
 
     stored: Stored
     bias: Ints
@@ -92,13 +92,16 @@ class Plane:
 
     @property
     def values(self) -> Ints:
-        """Operands of this plane, which are added to those of the planes above, [k, n]."""
+        """Operands of this plane, [k, n]; the sum of the operands over all planes is the weight."""
         return np.array(self.stored.form.values, np.int64)[self.stored.codes]
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """A correction: ``first.target @ weight`` is added to the sums of a product, equation (18)."""
+    """A low-rank correction: ``first.target @ weight`` is added to a product's sums.
+
+    See equation (18) of ``docs/formats.md``.
+    """
 
     first: Linear
     """Computes the thin tensor from the product's input."""
@@ -122,7 +125,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """``target = rescale(source)``, from INT16 to INT8 or INT16."""
+    """``target = rescale(source)``, from INT16 to INT8 or to INT16 with another scale."""
 
     source: Tensor
     target: Tensor
@@ -131,9 +134,10 @@ class Convert:
 
 @dataclass(frozen=True)
 class Rotary:
-    """``target`` is ``source`` with pairs of each head's columns rotated, equation (9).
+    """``target`` is ``source`` with pairs of each head's columns rotated by token position.
 
-    One step of an INT8 target is :data:`ROTARY_STEPS` steps of the source.
+    See equation (9) of ``docs/numerics.md``. The scale of an INT8 target is :data:`ROTARY_STEPS`
+    times the scale of the source.
     """
 
     source: Tensor
@@ -144,7 +148,10 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Gate:
-    """``target = (source - zero) * up``, equation (10)."""
+    """``target = (source - zero) * up``, requantized: the product of a gated MLP.
+
+    See equation (10) of ``docs/numerics.md``.
+    """
 
     source: Tensor
     up: Tensor
@@ -153,7 +160,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Head:
-    """Parameters of one head of an attention."""
+    """Requantization parameters of one head of an attention."""
 
     probabilities: Rescale
     """From Q0.24 to INT8."""
@@ -196,28 +203,28 @@ class Attention:
 
     @property
     def key_dim(self) -> int:
-        """Columns of a head's queries and keys."""
+        """Number of columns of a head's queries and keys."""
         return self.query.columns // len(self.heads)
 
     @property
     def group(self) -> int:
-        """Query heads that share a key head."""
+        """Number of query heads that share a key head."""
         return self.query.columns // self.key.columns
 
     @property
     def alike(self) -> bool:
-        """All heads have the same parameters."""
+        """True if all heads have the same parameters."""
         return all(head == self.heads[0] for head in self.heads)
 
     @property
     def prefix(self) -> str:
-        """Prefix of the layer's names."""
+        """Prefix of the names of the layer's tensors."""
         return self.query.name.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
 class Pool:
-    """``target = rescale(sum over rows of source)``, the mean of rows."""
+    """``target = rescale(sum over rows of source)``, the mean over rows."""
 
     source: Tensor
     target: Tensor
@@ -227,7 +234,7 @@ class Pool:
     """Rows after an inference's last token are excluded."""
 
     def rescale(self, rows: int) -> Rescale:
-        """Return the parameters for the sum of ``rows`` rows."""
+        """Return the requantization parameters for the mean of ``rows`` rows."""
         return rescale_of(0, self.factor / rows)
 
 

@@ -1,4 +1,4 @@
-"""A quantized model: integer tensors and the operations between them, before any tiling."""
+"""A quantized model: integer operations on integer tensors, before tiling."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from celosia.generators.reference.floats import unit_rows
 class IntegerGraph:
     """A model's operations in integers, in execution order.
 
-    Layers differ in numbers only: each layer's list has the same operations on the same buffers,
-    with the same shapes and zero points.
+    Layers differ only in weights and parameters. Every layer has the same operations on the same
+    buffers, with the same shapes and zero points.
     """
 
     description: Description
@@ -43,25 +43,25 @@ class IntegerGraph:
 
     @property
     def ops(self) -> list[Op]:
-        """All operations."""
+        """All operations in execution order."""
         return [*self.before, *(op for layer in self.layers for op in layer), *self.after]
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all linear layers' weights as stored, without parameters."""
+        """Bytes of all linear layers' stored weights, without requantization parameters."""
         return sum(op.stored_bytes for op in self.ops if isinstance(op, Linear))
 
 
 @dataclass(frozen=True)
 class QuantizedModel(IntegerGraph):
-    """An encoder in integers."""
+    """A quantized encoder."""
 
     description: ModelDescription
 
     def macs(self, length: int) -> int:
-        """Return the products of an inference of ``length`` tokens, without padding.
+        """Return the multiply-accumulates of an inference of ``length`` tokens, without padding.
 
-        They are those of linear layers and of attention.
+        Linear layers and attention are counted.
         """
         total, padding = 0, self.description.sequence - length
         for op in self.ops:
@@ -75,14 +75,14 @@ class QuantizedModel(IntegerGraph):
         return total
 
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
-        """Return inputs [..., tokens, features] as the machine takes them.
+        """Return inputs [..., tokens, features] as integers for the machine.
 
-        Without linear embedding the inputs are the rows returned by :func:`lookup`.
+        In a model without linear embedding, inputs are the rows from :func:`lookup`.
         """
         return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
 
     def dequantize_output(self, values: NDArray[np.signedinteger]) -> NDArray[np.float64]:
-        """Return outputs [..., rows, columns] of the machine as real numbers."""
+        """Return the machine's integer outputs [..., rows, columns] as real numbers."""
         real: NDArray[np.float64] = self.output.scale * (np.asarray(values, np.float64))
         return unit_rows(real) if self.description.unit else real
 
@@ -95,74 +95,74 @@ class TextGraph(IntegerGraph):
 
     @property
     def embedding(self) -> Embedding:
-        """The operation that looks up tokens."""
+        """The operation that looks up the tokens' vectors."""
         (found,) = (op for op in self.before if isinstance(op, Embedding))
         return found
 
 
 @dataclass(frozen=True)
 class SourceEncoder(TextGraph):
-    """The encoder of an encoder-decoder in integers.
+    """The quantized encoder of an encoder-decoder.
 
-    Its last operations compute the keys and values of each layer's cross-attention.
+    The last operations compute the keys and values of each layer's cross-attention.
     """
 
 
 @dataclass(frozen=True)
 class Decoder(TextGraph):
-    """A text decoder in integers; its output is the scores of all next tokens."""
+    """A quantized decoder; the output is the scores of all vocabulary tokens."""
 
     source: SourceEncoder | None = None
     """The encoder that runs once on a source, to which every token attends."""
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all linear layers' weights as stored, including the encoder's."""
+        """Bytes of all linear layers' stored weights, including an encoder-decoder's encoder."""
         return super().weight_bytes + (0 if self.source is None else self.source.weight_bytes)
 
     @cached_property
     def named(self) -> Mapping[str, Op]:
-        """Every operation by the name of its target tensor."""
+        """All operations by the name of their target tensor."""
         return {op.target.name: op for op in self.ops}
 
     @property
     def attentions(self) -> list[Attention]:
-        """The attention of each layer."""
+        """The attention operation of each layer."""
         return [op for op in self.ops if isinstance(op, Attention)]
 
     @property
     def rotary(self) -> Ints | None:
-        """The pairs of :class:`Rotary`, equal in all layers; None if positions are learned."""
+        """The ``pairs`` of :class:`Rotary`, equal in all layers; None if positions are learned."""
         return next((op.pairs for op in self.ops if isinstance(op, Rotary)), None)
 
     @property
     def kv_bits(self) -> int:
-        """Width of stored values, and of stored keys outside of whole columns (bits)."""
+        """Width of stored values, and of stored keys except the first ``whole`` columns (bits)."""
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Width of stored keys outside of whole columns (bits)."""
+        """Width of stored keys except the first ``whole`` columns (bits)."""
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
     @property
     def whole(self) -> int:
-        """First columns of each key head that are stored with all bits."""
+        """Number of first columns of each key head that are stored with 8 bits."""
         return self.attentions[0].whole
 
     @property
     def block(self) -> int:
-        """Columns of values that share an exponent; 0 if none do."""
+        """Number of value columns that share an exponent; 0 without shared exponents."""
         return self.attentions[0].block
 
     @property
     def key_dim(self) -> int:
-        """Columns of a head's queries and keys."""
+        """Number of columns of a head's queries and keys."""
         return self.attentions[0].key_dim
 
     @property
     def places(self) -> int:
-        """Largest length of a text according to the position tables (tokens)."""
+        """Most tokens of a text, as the table of positions or rotations has no further rows."""
         table = self.embedding.positions if self.rotary is None else self.rotary
         assert table is not None
         return len(table)

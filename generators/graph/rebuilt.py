@@ -1,4 +1,4 @@
-"""Copies of graphs with some parts replaced."""
+"""Copies of graphs with replaced parts."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -12,9 +12,9 @@ _WHOLE = (*get_args(Op), IntegerGraph, LowRank, Plane, Head)
 
 
 def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
-    """Return a graph, or a part of one, in which ``change`` replaces parts.
+    """Return a copy of a graph, or of a graph's part, with parts replaced by ``change``.
 
-    ``change(part)`` returns the replacement, or None to keep the part and visit its own parts.
+    ``change(part)`` returns the replacement, or None to visit the parts inside ``part``.
     """
     whole: Any = part
     changed: Any = change(part)

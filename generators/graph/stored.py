@@ -1,4 +1,4 @@
-"""Weights in a format of fewer bits: their codes, and the bytes that a machine reads."""
+"""Weights in a format of fewer bits: codes, and the bytes that a machine reads."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Stored:
-    """A matrix of codes, [k, n]."""
+    """A matrix of weight codes, [k, n], with its format and scales."""
 
     form: WeightFormat
     codes: Ints = field(repr=False)
@@ -27,7 +27,10 @@ class Stored:
     """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return a part, beginning at a group's first row, as bytes [stored rows, columns]."""
+        """Return the stored bytes of a part of the matrix, [stored rows, columns].
+
+        ``rows`` begin at a group's first row.
+        """
         codes = self.codes[rows, columns]
         if self.scales is None:
             return pack(codes, self.form)
@@ -39,31 +42,32 @@ class Stored:
 def stored_data(
     weight: Ints, stored: Stored | None, rows: slice, columns: slice
 ) -> NDArray[np.uint8]:
-    """Return a part of weights [k, n] as rows of bytes: codes if ``stored``, else operands."""
+    """Return the bytes of a part of weights [k, n]: codes if ``stored``, else INT8 operands."""
     if stored is None:
         return np.ascontiguousarray(weight[rows, columns], np.int8).view(np.uint8)
     return stored.data(rows, columns)
 
 
 def stored_rows(stored: Stored | None, k: int) -> int:
-    """Return the rows of bytes for ``k`` rows of weights, beginning at a group's first row."""
+    """Return the number of byte rows that store ``k`` rows of weights, from a group's start."""
     return k if stored is None else stored.form.stored_rows(k, stored.group)
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:
-    """Return the row granularity of parts of a matrix: whole tiles, and whole groups."""
+    """Return the row granularity of parts of a matrix: whole tiles and whole groups."""
     return math.lcm(config.array.rows, stored.group if stored and stored.group else 1)
 
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:
-    """Return whether weight slots hold these weights two to a byte."""
+    """Return whether weight slots hold two of these weights in a byte."""
     return stored is not None and config.packed_slots and stored.form.paired
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return weights as bytes for slots of ``size`` rows, and with their scales as stored.
+    """Return weights as bytes for weight slots of ``size`` rows, and the bytes with their scales.
 
-    With groups, rows begin at a group, and groups are multiples of slots.
+    The second result is None for weights without groups. With groups, ``rows`` begin at a group's
+    first row, and groups are multiples of slots.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]
@@ -75,9 +79,9 @@ def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | No
 
 
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
-    """Return the flags of an instruction that reads these weights.
+    """Return the flags of an instruction that reads these weights, for their format and groups.
 
-    Raises :class:`InputError` if the configuration lacks their format or groups.
+    Raises :class:`InputError` if the configuration lacks the format or the group size.
     """
     if stored is None:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Layers as instances of a template: equal in all but names, scales and parameters."""
+"""Comparison of layers: equal layers differ only in names, scales and parameters."""
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
@@ -12,7 +12,7 @@ from celosia.generators.graph.tensors import Tensor
 
 
 def are_alike(layers: Sequence[tuple[Op, ...]]) -> bool:
-    """Return whether all layers are of one template: lowered, they differ in addresses only."""
+    """Return whether all layers compile to instructions that differ only in addresses."""
     return len({_template(layer) for layer in layers}) <= 1
 
 

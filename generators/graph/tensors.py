@@ -1,4 +1,4 @@
-"""Integer tensors, and the parameters that turn sums into their elements."""
+"""Integer tensors, and the parameters that requantize sums to tensor elements."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ WIDE = 16
 
 @dataclass(frozen=True)
 class Tensor:
-    """An integer tensor; element q stands for ``scale * (q - zero)``, times its column's gain."""
+    """An integer tensor; element q stands for ``scale * (q - zero)``, times the column's gain."""
 
     name: str
     """Name in the float model, or a description."""
@@ -40,12 +40,12 @@ class Tensor:
 
     @property
     def steps(self) -> Floats:
-        """Real value of one step in each column, [columns], or in all of them, [1]."""
+        """Quantization scale of each column, [columns], or of all columns, [1]."""
         return self.scale * (np.ones(1) if self.gains is None else self.gains)
 
     @property
     def wide(self) -> bool:
-        """True if elements are INT16."""
+        """True if the elements are INT16."""
         return self.width == WIDE
 
     @property
@@ -66,7 +66,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Rescale:
-    """Parameters of equation (1): for each column, [n], or for all columns, [1]."""
+    """Requantization parameters for each column, [n], or for all columns, [1].
+
+    See equation (1) of ``docs/numerics.md``.
+    """
 
     bias: Ints
     multiplier: Ints
@@ -74,24 +77,24 @@ class Rescale:
 
     @property
     def per_tensor(self) -> bool:
-        """True if all columns share the parameters."""
+        """True if all columns share one set of parameters."""
         return len(self.bias) == 1
 
     def columns(self, first: int, count: int) -> "Rescale":
-        """Return the parameters of ``count`` columns from ``first`` on, if they are separate."""
+        """Return the parameters of ``count`` columns from ``first`` on; not for [1]."""
         part = slice(first, first + count)
         return Rescale(self.bias[part], self.multiplier[part], self.shift[part])
 
 
 def rescale_of(bias: ArrayLike, factors: ArrayLike) -> Rescale:
-    """Return the parameters for integer biases and real factors, [n] each."""
+    """Return requantization parameters for integer biases [n] and real multipliers [n]."""
     pairs = [quantize_multiplier(float(factor)) for factor in np.atleast_1d(factors)]
     multiplier, shift = np.array(pairs, np.int64).T
     return Rescale(np.atleast_1d(np.asarray(bias, np.int64)), multiplier, shift)
 
 
 def quantize(values: NDArray[np.floating], tensor: Tensor) -> Ints:
-    """Return the integers nearest to real values, ties to even, saturated."""
+    """Return real values as a tensor's integers, rounded to nearest, ties to even, saturated."""
     half = 1 << (tensor.width - 1)
     rounded = np.rint(np.asarray(values, np.float64) / tensor.scale) + tensor.zero
     clipped: Ints = np.clip(rounded, -half, half - 1).astype(np.int64)

@@ -1,1 +1,1 @@
-"""From floating point to integers: calibration, steps, multipliers."""
+"""Quantization of models: calibration, quantization scales, requantization multipliers."""

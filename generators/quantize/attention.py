@@ -1,4 +1,4 @@
-"""Attention in integers: scores in octaves, probabilities, and the context of each head."""
+"""Quantized attention: scores in 2**-8 octaves, probabilities, and each head's context."""
 
 import math
 
@@ -29,10 +29,10 @@ def quantize_attention(
     *,
     deferred: bool,
 ) -> Attention:
-    """Return an attention in integers that keeps the upper ``kv_bits`` of keys and values.
+    """Return a quantized attention that stores keys and values with ``kv_bits`` upper bits.
 
     If ``block`` columns of values share an exponent, these bits are mantissas. With ``deferred``
-    contexts are divided by the sums of weights.
+    the softmax's division is applied to the contexts.
 
     Raises :class:`InputError` if a scalar of shaped attention is too large for an operand.
     """

@@ -1,4 +1,4 @@
-"""Steps that lose less: one for each column if columns differ, ranges fit for a table."""
+"""Smaller quantization errors: a scale for each column, and narrower ranges for tables."""
 
 import numpy as np
 
@@ -13,12 +13,12 @@ TAIL = 0.25
 
 
 def column_gains(largest: Floats, strength: float) -> Floats:
-    """Return the step of each column relative to one step for all, [n].
+    """Return the scale of each column relative to the tensor's scale, [n].
 
-    ``largest`` is each column's largest magnitude, [n]. Steps are proportional to its power of
-    ``strength``: 0 makes all equal, 1 lets every column fill its range. They are as small as
-    possible so that every column fits. A linear layer multiplies the rows of its weights by the
-    gains, after Xiao et al. 2023, "SmoothQuant", whose split between inputs and weights is by 0.5.
+    ``largest`` is each column's largest magnitude, [n]. Scales are proportional to ``largest **
+    strength``: 0 makes all scales equal, 1 lets every column fill the integers' range. Scales are
+    as small as possible so that every column fits. A linear layer multiplies the rows of its
+    weights by the gains, after Xiao et al. 2023, "SmoothQuant", which uses a strength of 0.5.
     """
     known = largest > 0
     if not known.any():
@@ -30,10 +30,10 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 
 
 def useful_range(function: Function, bounds: Range, step: float) -> Range:
-    """Return the part of a range outside which a function changes by less than a share of a step.
+    """Return the part of a function's input range beyond which the output is almost constant.
 
-    Inputs outside it are replaced by the nearest inside, so that the result is at most TAIL steps
-    off.
+    Inputs outside the returned range are clamped to it, which changes the output by at most TAIL
+    times ``step``, the output's scale.
     """
     x = np.linspace(bounds.low, bounds.high, GRID + 1)
     y = function(x)

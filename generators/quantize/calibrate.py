@@ -1,4 +1,4 @@
-"""Static ranges: the values of every tensor of a model over sample inputs."""
+"""Calibration: the range of every tensor of an encoder over sample inputs."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -26,20 +26,20 @@ BATCH_ELEMENTS = 1 << 18
 
 @dataclass(frozen=True)
 class Range:
-    """The smallest and the largest value of a tensor in calibration, 0 included."""
+    """The smallest and largest value of a tensor in calibration; the range includes 0."""
 
     low: float
     high: float
 
     @property
     def size(self) -> float:
-        """The largest magnitude, or 1 if the tensor is all zero."""
+        """The largest magnitude, or 1 if all values are zero."""
         return max(self.high, -self.low) or 1.0
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Statistics that calibration found."""
+    """Results of calibration: ranges, magnitudes and sample rows of tensors."""
 
     tensors: dict[str, Range]
     """By name, as in :func:`celosia.generators.reference.floats.forward`."""
@@ -59,14 +59,15 @@ def calibrate(
     progress: Progress | None = None,
     wanted: Collection[str] = (),
 ) -> Ranges:
-    """Return the range of every tensor, and of every head's probabilities, over sample inputs.
+    """Return the ranges of all tensors, and of each head's probabilities, over sample inputs.
 
     A percentile below 100 leaves out that share of the largest and of the smallest values of all
     inputs together, exactly as :func:`numpy.percentile` would. About :data:`SAMPLES` rows are kept
     of each tensor in ``wanted``.
 
     Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
-    the model does not accept. It is also raised unless the percentile is above 50 and at most 100.
+    the model does not accept. The same error is raised unless the percentile is above 50 and at
+    most 100.
     """
     if not 50 < percentile <= 100:
         raise InputError(f"Calibration percentile must be above 50, at most 100, not {percentile}")

@@ -1,9 +1,10 @@
-"""Steps of a decoder's tensors, from the values of its tensors over sampled texts.
+"""Quantization scales of a decoder, from the values of its tensors over sampled texts.
 
-Everything is static. Weights are symmetric INT8 with one step for each output. If the machine's
-parameters are by column, activations have a step for each column, which the neighbouring weights
-include; if not, they have one for all. A step is the one with the least squared error over the
-samples, so that rare large values may saturate.
+All scales are static. Weights are symmetric INT8 with a scale for each output. Activations have a
+scale for each column, which the neighbouring weights include. With ``folded`` the scales of an RMS
+norm's output are proportional to the norm's gains, so that all columns have the same requantization
+parameters. Each scale minimizes the squared error over the samples, so that rare large values may
+saturate.
 """
 
 import math
@@ -48,10 +49,10 @@ _ATTENTION = (".attention_input", ".query", ".context")
 
 
 class ErrorSteps:
-    """Gives steps to a decoder's tensors and weights.
+    """Chooses the quantization scales of a decoder's tensors and weights.
 
-    Raises :class:`InputError` if heads have fewer columns than are to keep 8 bits, or if blocks of
-    values do not divide all columns.
+    Raises :class:`InputError` if a head has fewer columns than the options keep in 8 bits, or if
+    the columns of values are not a multiple of the block.
     """
 
     zeros_in_biases = True
@@ -95,7 +96,7 @@ class ErrorSteps:
         self._keys: dict[str, KeySteps] = {}
 
     def tensor(self, value: Value) -> Tensor:
-        """Return the tensor of a value."""
+        """Return the integer tensor for a value of the float graph."""
         if value.name not in self._made:
             self._made[value.name] = self._make(value)
         return self._made[value.name]
@@ -153,7 +154,7 @@ class ErrorSteps:
         return self.kept_steps(name) * self.model.dim / (1 << VALUE_FRACTION)
 
     def kept_steps(self, name: str) -> float:
-        """Return the stream's steps in one step of the INT8 that a deferred norm keeps."""
+        """Return the INT8 scale of a deferred norm's tensor, in units of the stream's scale."""
         sources = {
             node.target.name: node.source.name
             for node in network.network(self.model).all_nodes
@@ -269,17 +270,17 @@ class ErrorSteps:
         return self.tensor(Value(f"{prefix}.active", self.model.ffn)).scale
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return some samples [count, columns] of a tensor in its steps."""
+        """Return samples [count, columns] of a tensor, divided by the tensor's scales."""
         values = self.values[value.name]
         values = values[:: max(1, len(values) // SAMPLES)]
         return np.asarray(values / self.tensor(value).steps)
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the step of each output [n] of weights [n, k] times their inputs' steps."""
+        """Return the scale of each output [n] for weights [n, k] times their inputs' scales."""
         return best_steps(scaled.T, INT8_MAX)
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return the step of an activation's input, its offset 0.0, and the activation's table."""
+        """Return (input scale, offset 0.0, table) of an activation function."""
         assert node.sums is not None
         function, sums = FUNCTIONS[FUNCTION_NAMES[node.activation]], self.values[node.sums.name]
         if self.options.wide(node.activation):
@@ -289,10 +290,10 @@ class ErrorSteps:
         return before, 0.0, int8_table(function, before, 0, target.scale, target.zero)
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the steps of products of queries and keys, and the added offsets, [heads] each."""
+        """Return scales and offsets of the products of queries and keys, [heads] each."""
         steps = self._key_steps(node.prefix)
         return steps.product, steps.raised
 
     def probability_scale(self, node: Attention, head: int) -> float:
-        """Return the step of a head's probabilities."""
+        """Return the quantization scale of a head's probabilities."""
         return 1.0 / INT8_MAX

@@ -1,4 +1,4 @@
-"""Steps of queries and keys that are multiplied, and of keys that are kept in few bits."""
+"""Quantization scales of queries and keys, and of keys that are stored with few bits."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ LOST = 20.0
 
 @dataclass(frozen=True)
 class KeySteps:
-    """The real values of one integer step of queries and keys, and of their products."""
+    """Quantization scales of a layer's queries and keys, and of the products of both."""
 
     query: Floats
     """[heads, key_dim]."""
@@ -51,15 +51,16 @@ def quantize_keys(
     *,
     causal: bool = True,
 ) -> KeySteps:
-    """Return the steps of a layer's keys and queries [n, heads of their kind, head_dim].
+    """Return the scales of a layer's keys and queries [n, heads of their kind, head_dim].
 
     Keys and queries are given for each text; unless ``causal``, all queries attend to all keys of a
-    text. ``columns`` [key_dim] is the column of a head that each integer column holds; the first
-    ``whole`` keep 8 bits.
+    text. ``columns`` [key_dim] is the head's column for each integer column; the first ``whole``
+    columns keep 8 bits.
 
-    A query's step times a key's is the same for all columns of a head, so a larger step of a key's
-    column means a smaller one of its queries. An offset that is subtracted from all keys changes
-    all scores of a query alike, and softmax not at all; so it may be subtracted after the rotation.
+    The product of the query's and the key's scale is the same for all columns of a head. So a
+    larger scale of a key column means a smaller scale of the query column. An offset that is
+    subtracted from all keys changes all scores of a query by the same amount, and softmax not at
+    all. So the offset may be subtracted after the rotation.
     """
     rotary = model.position == "rotary"
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)

@@ -1,8 +1,9 @@
-"""Low-rank corrections of coarse weights: two thin matrices make up for the errors of codes.
+"""Low-rank corrections: two thin matrices that compensate the error of coarse weights.
 
-Weights are ``codes + first @ second``, found alternately: codes of the weights less the product,
-then the product nearest to the codes' error, weighted by the correlation of the inputs (Yao et al.
-2023, "ZeroQuant-V2", without inputs; Zhang et al. 2024, "LQER", with them).
+Weights are ``codes + first @ second``, found alternately. First ``codes`` are rounded from the
+weights minus the thin product; then the thin product is fitted to the codes' error, weighted by the
+correlation of the inputs (Yao et al. 2023, "ZeroQuant-V2", without inputs; Zhang et al. 2024,
+"LQER", with them).
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ MOST = 127
 
 @dataclass(frozen=True)
 class Corrected:
-    """Codes of a matrix and the two thin matrices, in integers."""
+    """The codes of a matrix and its two thin correction matrices, in integers."""
 
     stored: Stored
     weight: Ints
@@ -41,10 +42,10 @@ class Corrected:
 def correct(
     weights: Floats, form: WeightFormat, group: int, inputs: Floats, rank: int, layer: str
 ) -> Corrected:
-    """Return weights [n, k] in a format, with a correction of some rank.
+    """Return weights [n, k] in a format of few bits, with a correction of rank ``rank``.
 
-    ``inputs`` are samples [count, k] in the steps that weights are multiplied by. Raises
-    :class:`InputError` if the rank is that of the weights, or more.
+    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. Raises
+    :class:`InputError` if the rank is not below the rank of the weights.
     """
     n, k = weights.shape
     if rank >= min(k, n):

@@ -1,10 +1,10 @@
-"""A format for each matrix of a model: the fewest bytes of weights within a bound of the loss.
+"""Mixed weight formats: a format for each matrix, for the fewest bytes within a loss bound.
 
-Steps of tensors do not depend on weights' formats, so operations of uniform models can be combined.
-The loss of each matrix alone in a coarse format is measured. In another format it is assumed to be
-proportional to the square of its outputs' error, and the losses of several matrices are added. Of
-the mixtures that are best by this estimate, and of the uniform models, the smallest with a measured
-loss within the bound is chosen.
+Quantization scales of tensors do not depend on weight formats, so operations of uniform models can
+be combined. The loss of each matrix alone in a coarse format is measured. In another format a
+matrix's loss is assumed to be proportional to the squared error of its outputs, and the losses of
+several matrices are added. Of the mixtures that are best by this estimate, and of the uniform
+models, the smallest with a measured loss within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,7 @@ Look = Callable[[IntegerGraph], Mapping[str, Ints]]
 
 @dataclass(frozen=True)
 class Mixture:
-    """The formats of a model's weights."""
+    """Weight formats by matrix, with the measured loss and the bytes of weights."""
 
     chosen: dict[str, str]
     """Formats by the weights' names; weights that are not listed are in INT8."""
@@ -56,7 +56,7 @@ class Mixture:
 
     @property
     def summary(self) -> str:
-        """The number of matrices with each format, as a text for a user."""
+        """The number of matrices in each format, as a text for a user."""
         counts = {name: list(self.chosen.values()).count(name) for name in CANDIDATES}
         parts = [f"{name} for {count}" for name, count in counts.items() if count]
         return (
@@ -73,10 +73,10 @@ def mix(
     bound: float,
     progress: Progress,
 ) -> Mixture:
-    """Return the smallest mixture found with a loss of at most ``bound`` more than INT8's.
+    """Return the smallest mixture found whose loss exceeds the loss of INT8 by at most ``bound``.
 
-    ``make`` returns the model with all weights in a format. Raises :class:`InputError` if the bound
-    is negative.
+    ``make`` returns the model with all weights in one format, and ``measure`` its loss. Raises
+    :class:`InputError` if the bound is negative.
     """
     if bound < 0:
         raise InputError(f"Loss must not be negative, not {bound}")
@@ -126,7 +126,10 @@ def _by_form(models: Mapping[str, IntegerGraph]) -> dict[str, dict[str, Linear]]
 
 
 def mixture(models: Mapping[str, IntegerGraph], chosen: Mapping[str, str]) -> IntegerGraph:
-    """Return a model of operations of uniform ones, by the weights' names; others are INT8's."""
+    """Return a model with the ``chosen`` formats, by weight name; other weights are INT8.
+
+    ``models`` has a model for each format, with all weights in this format.
+    """
     linears = _by_form(models)
     moved = {
         id(op): linears[chosen[name]][name] for name, op in linears[INT8].items() if name in chosen

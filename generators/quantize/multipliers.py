@@ -1,4 +1,4 @@
-"""A decoder's requantization parameters, reduced to the bits that a machine holds."""
+"""A decoder's requantization parameters, rounded to the bits that a machine stores."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,10 +18,10 @@ _WHOLE = 32
 
 
 def held_parameters(decoder: Decoder, config: Config) -> Decoder:
-    """Return a decoder whose multipliers are reduced to the upper bits that a machine holds.
+    """Return a decoder whose requantization multipliers are rounded to ``multiplier_width`` bits.
 
-    They are rounded to nearest, ties away from zero, so that a factor of 16 bits changes by at most
-    2**-16 of its value. Raises :class:`FitError` if a bias is wider than the machine's biases.
+    Multipliers are rounded to nearest, ties away from zero: a multiplier of 16 bits changes by at
+    most 2**-16 of its value. Raises :class:`FitError` if a bias has more than ``bias_width`` bits.
     """
     width = config.vector.multiplier_width
     biases = [0]
@@ -47,9 +47,10 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
 
 
 def refuse_held(name: str, config: Config) -> None:
-    """Refuse a machine that does not hold all bits of parameters, or not all for accumulators.
+    """Refuse a configuration that supports only decoders whose weights stay on the chip.
 
-    Raises :class:`InputError`.
+    Raises :class:`InputError` if ``multiplier_width`` or ``bias_width`` is reduced, or
+    ``pre_depth`` is not 0.
     """
     for field, whole in (("multiplier_width", _WHOLE), ("bias_width", _WHOLE), ("pre_depth", 0)):
         if config.read(field) != whole:
@@ -60,7 +61,7 @@ def refuse_held(name: str, config: Config) -> None:
 
 
 def rounded(multiplier: Any, shift: Any, below: int) -> tuple[Any, Any]:
-    """Return multipliers whose lowest bits, ``below`` of them, are 0, and their shifts."""
+    """Return multipliers rounded to multiples of ``2**below``, and the adjusted shifts."""
     if not below:
         return multiplier, shift
     size = (np.abs(multiplier) + (1 << below >> 1)) >> below << below

@@ -1,4 +1,7 @@
-"""Nested weights: INT8 whose upper bits alone are weights of fewer bits, equation (20)."""
+"""Nested weights: INT8 weights whose upper bits alone are weights of fewer bits.
+
+See equation (20) of ``docs/formats.md``.
+"""
 
 import numpy as np
 
@@ -16,12 +19,12 @@ _WHOLE = 1e-4
 
 
 def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
-    """Return INT8 weights [k, n] and the step of each output [n] for weights [n, k].
+    """Return INT8 weights [k, n] and the scale of each output [n] for real weights [n, k].
 
-    ``inputs`` are samples [count, k] in the steps that weights are multiplied by. The upper four
-    bits are chosen first, as the middles of their intervals; then the lower four. Later weights
-    make up for each error. Weights that are integers already, with a largest of 127 for each
-    output, are kept.
+    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. The
+    upper four bits are chosen first, as the middles of their intervals; then the lower four bits.
+    Each rounding error is compensated in the following weights. Weights that are already integers,
+    with a largest magnitude of 127 in each output, are kept.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):
@@ -42,7 +45,7 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 
 
 def is_nested(weights: Floats) -> bool:
-    """Return whether weights [n, k] are integers already, the largest of each output 127."""
+    """Return whether weights [n, k] are already integers with a largest of 127 in each output."""
     exact, _ = _in_steps(weights)
     return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)
 
@@ -55,7 +58,7 @@ def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
 
 
 def planes(weight: Ints) -> tuple[Stored, ...]:
-    """Return the codes of INT8 weights, the uppermost plane first."""
+    """Return the bit planes of INT8 weights as codes, the uppermost plane first."""
     stored_planes, left = [], weight
     for bits, name in PLANES.items():
         form, size = FORMATS[name], 1 << (OPERAND_BITS - bits)

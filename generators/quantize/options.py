@@ -1,4 +1,4 @@
-"""Options of quantization."""
+"""Options of quantization, such as weight formats and the KV cache's bits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ ENCODER_BALANCE, DECODER_BALANCE = 0.7, 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Quantization:
-    """Options of quantization.
+    """Options of quantization, such as weight formats and the KV cache's bits.
 
     Raises :class:`InputError` if a number is out of its bounds.
     """
@@ -81,7 +81,7 @@ class Quantization:
     command computes them all."""
 
     def wide(self, activation: str) -> bool:
-        """Return whether an activation of a network uses INT16: a smooth one, if requested."""
+        """Return whether an activation function gets INT16 inputs, which only smooth ones do."""
         return self.wide_functions and FUNCTION_NAMES.get(activation) in SMOOTH_FUNCTIONS
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Distance between a model's integers and its floats, and the tensor with the largest."""
+"""Distance between a quantized model and its float model, by tensor."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _PARTS = ("source", "up", "query", "key", "value")
 
 @dataclass(frozen=True)
 class Parting:
-    """Comparison of a model's integers with its floats on some inputs."""
+    """Distance between a quantized model and its float model on some inputs."""
 
     inputs: int
     cosine: float
@@ -66,7 +66,7 @@ class Parting:
 
     @property
     def warning(self) -> str:
-        """A sentence for the user, empty if integers are close enough."""
+        """A warning for the user; empty if the quantized model is close enough."""
         chosen = self.agreement
         far = self.output_error > MOST_ERROR
         near = self.cosine >= LEAST_COSINE and (chosen is None or chosen >= LEAST_AGREEMENT)
@@ -87,7 +87,7 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return all figures by name."""
+        """Return all figures: a dictionary from name to number or text."""
         return {
             "inputs": self.inputs,
             "cosine": self.cosine,
@@ -109,12 +109,12 @@ def parting(
     *,
     scored: bool = False,
 ) -> Parting:
-    """Compare a model in integers with its floats on inputs, at least one.
+    """Return the distance between a quantized model and its float model on at least one input.
 
-    Scores are compared for encoders, and, if ``scored``, for a decoder that keeps keys of 8 bits.
-    Inputs are token numbers [n] for a decoder, or as an encoder's description says. Those of an
-    encoder-decoder answer ``sources``, one each. For a large model the first inputs suffice, if
-    they have enough rows.
+    Attention scores are compared for encoders, and, if ``scored``, for a decoder with keys of 8
+    bits. Inputs are token numbers [n] for a decoder, or have the form in an encoder's description.
+    Inputs of an encoder-decoder are answers to ``sources``, one for each. For a large model only
+    the first inputs are used, if they have enough rows.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

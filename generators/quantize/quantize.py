@@ -1,8 +1,8 @@
-"""From a float model to integers: an operation for each node of its graph.
+"""Quantization of a float model: calibration, then an integer operation for each node.
 
-Steps come from calibration. For an encoder it finds the ranges over sample inputs
-(:mod:`celosia.generators.quantize.range_steps`), for a decoder the values over texts that the
-decoder samples (:mod:`celosia.generators.quantize.error_steps`).
+Quantization scales come from calibration. An encoder's scales follow from ranges over sample inputs
+(:mod:`celosia.generators.quantize.range_steps`). A decoder's scales follow from values over texts
+that the decoder samples (:mod:`celosia.generators.quantize.error_steps`).
 """
 
 from dataclasses import replace
@@ -39,10 +39,10 @@ def quantize_model(
     config: Config,
     options: Quantization | None = None,
 ) -> QuantizedModel:
-    """Return an encoder in the integers of a configuration.
+    """Return an encoder calibrated on sample inputs and quantized for a configuration.
 
-    Raises the errors of :func:`calibrate`, and :class:`InputError` if a number of the model cannot
-    be represented.
+    Raises the errors of :func:`calibrate`, and :class:`InputError` if a value of the model cannot
+    be represented in integers.
     """
     options = options or Quantization()
     wanted = _multiplied(model) if options.low_rank or options.weights == NESTED else set()
@@ -57,9 +57,9 @@ def quantize_calibrated(
     config: Config,
     options: Quantization | None = None,
 ) -> QuantizedModel:
-    """Return an encoder in integers, from known ranges.
+    """Return an encoder quantized for a configuration, from known ranges.
 
-    Raises :class:`InputError` if a number of the model cannot be represented.
+    Raises :class:`InputError` if a value of the model cannot be represented in integers.
     """
     options = _settled(model, weights, options or Quantization())
     if options.activations == MIXED:
@@ -85,10 +85,10 @@ def quantize_decoder(
     begin: int | None,
     options: Quantization | None = None,
 ) -> Decoder:
-    """Return a decoder in integers, calibrated on texts that it samples from ``begin``.
+    """Return a quantized decoder, calibrated on texts that it samples from token ``begin``.
 
-    An encoder-decoder answers random sources. Raises :class:`InputError` if a number of the model
-    cannot be represented.
+    An encoder-decoder is calibrated on answers to random sources. Raises :class:`InputError` if a
+    value of the model cannot be represented in integers.
     """
     options = options or Quantization()
     samples = calibration_texts(model, weights, begin, options)
@@ -98,9 +98,9 @@ def quantize_decoder(
 def quantize_sampled(
     model: TextDescription, weights: Weights, samples: SampledTexts, options: Quantization
 ) -> Decoder:
-    """Return a decoder in integers, calibrated on texts that are sampled already.
+    """Return a quantized decoder, calibrated on texts that have been sampled.
 
-    Raises :class:`InputError` if a number of the model cannot be represented.
+    Raises :class:`InputError` if a value of the model cannot be represented in integers.
     """
     if model.source_layers and options.kv_bits < NARROW_BITS:
         raise InputError(
@@ -117,9 +117,9 @@ def quantize_sampled(
 
 
 def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization) -> Decoder:
-    """Return a decoder in integers from known steps, which do not depend on formats.
+    """Return a quantized decoder from known scales, which do not depend on weight formats.
 
-    Raises :class:`InputError` if a number of the model cannot be represented.
+    Raises :class:`InputError` if a value of the model cannot be represented in integers.
     """
     model = steps.model
     graph = network.network(model)

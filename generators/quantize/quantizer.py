@@ -1,4 +1,4 @@
-"""An operation in integers for each node of a float model's graph."""
+"""Conversion of a float graph's nodes to integer operations."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ from celosia.sim.rotary import rotary_table, speeds_table
 
 
 class Quantizer:
-    """Makes a network's operations, node by node."""
+    """Converts a float graph to integer operations, node by node."""
 
     def __init__(
         self,
@@ -67,20 +67,20 @@ class Quantizer:
             )
 
     def input(self) -> Tensor:
-        """Return the tensor that the host provides."""
+        """Return the tensor that the host writes."""
         return replace(self.steps.tensor(self.graph.input), name="input")
 
     def output(self) -> Tensor:
-        """Return the result."""
+        """Return the tensor of the model's output."""
         tensor = self.steps.tensor(self.graph.output)
         return tensor if self.after else replace(tensor, name="output")
 
     def stream(self) -> Tensor:
-        """Return the residual stream."""
+        """Return the tensor of the residual stream."""
         return self.steps.tensor(Value("stream", self.model.dim, home=Home.STREAM))
 
     def start(self) -> Ints | None:
-        """Return the stream's content before the first operation; None if nothing reads it."""
+        """Return the initial content of the residual stream, or None if nothing reads it."""
         for node in self.graph.before:
             if isinstance(node, network.Start):
                 rows = self.steps.tensor(node.target).rows

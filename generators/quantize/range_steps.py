@@ -1,10 +1,10 @@
-"""Steps of an encoder's tensors, by the ranges that calibration found.
+"""Quantization scales of an encoder's tensors, from the ranges found in calibration.
 
 Weights are symmetric INT8 with one scale per output channel, or per tensor. Activations are INT8
-with one scale per tensor. They are symmetric, except for the input, hidden layers and probabilities
-if the configuration has zero points. The residual stream is INT16 with one scale for the whole
-model, or for each layer if no norm keeps its size (Jacob et al. 2018; the wide residual after
-Bondarenko et al. 2021).
+with one scale per tensor. Activations are symmetric, except for the input, hidden layers and
+probabilities if the configuration has zero points. The residual stream is INT16 with one scale for
+the whole model, or for each layer if no norm keeps its size (Jacob et al. 2018; the wide residual
+after Bondarenko et al. 2021).
 """
 
 import math
@@ -35,7 +35,7 @@ _LARGEST_BIAS = float(1 << 30)
 
 
 class RangeSteps:
-    """Gives scales and zero points to an encoder's tensors, and steps to its weights."""
+    """Chooses the scales and zero points of an encoder's tensors, and the scales of its weights."""
 
     zeros_in_biases = False
     whole = 0
@@ -65,7 +65,7 @@ class RangeSteps:
         )
 
     def tensor(self, value: Value) -> Tensor:
-        """Return the tensor of a value."""
+        """Return the integer tensor for a value of the float graph."""
         model, kind = self.model, value.name.rpartition(".")[2]
         if value.home is Home.STREAM:
             return self._made(value, self._stream_step(value), width=WIDE)
@@ -130,14 +130,14 @@ class RangeSteps:
         return bound or 1.0
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return samples [count, columns] of a tensor in its steps, if calibration kept any."""
+        """Return samples [count, columns] of a tensor, divided by its scales; None if not kept."""
         rows = self.rows.get(value.name)
         return None if rows is None else rows / self.tensor(value).steps
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the step of each output [n] of weights [n, k] times their inputs' steps.
+        """Return the scale of each output [n] for weights [n, k] times their inputs' scales.
 
-        A channel of zeros has the output's step, so that its bias stays exact.
+        A channel of zeros has the output's scale, so that the channel's bias stays exact.
         """
         largest = np.abs(scaled).max(axis=1)  # [n]
         if not self.options.per_channel:
@@ -146,9 +146,9 @@ class RangeSteps:
         return np.asarray(np.maximum(steps, np.abs(bias) / _LARGEST_BIAS))
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return the step of the input of an activation's table, its offset, and the table.
+        """Return (input scale, offset, table) of an activation function.
 
-        ReLU has no table, as requantization computes it.
+        ReLU has no table, as requantization computes ReLU.
         """
         assert node.sums is not None
         if node.activation == "relu":
@@ -167,14 +167,14 @@ class RangeSteps:
         return scale, scale * zero, table
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
-        """Return the steps of products of queries and keys, and the offset added to them, [1]."""
+        """Return the scale and the offset of the products of queries and keys, [1] each."""
         query, key = self.tensor(node.query), self.tensor(node.key)
         # Products of INT16 are in units of 256, equation (19).
         unit = WIDE_UNIT if key.wide else 1
         return np.array([unit * query.scale * key.scale]), np.zeros(1)
 
     def probability_scale(self, node: Attention, head: int) -> float:
-        """Return the step of a head's probabilities."""
+        """Return the quantization scale of a head's probabilities."""
         if self.model.shaped:
             bounds = self.heads[f"{node.prefix}.probabilities"][head]
             return self._scale(bounds, self.probability_zero)

@@ -1,4 +1,4 @@
-"""Refusals of models and options of quantization that do not fit each other."""
+"""Checks that a model and the options of quantization fit each other."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from celosia.sim.matmul import WIDE_LONGEST
 
 
 def check_finite(model: Description, weights: Weights) -> None:
-    """Refuse trained numbers that are not finite."""
+    """Refuse a model with weights that are not finite."""
     for name, values in weights.items():
         wrong = np.argwhere(~np.isfinite(values))
         if wrong.size:
@@ -23,7 +23,7 @@ def check_finite(model: Description, weights: Weights) -> None:
 
 
 def check_tensor(model: Description, name: str, values: Floats) -> None:
-    """Refuse values of a tensor on calibration inputs that exceed 32-bit floats."""
+    """Refuse a tensor whose calibration values exceed the range of 32-bit floats."""
     largest = float(np.abs(values).max())
     if not largest <= float(np.finfo(np.float32).max):
         raise InputError(
@@ -33,7 +33,7 @@ def check_tensor(model: Description, name: str, values: Floats) -> None:
 
 
 def check_mixed(model: Description) -> None:
-    """Refuse values of INT16, and sums that may exceed 32 bits."""
+    """Refuse mixed activations for a model with INT16 values or sums that may exceed 32 bits."""
     bits = NARROW_BITS if isinstance(model, TextDescription) else 16
     if not model.values:
         raise InputError(
@@ -49,7 +49,7 @@ def check_mixed(model: Description) -> None:
 
 
 def check_places(model: TextDescription, options: Quantization) -> None:
-    """Refuse more places than a model with bounded places has."""
+    """Refuse more token positions than a model with a fixed limit has."""
     if model.bounded and options.places > model.positions:
         raise InputError(
             f"Model {model.name} has at most {model.positions} places, as from there on its layers "
@@ -58,7 +58,7 @@ def check_places(model: TextDescription, options: Quantization) -> None:
 
 
 def check_deferred(model: TextDescription, options: Quantization) -> None:
-    """Refuse options that products by rows' factors do not support."""
+    """Refuse models and options that deferred norms do not support."""
     if model.norm != "rmsnorm" or model.source_layers:
         raise InputError(
             f"Deferred norms need norm rmsnorm and source_layers 0, but model {model.name} has "

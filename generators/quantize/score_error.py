@@ -1,4 +1,4 @@
-"""Error of softmax's inputs: scores against exact arithmetic on the same stream and weights."""
+"""Errors of attention scores against exact arithmetic on the same residual stream."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -25,11 +25,11 @@ from celosia.sim.rotary import ROTARY_FRACTION
 def score_errors(
     model: QuantizedModel, tensors: Mapping[str, Ints], inputs: Floats
 ) -> Iterator[Floats]:
-    """Yield the sizes of the errors of each attention's scores, [heads, n, n].
+    """Yield the absolute errors of each attention's scores, [heads, n, n], of an encoder.
 
-    ``tensors`` are the results of :func:`evaluate` for ``inputs``. The exact scores result from the
-    operations between the residual stream and the scores without any rounding, with the integer
-    weights and parameters. The unit is that of scores, 2**-8 octaves.
+    ``tensors`` are the results of :func:`evaluate` for ``inputs``. The exact scores are computed
+    from the residual stream without any rounding, with the integer weights and parameters. The unit
+    is 2**-8 octaves, as for scores.
     """
     count = len(inputs) + model.description.sequence - model.input.rows
     exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
@@ -40,10 +40,11 @@ def score_errors(
 
 
 def text_score_errors(decoder: Decoder, tensors: Mapping[str, Ints]) -> Iterator[Floats]:
-    """Yield the errors of scores of a decoder's attentions over a text, from its first token on.
+    """Yield the errors of each attention's scores of a decoder, over a whole text.
 
-    For each token there are the scores of those up to it, [heads, n (n + 1) / 2]. Exact scores are
-    clamped to INT16: the lowest of a row may saturate, which is no error.
+    Each array has the scores of every token with all tokens up to this token, [heads, n (n + 1) /
+    2]. Exact scores are clamped to INT16: the lowest scores of a row may saturate, which is no
+    error.
     """
     exact = _Exact(
         {op.target.name: op for op in decoder.ops}, lambda name: tensors[name].astype(np.float64)

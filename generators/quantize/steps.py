@@ -1,4 +1,4 @@
-"""Steps of integers that lose least: for a tensor, for its columns, and for kept keys."""
+"""Quantization scales with the least error: of tensors, columns and stored keys."""
 
 import math
 
@@ -23,20 +23,20 @@ HEADROOM = 2.0
 
 
 def wide_step(values: Floats) -> float:
-    """Return the step of INT16 values with :data:`HEADROOM`; 1 for a tensor of zeros."""
+    """Return the scale of INT16 values with :data:`HEADROOM`; 1 for a tensor of zeros."""
     return HEADROOM * float(np.abs(values).max()) / INT16_MAX or 1.0
 
 
 def best_step(values: Floats, most: int) -> float:
-    """Return the step of the least squared error for values clamped to ``most`` steps.
+    """Return the scale of least squared error for integers clamped to -``most`` to ``most``.
 
-    A tensor of zeros has the step ``1 / most``.
+    A tensor of zeros has the scale ``1 / most``.
     """
     return float(best_steps(values.reshape(-1, 1), most)[0])
 
 
 def best_steps(values: Floats, most: int) -> Floats:
-    """Return the step of each column [n] of some values [m, n], as :func:`best_step`."""
+    """Return the scale of each column [n] of values [m, n], as :func:`best_step`."""
     largest = np.abs(values).max(axis=0)
     largest[largest == 0] = 1.0
     steps, least = largest / most, np.full(len(largest), np.inf)
@@ -50,10 +50,10 @@ def best_steps(values: Floats, most: int) -> Floats:
 
 
 def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return middle and step of each column [n] with the least squared error in ``bits`` bits.
+    """Return middle and scale of each column [n] with the least squared error in ``bits`` bits.
 
-    Values [m, n] become ``round((value - middle) / step)``, clamped to signed ``bits`` bits. Each
-    ``together`` neighbours have one step.
+    Values [m, n] become ``round((value - middle) / scale)``, clamped to signed ``bits`` bits.
+    Groups of ``together`` neighbouring columns share a scale.
     """
     least = np.full(values.shape[1], np.inf)
     middle, steps = np.zeros_like(least), np.ones_like(least)
@@ -65,10 +65,10 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return middle and step of each column [n] of INT8 values whose upper bits are kept.
+    """Return middle and scale of each column [n] of INT8 values whose upper bits are stored.
 
-    The upper ``bits`` of ``round((value - middle) / step)`` lose least squared error if each of
-    their steps stands for its middle; for 8 bits as :func:`best_range`.
+    The squared error is least if the upper ``bits`` bits of ``round((value - middle) / scale)``
+    stand for the middle of their interval. For 8 bits the result is that of :func:`best_range`.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:
@@ -78,10 +78,11 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
-    """Return mean and INT8 step of each column [n], in proportion to its values' deviation.
+    """Return mean and INT8 scale of each column [n], in proportion to the standard deviation.
 
     So columns that share an exponent are alike, and INT8 holds the values [m, n] of all of them.
-    Each ``together`` neighbours have one step. Columns of one value count as deviating by 1.
+    Groups of ``together`` neighbouring columns share a scale. The deviation of a constant column is
+    taken as 1.
     """
     middle = values.mean(axis=0)
     deviation = (values - middle).reshape(len(values), -1, together)
@@ -92,7 +93,7 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 
 
 def upper_step(values: Floats, bits: int) -> float:
-    """Return the symmetric INT8 step with which the upper ``bits`` of values lose least."""
+    """Return the symmetric INT8 scale with the least error if only the upper bits are stored."""
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     best, least = most / half, math.inf
     for clip in _CLIPS:

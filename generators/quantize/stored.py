@@ -1,8 +1,8 @@
-"""Codes of weights in a format of fewer bits, with the least error of the products.
+"""Weight codes in formats of fewer bits, with the least error of the products.
 
-Codes are chosen one after another. The weights that follow make up for each code's error, as far as
-the inputs are correlated (Frantar et al. 2023, "GPTQ"). Without inputs each weight is rounded
-alone.
+Codes are chosen one after another. Each code's error is compensated in the following weights, as
+far as the inputs are correlated (Frantar et al. 2023, "GPTQ"). Without inputs each weight is
+rounded alone.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ DAMPING = 0.01
 def choose(
     exact_weights: Floats, form: WeightFormat, group: int, inputs: Floats | None
 ) -> tuple[Stored, Ints, Floats]:
-    """Return codes, operands [k, n] and the step of each output [n] for weights [n, k].
+    """Return codes, operands [k, n] and the scale of each output [n] for weights [n, k].
 
-    ``inputs`` are samples [count, k] in the steps that weights are multiplied by. With ``group``
-    that number of inputs shares a scale. Weights that are codes already, as training for the format
-    leaves them, are kept.
+    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. If
+    ``group`` is not 0, that number of inputs shares a scale. Weights that are codes already, as
+    training for the format leaves them, are kept.
     """
     weights = np.array(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
@@ -70,9 +70,9 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return the largest step of each output [n] in which weights [n, k] are values of a format.
+    """Return the largest scale of each output [n] with which weights [n, k] are exact codes.
 
-    Return None if an output has no such step, and for formats of more than ``TRAINED`` values.
+    Return None if an output has no such scale, and for formats of more than ``TRAINED`` values.
     """
     if form.fraction or len(form.values) > TRAINED:
         return None
@@ -89,7 +89,7 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 
 
 def factors_of(form: WeightFormat) -> Ints:
-    """Return the scales with which no value exceeds the operands, in ascending order."""
+    """Return the group scales with which no value exceeds INT8 operands, in ascending order."""
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)
     most = min(-half / low, (half - 1) / high) * (1 << form.fraction)
@@ -97,7 +97,10 @@ def factors_of(form: WeightFormat) -> Ints:
 
 
 def error_spread(inputs: Floats, k: int) -> Floats:
-    """Return how later inputs make up for each input's error: an upper triangle, [k, k]."""
+    """Return the shares by which later inputs compensate each input's error.
+
+    The shares are an upper triangular matrix [k, k].
+    """
     square = inputs.T @ inputs / len(inputs)
     mean = float(np.trace(square)) / k or 1.0
     inverse = np.linalg.inv(square + DAMPING * mean * np.eye(k))
@@ -105,9 +108,9 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 
 
 def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats]) -> Floats:
-    """Return values [k, n] that ``pick`` chooses for weights [n, k], row by row.
+    """Return values [k, n] that ``pick`` rounds for weights [n, k], row by row.
 
-    The following weights make up for each error, according to :func:`error_spread`.
+    Each error is compensated in the following weights by the shares of :func:`error_spread`.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

@@ -1,4 +1,4 @@
-"""Interface between the quantizer and a choice of steps."""
+"""Interface between the quantizer and the two ways to choose quantization scales."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from celosia.generators.graph.tensors import Ints, Tensor
 
 
 class Steps(Protocol):
-    """Float value of one integer step of each tensor."""
+    """The choice of quantization scales for a model's tensors and weights."""
 
     zeros_in_biases: bool
     """True if a linear layer's bias includes its input's zero point, so that the array need not."""
@@ -19,28 +19,28 @@ class Steps(Protocol):
     """First columns of a key head that keep 8 bits if others keep fewer."""
 
     def tensor(self, value: Value) -> Tensor:
-        """Return the tensor of a value."""
+        """Return the integer tensor for a value of the float graph."""
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return samples [count, columns] of a tensor in its steps; None if none were kept."""
+        """Return samples [count, columns] of a tensor, divided by its scales; None if not kept."""
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the step of each output [n] of weights [n, k] times their inputs' steps.
+        """Return the scale of each output [n] for weights [n, k] times their inputs' scales.
 
-        ``bias`` and the outputs' steps, ``out``, are [n].
+        ``bias`` and ``out``, the outputs' scales, are [n].
         """
 
     def activation(self, node: network.Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return the step of the input of an activation's table, its offset, and the table.
+        """Return (input scale, offset, table) of an activation function.
 
-        Without a table the function is requantization's, which is ReLU.
+        If the table is None, requantization computes the function, which is ReLU.
         """
 
     def products(self, node: network.Attention) -> tuple[Floats, Floats]:
-        """Return the steps of products of queries and keys, and the offsets added to them.
+        """Return the scales and the offsets of the products of queries and keys.
 
-        Both are for all heads, [1], or for each, [heads].
+        Scales and offsets are [1] for all heads, or [heads].
         """
 
     def probability_scale(self, node: network.Attention, head: int) -> float:
-        """Return the step of a head's probabilities."""
+        """Return the quantization scale of a head's probabilities."""

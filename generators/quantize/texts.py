@@ -1,4 +1,4 @@
-"""Values of a decoder's tensors over texts that the decoder samples."""
+"""Calibration texts of a decoder, and the values of the decoder's tensors over them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _NOT_KEPT = ("scores", "probabilities", "output")
 
 @dataclass(frozen=True)
 class SampledTexts:
-    """Texts that a model has sampled, or that are given, up to the limit of :data:`KEPT_BYTES`."""
+    """Calibration texts, sampled or given, and tensor values up to :data:`KEPT_BYTES`."""
 
     tokens: NDArray[np.int64]
     """[count, length]."""
@@ -93,9 +93,9 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> SampledTexts:
-    """Return the given ``texts``, or texts that the model samples according to the options.
+    """Return calibration texts: ``texts``, or texts sampled from the model.
 
-    For an encoder-decoder they are answers to sources, which are ``texts`` or random. Raises
+    For an encoder-decoder the result is answers to sources, which are ``texts`` or random. Raises
     :class:`InputError` as :func:`sample_answers`, :func:`given_texts` and :func:`sample_texts`.
     """
     check_finite(model, weights)
@@ -121,11 +121,11 @@ def sample_texts(
     seed: int,
     progress: Progress | None = None,
 ) -> SampledTexts:
-    """Return texts that the model samples, each from the token ``begin``.
+    """Return ``count`` texts of ``length`` tokens, sampled from the model after ``begin``.
 
-    If ``begin`` is None, each begins with another random token. Each next token is drawn from the
-    model's distribution, at temperature 1. ``progress`` receives the places done. Raises
-    :class:`InputError` if count or length is not positive.
+    If ``begin`` is None, each text begins with another random token. Each next token is drawn from
+    the model's distribution, at temperature 1. ``progress`` receives the number of positions done.
+    Raises :class:`InputError` if count or length is not positive.
     """
     for name, value in (("count", count), ("length", length)):
         if value < 1:
@@ -162,7 +162,7 @@ def _drawn(
 
 
 def random_sources(model: TextDescription, count: int, seed: int) -> list[list[int]]:
-    """Return sources of random tokens and lengths."""
+    """Return ``count`` sources of random tokens and random lengths."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, model.source_positions + 1, count)
     return [rng.integers(0, model.vocabulary, length).tolist() for length in lengths]
@@ -177,10 +177,10 @@ def sample_answers(
     seed: int,
     progress: Progress | None = None,
 ) -> SampledTexts:
-    """Return texts of ``length`` tokens that the model samples for each of some sources.
+    """Return answers of ``length`` tokens, sampled from the model for each source.
 
-    ``progress`` receives the sources done. Raises :class:`InputError` if there is no source, or one
-    is not valid.
+    ``progress`` receives the number of sources done. Raises :class:`InputError` if there is no
+    source or a source is invalid.
     """
     if not sources:
         raise InputError("Calibration needs at least one source")
@@ -219,13 +219,14 @@ def given_texts(
     length: int,
     progress: Progress | None = None,
 ) -> SampledTexts:
-    """Return given texts, each some token numbers.
+    """Return the tensor values over given texts, lists of token numbers.
 
-    All become as long as the longest, but at most ``length``: longer ones are cut, and shorter ones
-    are continued by the texts that follow. ``progress`` receives the texts done.
+    All texts become as long as the longest text, but at most ``length`` tokens. Longer texts are
+    cut, and shorter texts are continued with the following texts. ``progress`` receives the number
+    of texts done.
 
-    Raises :class:`InputError` if there is no text, one is empty, or a token is not in the model's
-    vocabulary.
+    Raises :class:`InputError` if there is no text, a text is empty, or a token is not in the
+    model's vocabulary.
     """
     if not texts or not all(map(len, texts)):
         raise InputError("Calibration needs at least one text, and none of them empty")
