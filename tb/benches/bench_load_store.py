@@ -1,9 +1,9 @@
 """Bench of the load and store engines: random rows between a memory and a scratchpad of bytes.
 
-Parameters: ``engine`` (``load`` or ``store``), ``config`` (fields that differ from the preset
-``small``), ``commands`` (their number), ``stall`` (probability of a pause on each port), ``refuse``
-(probability that a burst waits, by default ``stall``), and ``latency`` (the largest latency of an
-external memory with random timing). Optional parameters: ``timing`` (fixed timing of the memory),
+Parameters: ``engine`` (``load`` or ``store``); ``config`` (fields that differ from the preset
+``small``); ``commands`` (the number of commands); ``stall`` (probability of a pause on each port);
+``refuse`` (probability that a burst waits, by default ``stall``); ``latency`` (the largest latency
+of an external memory with random timing). Optional parameters: ``timing`` (fixed timing of memory),
 ``shape`` (rows and bytes of a row, the same for all commands) and ``limit`` (the largest total
 number of cycles).
 """

@@ -1,4 +1,4 @@
-"""Bench of the vector engine between a scratchpad and accumulators made of arrays.
+"""Bench of the vector engine, with arrays as the scratchpad and the accumulators.
 
 Parameters: ``config``, every field of the configuration; ``programs``, the number of random
 programs; ``steps``, the number of instructions in each; ``stall``, the probability that a memory
@@ -48,7 +48,10 @@ TRIES = 8
 
 
 class Surroundings:
-    """The memories around the engine, and every rule that the engine keeps with them."""
+    """Surroundings of the vector engine: models of the memories, with checks of its ports.
+
+    ``sp`` and ``acc`` are the contents of the scratchpad and the accumulators.
+    """
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator, stall: float):
         self.dut, self.config, self.random, self.stall = dut, config, random, stall
@@ -76,13 +79,13 @@ class Surroundings:
         self._row_layout = DrainPort(config).members["data"].shape
 
     def drive(self, name: str, value: int) -> None:
-        """Set an input, if it has another value."""
+        """Drive the engine's input ``name``, if the value differs from the present one."""
         if self._driven.get(name) != value:
             self._driven[name] = value
             self._handle(name).value = value
 
     def get(self, name: str) -> int:
-        """Return an output's value."""
+        """Return the value of the engine's output ``name``."""
         return int(self._handle(name).value)
 
     def _handle(self, name: str) -> Any:
@@ -91,7 +94,10 @@ class Surroundings:
         return self._handles[name]
 
     async def cycle(self) -> bool:
-        """Deliver due answers, accept requests; return whether a command was done."""
+        """Run one clock cycle: answer reads, accept requests, and check the engine's status.
+
+        Return whether a command was done.
+        """
         for name in self._readers:
             self._answer(name, self._due[name].popleft())
         stalls = {name: SLOW[1] if name == self._slow else self.stall for name in self._ports}
@@ -184,10 +190,10 @@ class Surroundings:
         assert self.get("trace__retire") == done
 
     async def run(self, *steps: Step) -> int:
-        """Run commands, all but the last followed; return the cycles from the first's offer.
+        """Run a chain of commands, all but the last ``followed``, and return the number of cycles.
 
-        The cycles end with the last command's ``done``. Each command is offered as soon as the
-        previous one was accepted, or some cycles later.
+        These are the cycles from the offer of the first command to the last command's ``done``.
+        Each command is offered as soon as the previous command was accepted, or some cycles later.
         """
         first, pushes = self.cycles, list[int]()
         slow = self.stall and self.random.random() < SLOW[0]
@@ -356,7 +362,7 @@ def _stated(config: Config, step: Step) -> int:
 
 @cocotb.test()
 async def cycles_are_as_stated(dut: Any) -> None:
-    """Without stalls every command takes the stated cycles, with any flags."""
+    """Without stalls every command takes the cycles in the engine's docstring, with any flags."""
     room = await _surroundings(dut, 0.0)
     for step in _random_steps(room.config, room.random):
         cycles = await room.run(step)

@@ -1,4 +1,4 @@
-"""The cocotb benches by unit, each with the parameters that it needs for a configuration."""
+"""Catalog of the cocotb benches by unit, with the parameters of each for a configuration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from celosia.generators.verilog.units import make_unit
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A unit's bench: the component's name in ``units`` and the bench's parameters."""
+    """A unit's bench: the unit's ``name``, the bench's ``module``, and the bench's parameters."""
 
     name: str
     module: str
@@ -35,7 +35,7 @@ class Bench:
     array as a tree, ``unit`` for that of the component; without it there is no such parameter."""
 
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
-        """Return the unit and its bench's parameters."""
+        """Return the unit's component for a configuration, and the parameters of its bench."""
         component = make_unit(self.name, config)
         values = {name: config.read(of) for name, of in self.config.items()}
         values |= {name: getattr(component, of) for name, of in self.unit.items()}

@@ -21,12 +21,12 @@ _DISTURBED = 40  # cycles of random inputs
 
 
 def parameters() -> dict[str, Any]:
-    """Return the parameters that were given to ``celosia.tb.benches.simulate.simulate``."""
+    """Return the parameters by name that ``celosia.tb.benches.simulate.simulate`` was given."""
     return dict(json.loads(os.environ.get("CELOSIA_PARAMETERS", "{}")))
 
 
 def rng() -> np.random.Generator:
-    """Return a random generator that starts from the printed seed."""
+    """Return a new random generator that starts from the run's printed seed."""
     return np.random.default_rng(int(os.environ.get("CELOSIA_SEED", "0")))
 
 
@@ -35,10 +35,11 @@ async def start_clock(
 ) -> None:
     """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
 
-    Every input is 0 from here on until it is driven. With ``disturbed`` the inputs are random
-    before the reset, which a unit with a reset must show no trace of later. The inputs named in
-    ``still``, which would write a memory, are 0 then, too. No input is random while coverage is
-    measured, since random inputs would reach code that the bench does not test.
+    Every input of the component is 0 from the reset until the bench drives the input. With
+    ``disturbed`` the inputs are random before the reset; a unit with a reset must show no trace of
+    them. The inputs named in ``still`` stay 0 before the reset, since they would write a memory. No
+    input is random while coverage is measured, since random inputs would reach code that the bench
+    does not test.
     """
     names = json.loads(os.environ.get("CELOSIA_INPUTS", "[]"))
     has_reset = hasattr(dut, "rst")
@@ -62,18 +63,18 @@ async def start_clock(
 
 
 def noise(rng: np.random.Generator, port: Any) -> int:
-    """Return random bits for a port."""
+    """Return a random value as wide as a port."""
     bits = int.from_bytes(rng.bytes(len(port) // 8 + 1), "little")
     return bits & ((1 << len(port)) - 1)
 
 
 class StreamDriver:
-    """The producer of a stream port ``name`` of the component.
+    """Producer of payloads for the input stream ``name`` of the component.
 
-    Each payload waits, with probability ``stall`` in each cycle, before it is offered, and then
-    stays until accepted. While none is offered the port's payload is random, except if coverage is
-    measured. A payload wider than the port loses its upper bits, so that negative numbers may be
-    given.
+    Before each payload is offered, each cycle is a pause with probability ``stall``. An offered
+    payload stays until it is accepted. While no payload is offered the port's payload is random,
+    unless coverage is measured. A payload wider than the port loses its upper bits, so that
+    negative numbers may be given.
     """
 
     def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):
@@ -105,10 +106,10 @@ class StreamDriver:
 
 
 class StreamMonitor:
-    """The consumer of a stream port ``name`` of the component.
+    """Consumer of payloads from the output stream ``name`` of the component.
 
     In each cycle ``ready`` is 0 with probability ``stall``. Raises :class:`AssertionError` if the
-    component withdraws or changes an offered payload before it was accepted.
+    component withdraws or changes an offered payload before the payload was accepted.
     """
 
     def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):
@@ -128,8 +129,8 @@ class StreamMonitor:
     ) -> list[int]:
         """Return the next ``count`` payloads, just after the rising edge that accepted the last.
 
-        ``check(index, payload)`` is called for each at once, so that a bench fails at the first
-        wrong one.
+        ``check(index, payload)`` is called as soon as each payload is received, so that a bench
+        fails at the first wrong payload.
         """
         payloads: list[int] = []
         while len(payloads) < count:
@@ -158,9 +159,9 @@ class StreamMonitor:
 
 
 class ByteMonitor:
-    """The consumer of a link's stream ``o``, whose payload is a byte with a flag above it.
+    """Consumer of the byte stream ``o``, whose payload is a byte and a flag in bit 8.
 
-    ``bytes`` are the bytes received so far, each with its flag.
+    ``bytes`` are the bytes received so far, pairs (byte, flag).
     """
 
     def __init__(self, dut: Any):

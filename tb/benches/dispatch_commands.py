@@ -1,4 +1,4 @@
-"""Commands for the bench of the queues and tokens: programs that cannot deadlock."""
+"""Random commands for the bench of dispatch: programs that cannot deadlock."""
 
 from typing import Any
 
@@ -12,12 +12,16 @@ Tokens = dict[tuple[Engine, Engine], int]
 
 
 def no_tokens() -> Tokens:
-    """Return a count of 0 for each pair of engines."""
+    """Return token counts of 0, a dictionary from pairs (source, sink) of engines to counts."""
     return {(source, sink): 0 for source in Engine for sink in Engine if source != sink}
 
 
 def random_program(random: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """Return commands that pop only tokens that earlier ones pushed; the last pop none."""
+    """Return random commands, which pop only tokens that earlier commands pushed.
+
+    Each command is a dictionary of ``engine``, ``pop`` (engines whose tokens it pops) and
+    ``fields``. The last 20 commands pop no tokens.
+    """
     held = no_tokens()
     program = []
     opcodes = [opcode for opcode, d in DEFINITIONS.items() if d.engine is not None]
@@ -56,7 +60,7 @@ def random_program(random: np.random.Generator, count: int) -> list[dict[str, An
 
 
 def program_words(program: list[dict[str, Any]]) -> list[int]:
-    """Return the payloads that the sequencer would send."""
+    """Return the payloads that the sequencer would send for commands, one per command word."""
     words = []
     for command in program:
         opcode, push, flags, *operands = command["fields"].values()
@@ -75,7 +79,7 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the words of an engine's shortest command."""
+    """Return the payloads of an engine's shortest command, which pops tokens of ``pop``."""
     own = [definition for definition in DEFINITIONS.values() if definition.engine == engine]
     shortest = min(own, key=lambda definition: definition.words)
     fields = {"opcode": int(shortest.opcode), "push": 0, "flags": 0}

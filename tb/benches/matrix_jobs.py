@@ -22,7 +22,10 @@ RARE = 0.1
 
 
 class Jobs:
-    """Random commands and the sums that must result from them."""
+    """Commands of the matrix engine, with the accumulators' expected contents after each.
+
+    ``sp`` is the scratchpad's random content; ``payloads`` are the commands for the engine's port.
+    """
 
     def __init__(self, config: Config, generator: np.random.Generator):
         self._config = config
@@ -77,7 +80,7 @@ class Jobs:
         slot: int = 0,
         line: int = 0,
     ) -> None:
-        """Append a command."""
+        """Append a command of given sizes and flags, with random addresses and zero points."""
         config = self._config
         kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)
         zeros = self._rng.choice([-128, 0, 3, 127], 2) if config.array.zero_points else (0, 0)
@@ -200,7 +203,7 @@ class Jobs:
             self.gated += int(np.count_nonzero(part == 0))
 
     def add_random(self) -> None:
-        """Append a MATMUL, or PRELOAD and resident MATMULs if there is room for them."""
+        """Append random commands: a MATMUL, or PRELOADs and resident MATMULs if they fit."""
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
         k, n = (
@@ -242,7 +245,10 @@ class Jobs:
             self.add(Opcode.MATMUL, self._rows(n), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
-        """Append a few PRELOADs of single lines, between products that use the same slots."""
+        """Append a few PRELOADs that append lines to weight slots, between products on them.
+
+        With ``transpose`` the first PRELOAD is transposed.
+        """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
         for _ in range(int(self._rng.integers(1, 5))):
@@ -292,9 +298,9 @@ class Jobs:
 
 
 def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
-    """Return the cycles from the first request to the last sum of one product.
+    """Return the cycles of one product [m, k] by [k, n], from its first request to its last sum.
 
-    Tiles are whole or m is at least their lines.
+    Requires that tiles are whole, or that m is at least the number of lines of a tile.
     """
     rows, cols = config.array.rows, config.array.cols
     tiles = -(-k // rows) * -(-n // cols)

@@ -1,4 +1,4 @@
-"""Images of a flash for the bench of power-on: good ones, and one for each possible error."""
+"""Flash images for the bench of power-on: good images, and an image for each possible error."""
 
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,7 +25,10 @@ _END = record(Op.END)
 
 
 def images(random: np.random.Generator) -> Iterator[Image]:
-    """Yield images; refused short ones come before long ones."""
+    """Yield triples (image, STATUS of its runs, function that changes answers or None).
+
+    Short refused images come before long images.
+    """
     good = _good(random)
     image = seal(CONFIG, good + _END)
     yield image, 0, None

@@ -27,9 +27,10 @@ def random_command(
     opcode: Opcode,
     shape: tuple[int, int] | None = None,
 ) -> dict[str, int]:
-    """Return the fields of a command whose rows fit the memories and one bank each.
+    """Return a random LOAD or STORE, a dictionary from field to value.
 
-    ``shape`` is the number of rows, and the bytes of each; both are random without it.
+    The rows fit the memories, and one scratchpad bank contains them. ``shape`` is the pair (number
+    of rows, bytes of a row); without ``shape`` they are random.
     """
     word = config.mem_bytes
     if shape is None:
@@ -68,7 +69,7 @@ def random_command(
 
 
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
-    """Return rows and bytes of each of the commands whose sizes are not random."""
+    """Return pairs (number of rows, bytes of a row), for the commands of fixed sizes."""
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]
     sizes += [(size + 1) * word for size in sizes]
@@ -77,7 +78,7 @@ def fixed_shapes(config: Config) -> list[tuple[int, int]]:
 
 
 def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
-    """Return the external and the scratchpad address of every row that a command moves."""
+    """Return pairs (external address, scratchpad address), for every row that a command moves."""
     return [
         (
             command["dram_addr"] + row * command["dram_stride"],
@@ -92,7 +93,8 @@ def expected_moves(
 ) -> tuple[deque[tuple[int, bytes]], list[int]]:
     """Return every word that commands move, and the number of words up to each command's end.
 
-    A word is a pair of the address at which it is written, and its bytes.
+    A word is a pair (address in the written memory, bytes). ``source`` is the content of the memory
+    that is read: external memory with ``load``, otherwise the scratchpad.
     """
     moves: deque[tuple[int, bytes]] = deque()
     ends = []

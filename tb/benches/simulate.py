@@ -43,7 +43,7 @@ _BUILD_ARGS = {
 
 @dataclass(frozen=True)
 class Ran:
-    """The result of a bench that passed: the number of its tests, and of their clock cycles."""
+    """The result of a bench that passed: the number of tests, and of clock cycles in all tests."""
 
     tests: int
     cycles: int
@@ -63,17 +63,16 @@ def simulate(
     mutants: Path | None = None,
     coverage: Path | None = None,
 ) -> Ran:
-    """Run every cocotb test of a bench module, or those of ``testcase``, on a component.
+    """Run every cocotb test of a bench module, or only the tests ``testcase``, on a component.
 
     ``simulator`` is ``verilator`` or ``icarus``. ``parameters`` (any JSON values) are returned by
     ``celosia.tb.benches.common.parameters`` in the bench; ``seed`` is printed, and starts
     ``celosia.tb.benches.common.rng``. ``waves`` names a file that receives the waveforms (FST if
     its name ends so, else VCD). ``timeout`` is in seconds, for the build and for the run each.
-    ``verilog`` replaces the component's Verilog: modules of the same ports, the uppermost named
-    ``top``. ``mutants`` is the folder of a job of :mod:`celosia.tb.verify.mutation.forks`, for a
-    netlist that has mutations. ``coverage`` names a file that receives Verilator's points of lines
-    and toggles. Builds are kept, by the hash of the Verilog. Return the number of tests, and their
-    cycles.
+    ``verilog`` replaces the component's Verilog; its top module must be named ``top`` and have the
+    same ports. ``mutants`` is the folder of a job of :mod:`celosia.tb.verify.mutation.forks`, for a
+    netlist that has mutations. ``coverage`` names a file that receives Verilator's line and toggle
+    coverage. Builds are cached by the hash of the Verilog.
 
     Raises :class:`RunError` with the log's end if a test fails, and :class:`InputError` if the
     simulator is unknown or missing.

@@ -31,15 +31,16 @@ class _Burst:
 
 
 class ExternalMemory:
-    """The other side of the ports ``mem_read`` and ``mem_write``, around an array of ``bytes``.
+    """External memory at the accelerator's ports ``mem_read`` and ``mem_write``.
 
-    In each cycle each channel does nothing with probability ``stall``; each burst takes up to
-    ``latency`` cycles more. A word may be read as late as it is delivered, and is written no
-    earlier than ``written`` reports it. Every rule of the ports is asserted. The bench calls
-    :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every cycle.
+    ``bytes`` is the content of the memory. In each cycle each channel does nothing with probability
+    ``stall``; each burst takes up to ``latency`` cycles more. The memory reads a word as late as it
+    may, just before delivery, and writes a burst only when ``written`` reports it. Every rule of
+    the ports is asserted. The bench calls :meth:`drive` after a rising edge and :meth:`sample` at
+    the falling edge, in every cycle.
 
-    The channels (``CHANNELS``) in ``silent`` do nothing. A ``stray`` memory, which gets no
-    requests, offers a word that is never accepted, and reports bursts as written.
+    The channels (``CHANNELS``) in ``silent`` do nothing. While ``stray`` is true, the memory offers
+    a word and reports a burst as written without a request; the word must not be accepted.
     """
 
     def __init__(
@@ -63,24 +64,24 @@ class ExternalMemory:
         )
 
     def forget(self) -> None:
-        """Drop all requests, as a memory does that is reset."""
+        """Drop all outstanding requests, as a memory does at a reset."""
         for queue in (self._reads, self._writes, self._written):
             queue.clear()
         self._word, self._pending = None, []
         self.let_go()
 
     def let_go(self) -> None:
-        """Let the accelerator withdraw its offers, as it may when it is reset."""
+        """Allow the accelerator to withdraw its offers in this cycle, because of a reset."""
         self._offered.clear()
 
     @property
     def owes(self) -> bool:
-        """True if a request is not done."""
+        """True if a read or write request is not complete."""
         return bool(self._word is not None or self._reads or self._writes or self._written)
 
     @property
     def owes_reports(self) -> bool:
-        """True if a requested burst has not been reported as written."""
+        """True if a requested write burst has not been reported as written."""
         return bool(self._writes or self._written)
 
     def _willing(self, channel: str) -> bool:
@@ -90,7 +91,7 @@ class ExternalMemory:
         return self._time + int(self._rng.integers(self._latency + 1))
 
     def drive(self) -> None:
-        """Set every input of this cycle that the external memory drives."""
+        """Drive the accelerator's memory inputs in this cycle; call it after a rising edge."""
         dut, width = self._dut, self._config.mem_bytes
         self._time += 1
         if self._word is None and self._due(self._reads) and self._willing("read_data"):
@@ -119,7 +120,7 @@ class ExternalMemory:
         return bool(bursts) and bursts[0].time <= self._time
 
     def sample(self) -> None:
-        """Accept the requests and data of the accelerator in this cycle."""
+        """Accept the accelerator's requests and data in this cycle; call it at a falling edge."""
         assert not self.stray or not int(self._dut.mem_read__data__ready.value)
         if self._word is not None and int(self._dut.mem_read__data__ready.value):
             self._word = None

@@ -37,11 +37,11 @@ class WishboneRules:
         self._words = 0  # of the bus cycle
 
     def get(self, name: str) -> int:
-        """Return the value of a signal."""
+        """Return the value of the bus signal ``name``, without the prefix."""
         return int(getattr(self._dut, f"{PREFIX}_{name}").value)
 
     def sample(self) -> dict[str, int]:
-        """Check one cycle; return its signals."""
+        """Assert the rules in this cycle; return the bus signals, a dictionary by name."""
         now = {name: self.get(f"{name}_o") for name in ("cyc", "stb", "we", "adr", "cti", "bte")}
         now |= {name: self.get(f"{name}_i") for name in ("ack", "err")}
         now |= {"sel": self.get("sel_o"), "dat": self.get("dat_o")}
@@ -76,12 +76,12 @@ class WishboneRules:
 
 
 class WishboneMemory:
-    """A memory with registered feedback: an acknowledge a cycle within a burst, and random waits.
+    """A Wishbone memory with registered feedback: one word per cycle in a burst, random waits.
 
-    ``bytes`` is its content; bus addresses are reduced modulo its size. In each cycle it does
-    nothing with probability ``stall``; it answers with ``err`` from the address ``broken`` on. The
-    bench calls :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every
-    cycle.
+    ``bytes`` is the memory's content; bus addresses are reduced modulo the memory's size. In each
+    cycle the memory does nothing with probability ``stall``. It answers with ``err`` from the
+    address ``broken`` on. The bench calls :meth:`drive` after a rising edge and :meth:`sample` at
+    the falling edge, in every cycle.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class WishboneMemory:
         self._expected: int | None = None  # address of the word that may move next
 
     def drive(self) -> None:
-        """Answer or not, for the word known since the last edge."""
+        """Drive ``ack``, ``err`` and read data of this cycle; call it after a rising edge."""
         dut, width = self._dut, self._config.mem_bytes
         answers = self._expected is not None and self._rng.random() >= self._stall
         word = self._rng.bytes(width)
@@ -115,7 +115,7 @@ class WishboneMemory:
         dut.wbm_dat_i.value = int.from_bytes(word, "little")
 
     def sample(self) -> None:
-        """Move a word if both sides agree, and note the next one."""
+        """Check the rules, and move a word that is acknowledged; call it at a falling edge."""
         now, width = self._rules.sample(), self._config.mem_bytes
         moved = now["stb"] and (now["ack"] or now["err"])
         if now["stb"] and self._expected is None:
@@ -141,11 +141,11 @@ class WishboneMemory:
 
 
 class WishbonePackage:
-    """cocotbext-wishbone's slave around an array of ``bytes``, with a check of the bus.
+    """cocotbext-wishbone's slave as a memory with the content ``bytes``, and a check of the bus.
 
-    The slave answers a word in two cycles or more, with any cycle type, and handles each word anew;
-    ``stall`` is the probability of each further cycle. From the address ``broken`` on, which may
-    change, it answers with ``err``.
+    The slave answers each word separately, in two cycles or more, with any cycle type; ``stall`` is
+    the probability of each further cycle. It answers with ``err`` from the address ``broken`` on;
+    ``broken`` may change.
     """
 
     def __init__(
@@ -208,8 +208,8 @@ class WishbonePackage:
                     self.bytes[addr + index] = int(result.datwr) >> 8 * index & 255
 
     def drive(self) -> None:
-        """Do nothing: the slave drives its signals by itself."""
+        """Do nothing: cocotbext-wishbone's slave drives the bus signals itself."""
 
     def sample(self) -> None:
-        """Check the rules."""
+        """Assert the rules of Wishbone in this cycle; call it at a falling edge."""
         self._rules.sample()

@@ -1,1 +1,1 @@
-"""Models of the devices at the pins of the circuits, written from their data sheets."""
+"""Models of memory chips and other devices at circuits' pins, written from data sheets."""

@@ -1,4 +1,4 @@
-"""Figures of memory chips, copied from the makers' data sheets independently of ``arch``."""
+"""Timing and sizes of memory chips, copied from data sheets independently of ``arch``."""
 
 import tomllib
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Time:
-    """A time of a data sheet: nanoseconds, clocks, or the longer of both."""
+    """A time of a data sheet, in nanoseconds or clock periods; with two values, the longer."""
 
     ns: float = 0.0
     clocks: int = 0
 
     def at(self, period: float) -> float:
-        """Return the time in nanoseconds, for a clock of a period (ns)."""
+        """Return the time in nanoseconds, given the clock's period (ns)."""
         return max(self.ns, self.clocks * period)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SdramSheet:
-    """A chip of SDR SDRAM; times have the sheets' names without their ``t``."""
+    """Data sheet of an SDR SDRAM chip; times have the data sheet's names without the ``t``."""
 
     source: str
     seen: bool
@@ -48,11 +48,14 @@ class SdramSheet:
 
     @property
     def refi(self) -> float:
-        """Average time between two refreshes (ns)."""
+        """Average time between two refreshes, tREFI (ns)."""
         return self.ref * 1e6 / self.refreshes
 
     def figures(self, period: float) -> dict[str, float]:
-        """Return all figures by their fields' names, times in nanoseconds for a clock's period."""
+        """Return all figures for a clock period (ns), a dictionary from field name to value.
+
+        Field names are in upper case. Times that a clock's period may determine are in nanoseconds.
+        """
         by_name: dict[str, float] = {f"CL{cas}": self.frequency[f"CL{cas}"] for cas in (2, 3)}
         for name, value in vars(self).items():
             if isinstance(value, Time):
@@ -64,7 +67,7 @@ class SdramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class PsramSheet:
-    """A die with HyperBus; times have the sheets' names without their ``t``, in nanoseconds."""
+    """Data sheet of a PSRAM die with HyperBus; times have its names without the ``t`` (ns)."""
 
     source: str
     seen: bool
@@ -88,7 +91,11 @@ class PsramSheet:
     ck_max: float
 
     def figures(self) -> dict[str, float]:
-        """Return all figures by their fields' names, and each latency's by its code's digit."""
+        """Return all figures, a dictionary from field name to value.
+
+        For each latency code, ``periods_N`` and ``mhz_N`` are its clock periods and highest clock
+        (MHz), with the code as a hexadecimal digit N.
+        """
         left = ("source", "seen", "latency")
         by_name = {name: value for name, value in vars(self).items() if name not in left}
         for code, (periods, mhz) in self.latency.items():
@@ -98,7 +105,7 @@ class PsramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashSheet:
-    """A chip of SPI flash; times have the sheets' names, in nanoseconds or microseconds."""
+    """Data sheet of an SPI flash chip; times have its names without the ``t`` (ns or µs)."""
 
     source: str
     seen: bool
@@ -119,7 +126,7 @@ class FlashSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Sheet:
-    """A chip of DDR3 SDRAM; times in nanoseconds."""
+    """Data sheet of a DDR3 SDRAM chip; times in nanoseconds."""
 
     source: str
     seen: bool

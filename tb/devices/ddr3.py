@@ -1,4 +1,4 @@
-"""The registers of LiteDRAM's core and of an ECP5's PHY, as the chip's start sees them."""
+"""A model of the registers of LiteDRAM's core and its ECP5 PHY, for the DDR3 start sequence."""
 
 NAMES = ("command", "command_issue", "address", "baddress")
 PHY = ("rst", "inc", "bitslip_rst", "bitslip")
@@ -13,11 +13,11 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """A model of the core's registers, with two byte lanes.
+    """A model of the registers of LiteDRAM's core, with two byte lanes.
 
-    ``windows`` gives for each lane the delays that pass at each bit slip. At other delays one bit
-    of one word of a test is wrong, or the strobe of one of its two bursts is missing; the fault
-    depends on the delay and the bit slip.
+    ``windows`` has for each lane a dictionary from bit slip to the range of delays that pass. At
+    other delays one bit of one word of a test is wrong, or the strobe of one of its two bursts is
+    missing; the fault depends on the delay and the bit slip.
 
     ``late`` lanes pass in the last test only, like a chip that warms up. In that test ``wrong``
     lanes return another byte, and ``silent`` lanes no strobe.
@@ -41,11 +41,11 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """True if all delays of all places have been tested, each with two patterns."""
+        """True if all delays at all bit slips have been tested, each with two bursts."""
         return self.seen >= 2 * 8 * 4
 
     def passes(self, lane: int) -> bool:
-        """Return whether a lane returns the written data."""
+        """Return whether a lane returns the written data at its present delay and bit slip."""
         if self.last and lane in self.late:
             return True
         if self.last and lane in self.wrong:
@@ -53,7 +53,7 @@ class Bus:
         return self.delays[lane] in self.windows[lane].get(self.places[lane], ())
 
     def write(self, addr: int, data: int) -> None:
-        """Write a word to a register."""
+        """Write a word to the register at a byte address."""
         self.written[addr] = data
         self.log.append((addr, data))
         for lane in range(2):
@@ -68,7 +68,7 @@ class Bus:
                     self.places[lane] = (self.places[lane] + 1) % 4
 
     def read(self, addr: int) -> int:
-        """Return a register's word."""
+        """Return the word of the register at a byte address."""
         if addr == REGISTERS["ddrphy_burstdet_seen"]:
             burst, word = self.seen % 2, 0
             for lane in range(2):

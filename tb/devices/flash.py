@@ -1,4 +1,4 @@
-"""A model of an SPI flash with its modes, which checks its data sheet's rules, cycle by cycle."""
+"""A model of an SPI flash chip with its modes, which checks the data sheet's rules."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ _DUMMY = 8  # clocks of both
 
 @dataclass
 class FlashModes:
-    """The modes that a chip may have been left in; all but ``four_at_power_on`` end at power-on.
+    """Modes of a flash chip before the first access; power-on ends all but ``four_at_power_on``.
 
     ``continuous`` is the number of lines, 2 or 4, on which an address comes without a command, or
     0; ``commands`` is the number of lines on which commands come; ``upper`` is the extended address
@@ -32,14 +32,15 @@ class FlashModes:
 
 
 class FlashModel:
-    """A chip at its pins: it raises :class:`AssertionError` if a rule is broken.
+    """A model of an SPI flash chip at its pins, which checks the data sheet's rules.
 
-    It starts in ``modes``, and holds ``contents`` from address 0, then bytes of 255. Times are
-    those of the sheet, for a clock of ``clock`` Hz; ``way`` is a bit's delay to the chip and back
-    (ns). ``quad`` is its bit QE. ``commands`` are those received, each with its address.
+    A broken rule raises :class:`AssertionError`. The chip starts in ``modes``, and contains
+    ``contents`` from address 0, then bytes of 255. Times are checked for a clock of ``clock`` Hz;
+    ``way`` is a bit's delay to the chip and back (ns). ``quad`` is the chip's bit QE. ``commands``
+    are the received commands, pairs (command, address).
 
-    A line that neither side drives is a random bit. So is a line of the chip's until its data are
-    valid and have come back. A broken chip inverts the bits ``wrong`` of each byte.
+    A line that neither side drives is a random bit. So is a line that the chip drives until its
+    data are valid and have come back. A broken chip inverts the bits ``wrong`` of each byte.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class FlashModel:
         self._changed = _NEVER
 
     def step(self, pins: dict[str, int]) -> int:
-        """Accept the pins of one cycle; return ``dq_i`` of it."""
+        """Run one cycle with the levels of the pins by name; return the data inputs ``dq_i``."""
         self._check_lines(pins)
         if not pins["cs_n"]:
             if self._cs_n:

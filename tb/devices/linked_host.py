@@ -1,4 +1,4 @@
-"""A host link and its machine, as the image at power-on sees them."""
+"""A model of the host link and a machine, for the requests of a power-on image."""
 
 from celosia.arch.link import VERSION, Identity, fingerprint
 from celosia.arch.presets import PRESETS
@@ -13,9 +13,10 @@ ADDR, SIZE = 0x1000, 0x2000
 
 
 class Host:
-    """A link whose machine takes some cycles for a run, which may end with an error.
+    """A model of the host link with a machine that only counts its runs.
 
-    ``answers`` may change the machine's answer to a request, given the request's number.
+    ``status`` is the STATUS at the end of a run. ``answers(number, answer)`` may change the answer
+    to the request with that number. ``begun`` is the number of runs, ``asked`` the requests.
     """
 
     def __init__(self, status=0, answers=None):
@@ -28,7 +29,7 @@ class Host:
             self.begun += 1
 
     def ask(self, frame):
-        """Answer a request; CORRUPT if it is not whole."""
+        """Return the answer to a request; to an incomplete request, the answer CORRUPT."""
         self.asked.append(frame)
         reply = b"".join(map(self.link.receive, frame))
         return self.answers(len(self.asked) - 1, reply or self.link.quiet())

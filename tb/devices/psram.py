@@ -1,4 +1,4 @@
-"""A model of PSRAM with HyperBus that checks every rule of its data sheet, in half cycles."""
+"""A model of a PSRAM chip with HyperBus, which checks the data sheet's rules in half cycles."""
 
 import numpy as np
 
@@ -12,12 +12,13 @@ _CONFIGURE = 0x6000_0100_0000  # the command that writes configuration register 
 
 
 class PsramModel:
-    """A chip at its pins: it raises :class:`AssertionError` if a rule is broken.
+    """A model of a PSRAM chip at its pins, which checks the data sheet's rules.
 
-    Times are checked in nanoseconds, for a machine's clock of ``clock`` Hz. Contents are bytes; an
-    unwritten byte is a hash of its address. If the latency is not fixed, a refresh delays a command
-    in four, chosen by ``seed``. ``counts`` has the number of reads, writes and delaying refreshes.
-    The ``dies`` of a chip move in step. A broken chip inverts the bits ``wrong`` of its output.
+    A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a machine's
+    clock of ``clock`` Hz. An unwritten byte is a hash of its address. If the latency is not fixed,
+    a refresh delays one command in four, chosen by ``seed``. ``counts`` has the numbers of reads,
+    writes and delaying refreshes. All ``dies`` of a chip act at the same time. A broken chip
+    inverts the bits ``wrong`` of its output.
     """
 
     def __init__(
@@ -44,14 +45,14 @@ class PsramModel:
         self._coming: tuple[int, int] | None = None
 
     def peek(self, addr: int) -> int:
-        """Return a byte."""
+        """Return the byte at an address."""
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> tuple[int, int]:
-        """Accept the pins after a half cycle began; return the levels of DQ and RWDS.
+        """Run a half cycle with the levels of the pins by name; return the levels (DQ, RWDS).
 
-        The effect of an edge of the clock is visible from the next half cycle on, because of the
-        delay to the chip and back.
+        The effect of a clock edge is visible from the next half cycle on, because of the delay to
+        the chip and back.
         """
         before, self._pins = self._pins or pins, pins
         if self._coming is not None:

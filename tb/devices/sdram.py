@@ -1,4 +1,4 @@
-"""A model of an SDR SDRAM chip that checks every rule of its data sheet, cycle by cycle."""
+"""A model of an SDR SDRAM chip, which checks the data sheet's rules in every cycle."""
 
 from collections import deque
 
@@ -9,11 +9,12 @@ _SLACK = 1e-6  # nanoseconds
 
 
 class SdramModel:
-    """A chip at its pins: it raises :class:`AssertionError` if a rule is broken.
+    """A model of an SDR SDRAM chip at its pins, which checks the data sheet's rules.
 
-    Times are checked in nanoseconds, for a clock of ``clock`` Hz. Contents are bytes; an unwritten
-    byte is a hash of its address. ``counts`` has the number of each command. A broken chip has
-    ``late`` more cycles from READ to its data, and inverts the bits ``wrong`` of its output.
+    A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a clock of
+    ``clock`` Hz. An unwritten byte is a hash of its address. ``counts`` is a dictionary from
+    command code to the number of commands. A broken chip has ``late`` more cycles from READ to its
+    data, and inverts the bits ``wrong`` of its output.
     """
 
     def __init__(self, sheet: SdramSheet, clock: float, *, late: int = 0, wrong: int = 0):
@@ -35,15 +36,15 @@ class SdramModel:
 
     @property
     def now(self) -> int:
-        """Number of cycles that have passed."""
+        """Number of clock cycles since power-on."""
         return self._now
 
     def peek(self, addr: int) -> int:
-        """Return a byte."""
+        """Return the byte at an address."""
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> int | None:
-        """Accept the pins of one cycle; return the chip's output in it, if any."""
+        """Run one cycle with the levels of the pins by name; return the read data, or None."""
         answer = None
         if self._due and self._due[0][0] == self._now:
             answer = self._due.popleft()[1] ^ self._wrong
@@ -159,5 +160,5 @@ class SdramModel:
 
 
 def untouched(addr: int) -> int:
-    """Return the byte at an address that was never written."""
+    """Return the byte that a chip's model contains at an address that was never written."""
     return (addr * 2654435761 >> 8) & 0xFF

@@ -1,1 +1,1 @@
-"""The accelerator in a fast simulation: builds, harnesses, recordings, self-test."""
+"""Fast simulations of the accelerator: builds, C++ harnesses, recordings, self-test."""

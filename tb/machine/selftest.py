@@ -54,10 +54,10 @@ _TRIES = 10
 
 
 class HostedMachine(Machine, Protocol):
-    """A machine with a method that writes registers of its host port."""
+    """Interface of a machine whose host port's registers can be written."""
 
     def write_register(self, name: str, value: int) -> None:
-        """Write a register of the host port."""
+        """Write a value to the register ``name`` of the host port."""
 
 
 def selftest(
@@ -72,17 +72,20 @@ def selftest(
     """Test a machine that has ``memory_bytes`` of external memory, and return the results.
 
     All of external memory is written with random bytes and read back, then with their complement;
-    ``memory_mismatches`` are the bytes that differ. ``register_mismatches`` are those of ID and PC.
+    ``memory_mismatches`` is the number of bytes that differ. ``register_mismatches`` is the number
+    of wrong values read from ID and PC.
 
     Then random programs run on the machine and on the golden machine. For each of ``UNITS`` that
-    the configuration has, there are ``programs`` programs that use this unit and no other, besides
-    ``core`` and the units that it needs. As many use only the ``core``, and as many use ``all``.
+    the configuration has, ``programs`` programs use only this unit, the units that it needs, and
+    the ``core``. The same number of programs use only the ``core``, and the same number use ``all``
+    units. A program fails if external memory, the scratchpad, counted products, or the largest
+    element differ.
 
-    ``units`` has for each the number of programs, of failed ones, and of instructions that used it,
-    and the result: ``pass``, ``fail``, or ``untested`` if no program could use it. A program fails
-    if external memory, the scratchpad, counted products, or the largest element found differ.
+    ``units`` is a dictionary from unit to its figures: ``programs``, ``failed`` programs, ``uses``
+    (the number of instructions that used the unit), and ``result``. The result is ``pass``,
+    ``fail``, or ``untested`` if no program could use the unit. ``instructions`` is a dictionary
+    from instruction to the number of its runs; ``untested`` lists the instructions that never ran.
 
-    ``instructions`` counts the runs of each instruction; ``untested`` lists those that never ran.
     Raises :class:`InputError` if no random program fits the machine.
     """
     rng = np.random.default_rng(seed)
@@ -143,9 +146,10 @@ def selftest(
 
 
 def only(config: Config, unit: str) -> Config:
-    """Return a configuration reduced to the core, a unit and the units it needs; ``all`` keeps all.
+    """Return a configuration reduced to the core, a unit and the units that this unit needs.
 
-    A program for it means the same on the whole configuration.
+    The unit ``all`` keeps all units. A program for the reduced configuration has the same results
+    on the whole configuration.
     """
     if unit == "all":
         return config
@@ -154,9 +158,9 @@ def only(config: Config, unit: str) -> Config:
 
 
 def clearing_programs(config: Config) -> list[list[int]]:
-    """Return programs that set a machine's memories to zero, as random programs expect.
+    """Return programs, lists of words, that set a machine's on-chip memories to zero.
 
-    External memory begins with a scratchpad row of zeros.
+    Random programs expect these zeros. External memory must begin with a scratchpad row of zeros.
     """
     program = [*clearing(config), *clearing_sums(config)]
     step = config.control.program_depth // 12 - 1  # an instruction has at most 11 words

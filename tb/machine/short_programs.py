@@ -1,4 +1,4 @@
-"""Short programs that depend only on their loaded data, with a product that uses each engine."""
+"""Short programs that use each engine, and whose results depend only on the data they load."""
 
 from dataclasses import dataclass, replace
 
@@ -17,9 +17,10 @@ ROWS, COLUMNS, DEPTH = 6, 12, 12
 
 @dataclass(frozen=True)
 class ShortProgram:
-    """Words, the registers that the host writes, and external memory.
+    """A short program: its words, the registers that the host writes, and external memory.
 
-    ``image`` is placed from address 0 on; ``result_bytes`` from ``result_addr`` on are written.
+    ``image`` is external memory's content from address 0 on. The program writes ``result_bytes``
+    bytes from the address ``result_addr`` on.
     """
 
     words: list[int]
@@ -43,10 +44,10 @@ def has_room(config: Config) -> bool:
 
 
 def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
-    """Return a program that loads two matrices, multiplies, accumulates, drains and stores.
+    """Return a random program that loads two matrices, multiplies them, and stores the result.
 
-    One LOAD also reads a row of a whole burst, which is stored, too. The operands use registers
-    that the host writes.
+    The product is accumulated twice and drained. Another LOAD and STORE copy a long row in external
+    memory. Some operands are relative to registers that the host must write.
     """
     width = config.mem_bytes
     m, k = (int(rng.integers(2, high + 1)) for high in (ROWS, DEPTH))

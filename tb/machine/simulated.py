@@ -1,7 +1,7 @@
 """The accelerator's circuit as a machine that runs programs, in a fast simulation without cocotb.
 
 The methods are those of ``celosia.sim.interpreter.Interpreter``, so that the same code can run a
-program on any of them and compare.
+program on a simulated machine or on the golden machine, and compare the results.
 """
 
 import contextlib
@@ -50,13 +50,12 @@ class MemoryBehaviour(Enum):
 
 
 class SimulatedMachine(ABC):
-    """A simulation of ``celosia.hdl.accelerator`` with an external memory around it.
+    """A simulation of ``celosia.hdl.accelerator`` with an external memory.
 
-    ``recordings`` holds each run since :meth:`record` was called.
-
-    The memory has ``memory_bytes``, and a ``timing`` by the fields of
+    External memory has ``memory_bytes`` bytes; ``timing`` are fields of
     :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run may take ``limit`` cycles and
-    ``timeout`` seconds. The simulation ends with :meth:`close` or with the object.
+    ``timeout`` seconds. ``recordings`` contains a recording of each run since :meth:`record` was
+    called. The simulation ends with :meth:`close` or with the object.
     """
 
     def __init__(
@@ -93,22 +92,22 @@ class SimulatedMachine(ABC):
         """Build the simulation, and return the command that runs it."""
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory."""
+        """Write bytes to external memory from the byte address ``addr`` on."""
         padded = data + bytes(-len(data) % 8)
         words = np.frombuffer(padded, "<u8").astype(">u8").tobytes().hex(" ", 8)
         self._send(f"w {addr:x} {len(data):x} {words}\n")
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return bytes of external memory."""
+        """Return ``count`` bytes of external memory from the byte address ``addr`` on."""
         if not count:
             return b""
         (line,) = self._ask(f"r {addr:x} {count:x}\n")
         return np.frombuffer(bytes.fromhex(line), ">u8").astype("<u8").tobytes()[:count]
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words.
+        """Load the words of a program to program memory, from word 0 on.
 
-        Raises :class:`InputError` if they do not fit the program memory.
+        Raises :class:`InputError` if the words do not fit the program memory.
         """
         if len(words) > self.config.control.program_depth:
             raise InputError(
@@ -120,29 +119,29 @@ class SimulatedMachine(ABC):
         self._send("".join(f"h {addr:x} {word:x}\n" for word in words))
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register of the sequencer for the runs that follow."""
+        """Set the sequencer's register ``number`` for the following runs."""
         self.write_register(f"R{number}", value)
 
     def write_register(self, name: str, value: int) -> None:
-        """Write a register of the host port."""
+        """Write a value to the register ``name`` of the host port."""
         self._send(f"h {REGISTER_MAP[name].addr:x} {value % (1 << 32):x}\n")
 
     def read_register(self, name: str) -> int:
-        """Return a register of the host port."""
+        """Return the value of the register ``name`` of the host port."""
         return self._read_registers([name])[0]
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all without errors or a reset."""
+        """Return whether runs ended since the last call, all of them without errors or resets."""
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
         return not status and ended == INTERRUPT_DONE
 
     def start(self, pc: int = 0) -> Report:
-        """Run from a word address to HALT.
+        """Run the loaded program from the word address ``pc`` to HALT, and return the report.
 
-        Raises :class:`RunError` if the circuit reports an error, or the run takes more cycles or
-        seconds than it may.
+        Raises :class:`RunError` if the circuit reports an error, or if the run takes more than the
+        allowed cycles or seconds.
         """
         self._recover()
         self.write_register("PC", pc)
@@ -156,7 +155,7 @@ class SimulatedMachine(ABC):
         return self.report()
 
     def report(self) -> Report:
-        """Return the counters and signatures of a run that is over."""
+        """Return the cycles, counters and signatures of the run that ended last."""
         names = [f"{name}_{part}" for name in COUNTERS for part in ("LOW", "HIGH")]
         halves = self._read_registers(names)
         values = {
@@ -171,7 +170,7 @@ class SimulatedMachine(ABC):
         return Report(cycles=cycles, counters=values, signatures=signatures)
 
     def wait(self, limit: int) -> int:
-        """Wait until STATUS is not busy, at most ``limit`` cycles; return the number of cycles."""
+        """Wait until STATUS is not busy, at most ``limit`` cycles; return the cycles waited."""
         status = REGISTER_MAP["STATUS"].addr
         (line,) = self._ask(f"s {status:x} {STATUS_BUSY:x} 0 {limit:x}\n")
         cycles, done = line.split()
@@ -184,9 +183,10 @@ class SimulatedMachine(ABC):
             self._recovered = True
 
     def record(self, window: int = 256) -> None:
-        """Record the next runs, with sums for each ``window`` cycles; 0 ends recording.
+        """Record the following runs, with counts for each window of ``window`` cycles.
 
-        Raises :class:`InputError` if the configuration has no ports for it.
+        A window of 0 ends recording. Raises :class:`InputError` if the configuration has no trace
+        ports, or is microcoded.
         """
         if not self.config.control.trace:
             raise InputError(
@@ -247,11 +247,12 @@ class SimulatedMachine(ABC):
 
 
 class VerilatorMachine(SimulatedMachine):
-    """The accelerator of a configuration, compiled by Verilator.
+    """A configuration's accelerator, simulated by Verilator.
 
-    ``verilog`` replaces the accelerator's, with the same ports; without ``quick`` it is compiled
-    for long runs. With ``contents`` registers and memories are random at first, from this seed, or
-    zeros if it is 0. ``coverage`` names the file of :meth:`write_coverage`.
+    ``verilog`` replaces the accelerator's Verilog and has the same ports; without ``quick`` this
+    Verilog is compiled for long runs. If ``contents`` is given, registers and memories are random
+    at first, from the seed ``contents``, or zeros if ``contents`` is 0. ``coverage`` is the path of
+    the file that :meth:`write_coverage` writes.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.
@@ -275,28 +276,28 @@ class VerilatorMachine(SimulatedMachine):
         super().__init__(config, memory_bytes=memory_bytes, **options)
 
     def clock(self, cycles: int) -> None:
-        """Run the clock for some cycles."""
+        """Run the clock for ``cycles`` cycles."""
         self._send(f"n {cycles:x}\n")
 
     def reset(self, cycles: int = 1, *, cold: bool = False) -> None:
-        """Reset the machine for some cycles, if any, and with ``cold`` external memory with it.
+        """Hold the accelerator's reset for ``cycles`` cycles; with ``cold`` reset external memory.
 
-        The content of external memory stays in any case; its pending requests are lost with
-        ``cold``.
+        The content of external memory stays in any case; with ``cold`` external memory loses its
+        pending requests. With 0 cycles the accelerator is not reset.
         """
         self._send(f"x {cycles:x} {int(cold)}\n")
         self._recovered &= not cycles
 
     def behave(self, behaviour: MemoryBehaviour) -> None:
-        """Set the behaviour of external memory from now on."""
+        """Set the behaviour of external memory for all following cycles."""
         self._send(f"k {behaviour.value}\n")
 
     def interrupted(self) -> bool:
-        """Return the level of the interrupt line."""
+        """Return whether the interrupt line ``irq`` is 1."""
         return self._ask("i\n") == ["1"]
 
     def write_coverage(self) -> None:
-        """Write Verilator's points, with the number of times each was reached."""
+        """Write the coverage file: Verilator's coverage points with the count of each."""
         self._ask("c\n")
 
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
@@ -319,7 +320,7 @@ class VerilatorMachine(SimulatedMachine):
 
 
 class IcarusMachine(SimulatedMachine):
-    """The accelerator of a configuration, interpreted by Icarus; a hundred times as slow.
+    """A configuration's accelerator, simulated by Icarus, about 100 times slower than Verilator.
 
     Raises :class:`InputError` if Icarus is missing, and :class:`RunError` if the build fails.
     """
@@ -334,7 +335,7 @@ class IcarusMachine(SimulatedMachine):
 
 
 def end_simulation(process: subprocess.Popen[str], log: Path) -> None:
-    """End a simulation, and remove its log with the folder around it."""
+    """End the process of a simulation, and remove the folder that contains its log."""
     process.kill()
     for stream in (process.stdin, process.stdout):
         if stream is not None:

