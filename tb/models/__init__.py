@@ -1,1 +1,1 @@
-"""Models on simulated machines: sessions, testbenches, traces and pictures."""
+"""Neural networks on simulated machines: sessions, testbenches, traces and pictures."""

@@ -1,4 +1,4 @@
-"""A recorded run by operations of the model: their cycles, products and external bytes."""
+"""Cycles, products and external bytes of each operation of a model, from a recorded run."""
 
 import itertools
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """The cost of one tensor of the model, or of one layer's attention."""
+    """An operation, one tensor of the model or one layer's attention, and its cost in a run."""
 
     name: str
     spans: tuple[Span, ...]
@@ -32,29 +32,30 @@ class Operation:
 
     @property
     def cycles(self) -> int:
-        """Number of cycles spent on it."""
+        """Number of cycles spent on the operation."""
         return sum(end - begin for begin, end in self.spans)
 
     @property
     def layer(self) -> str:
-        """The name without its last part; the name itself outside of layers."""
+        """The operation's layer: its name without the last part, or its name outside of layers."""
         return self.name.rpartition(".")[0] or self.name
 
     @property
     def kind(self) -> str:
-        """The last part of the name."""
+        """The operation's kind: the last part of its name, such as ``context``."""
         return self.name.rpartition(".")[2]
 
     def utilization(self, config: Config) -> float:
-        """Return useful products over elements times cycles."""
+        """Return the array's utilization: useful products over array elements times cycles."""
         return self.macs / (config.elements * self.cycles) if self.cycles else 0.0
 
 
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
-    """Return the operations in the order in which they begin.
+    """Return the operations of a recorded run, in the order in which they begin.
 
-    A cycle is spent on the operation of the matrix engine's command; if that engine is idle, on
-    that of the vector engine's; if both are, on the next operation.
+    A cycle counts for the operation of the matrix engine's command. If the matrix engine is idle,
+    it counts for the operation of the vector engine's command; if both engines are idle, for the
+    next operation. ``places`` has the place of each command.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

@@ -1,4 +1,4 @@
-"""Models for the digits: their inputs, and such a model compiled."""
+"""Inputs of models that classify images of digits, and the compilation of such a model."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ CALIBRATION_IMAGES = 256
 
 
 def compile_digits(model: str, config: Config, options: Options | None = None) -> CompiledModel:
-    """Return a model compiled for a configuration, calibrated on the digits' training images.
+    """Return a model of the digits compiled for a configuration, calibrated on training images.
 
     Raises :class:`InputError` if the model is unknown, does not accept the digits, or does not fit
     the configuration.
@@ -28,10 +28,10 @@ def compile_digits(model: str, config: Config, options: Options | None = None) -
 def read_digits(
     model: str, source: Source
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
-    """Return images to calibrate on, those of the test split, and the labels of the latter.
+    """Return calibration images, test images, and the labels of the test images.
 
-    Images have the models' form, [count, tokens, features]. Raises :class:`InputError` if the model
-    is not one of the package's models of the digits.
+    Images have the form of the model's inputs, [count, tokens, features]. Raises
+    :class:`InputError` if the model is not one of the package's models of the digits.
     """
     if model in model_names():
         train, test = digits.load()

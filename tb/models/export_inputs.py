@@ -1,4 +1,4 @@
-"""Calibration inputs of an exported model, and the inputs that are exported with it."""
+"""Inputs that are exported with a model, and its calibration inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ COUNT = 5
 
 @dataclass(frozen=True)
 class ExportInputs:
-    """Data that is exported with a model."""
+    """Inputs that are exported with a model, its calibration inputs, and its output names."""
 
     samples: Inputs
     """Inputs to calibrate on."""
@@ -32,14 +32,14 @@ class ExportInputs:
 
 
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
-    """Return the first ``count`` of the given inputs, and the inputs to calibrate on.
+    """Return the first ``count`` of the given inputs, and the calibration inputs.
 
-    Calibration inputs also serve as inputs if those are missing. If nothing is given, a model of
-    texts gets sentences, and one that comes with the package the digits: training images to
-    calibrate on, and test images.
+    If only calibration inputs are given, they serve as inputs, too. If no inputs are given, a model
+    of texts gets the package's sentences. A model that comes with the package gets images of
+    digits: training images for calibration, and test images.
 
-    Raises :class:`InputError` if a file or the count cannot be used, or nothing is given for
-    another model.
+    Raises :class:`InputError` if a file or the count cannot be used, or if another model has no
+    given inputs.
     """
     names = source.labels
     inputs: Inputs
@@ -64,9 +64,10 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
 
 
 def read_names(path: Path, source: Source) -> tuple[str, ...]:
-    """Return the names of the output's columns from a file, a line each.
+    """Return the names of the output's columns from a file with one name per line.
 
-    Raises :class:`InputError` if it cannot be read, or has another number of lines.
+    Raises :class:`InputError` if the file cannot be read, or its number of lines is not the
+    model's number of output columns.
     """
     lines = read_lines(path, "names")
     columns = source.description.outputs[1]

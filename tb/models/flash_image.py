@@ -1,4 +1,4 @@
-"""Images for a board's flash from a model and its inputs, and the line that the board will send."""
+"""Images for a board's flash from a model and its inputs, and the text that the board sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from celosia.tb.models.run_text import run_text
 
 @dataclass(frozen=True)
 class FlashImage:
-    """An image, and its line of text as the golden machine makes it."""
+    """A flash image, and the text that the board sends at power-on, by the golden machine."""
 
     data: bytes
     text: str
@@ -35,10 +35,11 @@ def flash_image(
     memory_bytes: int,
     payload: int,
 ) -> FlashImage:
-    """Return the image of an encoder that runs on rows of inputs at power-on.
+    """Return the flash image of an encoder, which runs on the inputs ``rows`` at power-on.
 
-    The board has ``memory_bytes`` of external memory, and its link takes ``payload`` bytes at once.
-    Without inputs it is only loaded, for a host.
+    ``labels`` are the names of the classes. The board has ``memory_bytes`` bytes of external
+    memory, and its link accepts ``payload`` bytes in a request. Without inputs the encoder is only
+    loaded, and a host runs it.
 
     Raises :class:`InputError` if the inputs or the memory cannot be used.
     """
@@ -57,12 +58,13 @@ def text_flash_image(
     memory_bytes: int,
     payload: int,
 ) -> FlashImage:
-    """Return the image of a language model that continues a prompt at power-on.
+    """Return the flash image of a language model, which continues a prompt at power-on.
 
-    It adds ``steps`` tokens, fewer if the golden machine's text ends earlier.
+    The model adds ``steps`` tokens, fewer if the golden machine's text ends earlier. The board has
+    ``memory_bytes`` bytes of external memory, and its link accepts ``payload`` bytes in a request.
 
-    Raises :class:`InputError` if the prompt is too long, the tokens are unknown, or the model
-    answers sources.
+    Raises :class:`InputError` if the prompt is too long, its tokens are unknown, or the model is an
+    encoder-decoder.
     """
     if program.lookups:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Inferences of a compiled model on a machine, each tensor compared with the golden machine's."""
+"""Inferences of a compiled model on a machine, with tensors compared to the golden machine's."""
 
 import functools
 import itertools
@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Run:
-    """A run, of one inference or of a batch."""
+    """Figures of one run of the machine, which computes one inference or a batch."""
 
     rows: int
     """Rows of its input."""
@@ -46,7 +46,7 @@ class Run:
 
 @dataclass
 class Inferences:
-    """Results of inferences."""
+    """Outputs and figures of the inferences of a compiled model on a machine."""
 
     compiled: EncoderHost
     timing: MemoryTiming
@@ -68,19 +68,20 @@ class Inferences:
     """Each inference in full, if requested."""
 
     def figures(self) -> dict[str, Any]:
-        """Return figures by name.
+        """Return the figures of all inferences, a dictionary from name to value.
 
-        ``utilization`` is useful products over elements times cycles; padding does not count. Some
-        figures are of one inference, or the mean of all if inputs have different lengths:
-        ``predicted_cycles`` (``celosia.generators.program.predict``; without refreshes),
-        ``ideal_cycles``, ``macs``, ``read_bytes``, the bytes read from external memory, and
-        ``least_bytes``, the least that must be. ``where`` gives the cycles by the array's activity
-        (``celosia.sim.report.where``), ``engines`` those of each engine; without ``counters`` both
-        are empty. Without its model, the figures of the layers are None: products and bytes.
+        ``utilization`` is useful products over array elements times cycles; padding does not count.
+        Some figures are the mean of an inference: ``predicted_cycles``
+        (``celosia.generators.program.predict``; without refreshes), ``ideal_cycles``, ``macs``,
+        ``read_bytes`` (bytes read from external memory), and ``least_bytes`` (the fewest bytes that
+        must be read). ``where`` has the cycles by the array's activity
+        (``celosia.sim.report.where``), ``engines`` the cycles of each engine. Both are empty if the
+        configuration has no counters. ``macs``, ``ideal_cycles``, ``least_bytes`` and
+        ``kept_bytes`` are None if the programs come without their model.
 
-        ``kept_bytes`` are those of weights and parameters that stay on the chip from run to run.
-        ``again`` has the cycles and bytes of an inference that found them there, the mean of all
-        such; it is empty if there was none.
+        ``kept_bytes`` are the bytes of weights and parameters that stay on the chip from run to
+        run. ``again`` has the mean cycles and bytes of the inferences that found them there; it is
+        empty if there was no such inference.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, CompiledModel) else None
@@ -151,10 +152,11 @@ def run_inferences(
     window: int = 0,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
-    """Run a compiled model, whose machine has a trace port, on inputs.
+    """Run a compiled model on inputs, on a new machine with a trace port, and return the results.
 
-    Runs read ``bits`` of nested weights in turn. With ``window`` each inference is recorded, with
-    sums for each ``window`` cycles; the golden machine makes no recording.
+    Consecutive runs read nested weights with the widths ``bits`` (bits) in turn. With ``window``
+    each inference is recorded, with counts for each window of ``window`` cycles; the golden machine
+    makes no recording.
 
     Raises :class:`InputError` if the simulator cannot run here.
     """
@@ -176,10 +178,11 @@ def infer(
     progress: Progress | None = None,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
-    """Run a compiled model on inputs, on a machine with a memory's timing.
+    """Run a compiled model on inputs, on a given machine, and return the results.
 
-    Runs read ``bits`` of nested weights in turn. On a machine without a trace port only the outputs
-    are compared; on the golden machine nothing is, if the programs come without their model.
+    ``timing`` is the timing of the machine's external memory. Consecutive runs read nested weights
+    with the widths ``bits`` (bits) in turn. On a machine without a trace port only the outputs are
+    compared. On the golden machine nothing is compared if the programs come without their model.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

@@ -1,4 +1,4 @@
-"""A compiled model in a testbench of plain Verilog: real inputs and the golden integers."""
+"""A testbench in plain Verilog of a compiled model, with inputs and expected outputs."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ LONG = 100_000_000
 def golden_outputs(
     compiled: CompiledModel, inputs: Sequence[NDArray[np.floating]], bits: int = OPERAND_BITS
 ) -> list[bytes]:
-    """Return the golden machine's output for each input, as whole words of external memory.
+    """Return the golden machine's output for each input, as the bytes of whole memory words.
 
     Nested weights are read with ``bits`` bits.
     """
@@ -39,12 +39,13 @@ def model_testbench(
     top: str,
     bits: int = OPERAND_BITS,
 ) -> dict[str, str]:
-    """Return the files of a module's testbench by name: the Verilog, program, memory and steps.
+    """Return the files of a compiled model's testbench, a dictionary from file name to text.
 
-    Each input is given as rows for :meth:`CompiledModel.request`. For each, the testbench writes
-    the inference's data, runs the program, and compares the output with the golden machine's.
-    Nested weights are read with ``bits`` bits. The simulation ends with a line that begins with
-    PASS or FAIL.
+    The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
+    the name of the accelerator's module. Each input is given as rows for
+    :meth:`CompiledModel.request`. For each input the testbench writes the input, runs the program,
+    and compares the output with the golden machine's. Nested weights are read with ``bits`` bits.
+    The simulation ends with a line that begins with PASS or FAIL.
     """
     config = compiled.config
     writer = StepWriter(config)

@@ -1,4 +1,4 @@
-"""One picture of a demonstration: recognized images, shares of cycles, and a timeline."""
+"""A picture of the digits demonstration: recognized images, shares of cycles, and a timeline."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -31,10 +31,11 @@ def draw(
     recording: Recording | None,
     path: Path,
 ) -> None:
-    """Draw results of ``run_files`` on images [count, 8, 8] into a PNG file.
+    """Draw models' results on images [count, 8, 8] into a PNG file.
 
-    The images shown are the first model's, its errors among them. ``recording`` is one inference of
-    it, or None if the machine has no clock.
+    ``results`` are the results of ``run_files``, one for each model. The images shown have the
+    first model's classes, with some of its errors. ``recording`` is a recorded inference of the
+    first model, or None if the machine has no clock.
 
     Raises :class:`InputError` if the file cannot be written.
     """
@@ -58,7 +59,10 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the numbers of the images that are shown: the first ones, and up to four errors."""
+    """Return the indices of the images to show: the first images, and up to four errors.
+
+    An error is an image whose predicted class is not its label.
+    """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]
     others = [index for index in range(len(labels)) if index not in wrong]

@@ -19,7 +19,7 @@ _ATTENTION = ("scores", "probabilities", "context")
 
 @dataclass(frozen=True)
 class Place:
-    """A command's place in the model."""
+    """A command's place in the model: the tensor, and the part of the tensor if known."""
 
     tensor: str
     """The tensor that it writes, or the first that needs the data it moves; empty if unknown."""
@@ -28,7 +28,10 @@ class Place:
 
     @property
     def operation(self) -> str:
-        """The tensor's name, or ``attention`` for scores, probabilities and context."""
+        """The operation's name: the tensor's name, or ``attention`` with its layer's name.
+
+        Attention has the tensors scores, probabilities and context.
+        """
         layer, _, name = self.tensor.rpartition(".")
         if name not in _ATTENTION:
             return self.tensor
@@ -36,12 +39,13 @@ class Place:
 
 
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
-    """Return the place of each command, given in program order.
+    """Return the place in the model of each recorded command, in program order.
 
-    ``written`` has the tensors that vector commands write. If it does not fit the commands, as for
-    a program that no model was compiled to, only their kind is known. A vector command that writes
-    no tensor, and a command of another engine, have the place of the first later command that reads
-    their data. A store has that of the last earlier command that wrote its data.
+    ``written`` has the tensor part that each vector command writes. If its length is not the number
+    of vector commands, because the program is no compiled model, a vector command's tensor is its
+    opcode's name. A vector command that writes no tensor, and a command of another engine, have the
+    place of the first later command that reads their data. A store has the place of the last
+    earlier command that wrote the stored data.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     fits = len(written) == len(vector)

@@ -1,4 +1,4 @@
-"""A testbench in plain Verilog that needs only the files that are generated with it."""
+"""Testbenches of an accelerator in plain Verilog, which need only the generated files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ _FIELDS = ("BURST_ADDR", "BURST_LAST", "WRITE_DATA", "WRITE_MASK")
 
 
 class Action(IntEnum):
-    """Action of a step."""
+    """Action of a testbench's step: set a value, run a program, or compare a value."""
 
     SET_WORD = 0
     SET_REGISTER = 1
@@ -46,10 +46,10 @@ class Action(IntEnum):
 
 @dataclass(frozen=True)
 class Attachment:
-    """Protocols of an accelerator's ports.
+    """Bus protocols of an accelerator's host port and memory ports.
 
-    ``control`` is the protocol of its host port, ``bus`` that of its memory, whose addresses start
-    at ``base`` and have ``addr_width`` bits.
+    ``control`` is the protocol of the host port, ``bus`` the protocol of the memory bus. External
+    memory starts at the bus address ``base``; bus addresses have ``addr_width`` bits.
     """
 
     control: str = "native"
@@ -60,7 +60,7 @@ class Attachment:
 
 @dataclass
 class Steps:
-    """Steps of a testbench after its program is loaded, a line for each."""
+    """Steps that a testbench executes after it has loaded its program, one line per step."""
 
     config: Config
     lines: list[str] = field(default_factory=list)
@@ -72,11 +72,14 @@ class Steps:
         return max(self.config.memory.width, 32)
 
     def say(self, text: str) -> None:
-        """Add a comment."""
+        """Add a comment line to the steps."""
         self.lines.append(f"// {text}")
 
     def add(self, action: Action, place: int = 0, value: int = 0) -> None:
-        """Add a step on a word of memory or a register, by its number."""
+        """Add a step with an action on a word of external memory, or on a register.
+
+        ``place`` is the number of the word, or the register's address.
+        """
         self.lines.append(f"{action:02x}{place:08x}{value:0{self.value_width // 4}x}")
         self.count += 1
 
@@ -93,12 +96,13 @@ class Steps:
 
 
 def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> dict[str, str]:
-    """Return the files of a testbench by name: the Verilog, a program, memory and steps.
+    """Return the files of a testbench with a random program, a dictionary from file name to text.
 
-    The program has random instructions of every kind that the configuration has. The expected
-    external memory and number of products come from the golden machine. The program reads nothing
-    that it has not written, so that the memories' initial contents do not matter. The simulation
-    ends with a line that begins with PASS, or with FAIL and status 1.
+    The files are the Verilog, the program, external memory, and the steps. ``top`` is the name of
+    the accelerator's module. The program has random instructions of every kind that the
+    configuration has. It reads only data that it has written, so that the memories' initial
+    contents do not matter. The expected external memory and number of products come from the golden
+    machine. The simulation ends with a line that begins with PASS, or with FAIL and status 1.
     """
     program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
     if len(program.words) > config.control.program_depth:
@@ -134,10 +138,11 @@ def testbench_files(
     top: str,
     program: str,
 ) -> dict[str, str]:
-    """Return the files of a testbench that loads a program and memory, and runs steps.
+    """Return the files of a testbench with given steps, a dictionary from file name to text.
 
-    ``program`` is the name of the program's file. A run of more than ``limit`` cycles is given up,
-    and so is the program's loading.
+    The testbench loads the program ``words`` and external memory ``memory``, and executes the
+    steps. ``top`` is the name of the accelerator's module, ``program`` the name of the program's
+    file. The testbench fails if loading or a run takes more than ``limit`` cycles.
     """
     ports = interface(config)
     defines: dict[str, int | str] = {name: ports[name] for name in _WIDTHS}
@@ -169,7 +174,7 @@ def testbench_files(
 
 
 def program_text(words: Sequence[int]) -> str:
-    """Return a program as text, a word a line."""
+    """Return a program as hexadecimal text, one instruction word per line."""
     return "".join(f"{word:08x}\n" for word in words)
 
 

@@ -1,4 +1,4 @@
-"""Questions that a language model answers on a machine, and the share of right answers."""
+"""Answers of a language model to questions on a machine, and the share of right answers."""
 
 import functools
 from collections import Counter
@@ -26,19 +26,21 @@ def run_answers(
     timing: MemoryTiming = PROMPT,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Answer questions, each given with its right answer, and return figures by name.
+    """Answer questions on a machine, and return accuracy and cycles, a dictionary by name.
 
-    Questions are the sources of an encoder-decoder, and prompts of any other model. ``machine`` is
-    as in :class:`celosia.tb.models.text_session.TextSession`. The likeliest token is chosen until
-    the text ends or all places are used. After a prompt it also ends when it is longer than the
-    right answer, or as long if no token ends a text.
+    ``answers`` are pairs (question, right answer). Questions are the sources of an encoder-decoder,
+    or the prompts of any other model. ``machine`` is as in
+    :class:`celosia.tb.models.text_session.TextSession`. The most likely token is chosen until the
+    text ends or all positions are used. After a prompt the answer also ends when it is longer than
+    the right answer; if no token ends a text, it ends at the right answer's length.
 
-    ``accuracy`` is the share of answers that are right to the last character; spaces at both ends
-    do not count after a prompt. ``float_accuracy`` is that of the float model ``source``, None
-    without it. ``wrong`` lists the others: question, answer, and the right one. ``source_cycles``
-    are those of all questions, ``answer_cycles`` those of all steps, ``predicted_source_cycles``
-    and ``predicted_answer_cycles`` their predictions; all are None on a machine without a clock.
-    ``progress`` receives the number of answers.
+    ``accuracy`` is the share of answers in which every character is right; after a prompt, spaces
+    at both ends do not count. ``float_accuracy`` is the accuracy of the float model ``source``, or
+    None without ``source``. ``wrong`` lists the wrong answers as [question, answer, right answer].
+    ``source_cycles`` are the cycles of all questions, ``answer_cycles`` the cycles of all answers.
+    ``predicted_source_cycles`` and ``predicted_answer_cycles`` are their predictions. All cycles
+    are None on a machine without a clock. ``progress`` receives the number of answers so far and
+    in all.
 
     Raises :class:`InputError` if a question has too many tokens.
     """
@@ -140,7 +142,7 @@ class _Talk:
 
 
 def source_tokens(program: TextHost, tokenizer: TokenizerLike, source: str) -> list[int]:
-    """Return the tokens of a source; raise :class:`InputError` if it has too many."""
+    """Return the tokens of a source text; raise :class:`InputError` if there are too many."""
     tokens = tokenizer.encode(source)
     check_length(program, tokens, 1, program.places)
     return tokens

@@ -1,4 +1,4 @@
-"""Inputs of a model from files, in its input form, with their labels."""
+"""Inputs of a model from files, in the model's input form, with their labels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _SEED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Inputs of a run, and the outputs to compare with."""
+    """Files with a run's inputs, calibration inputs, and right classes."""
 
     inputs: Path | None = None
     """Inputs in the model's own form, for ``read_samples``, or texts, one in each line."""
@@ -45,12 +45,12 @@ class Files:
     """Number of random inputs to run on, if no file is given."""
 
     def given(self) -> bool:
-        """Return whether there is anything to run on."""
+        """Return whether there are inputs: a file of inputs or answers, or random inputs."""
         return bool(self.inputs or self.answers or self.random)
 
     @property
     def are_texts(self) -> bool:
-        """The inputs are a file of texts."""
+        """True if the inputs are a file of texts, with one text per line."""
         file = self.inputs
         return file is not None and file.suffix not in (".npy", ".npz") and not file.is_dir()
 
@@ -62,11 +62,12 @@ NO_FILES = Files()
 def read_inputs(
     model: str, source: Source, files: Files, count: int | None
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
-    """Return the prepared inputs to run on, those to calibrate on, and the labels of the first.
+    """Return a run's prepared inputs, the calibration inputs, and the labels of the run's inputs.
 
-    Raises :class:`InputError` if a file or the count cannot be used, or if the number of labels is
-    not that of the file's inputs. It is also raised if no file is given for a model that does not
-    accept the digits.
+    ``count`` is the number of inputs, None for all. The labels are None if they are unknown.
+
+    Raises :class:`InputError` if a file or the count cannot be used, if the numbers of labels and
+    inputs differ, or if no file is given for a model that does not accept the digits.
     """
     if not files.given():
         samples, images, right = read_digits(model, source)
@@ -111,7 +112,7 @@ def _check_count(path: Path | None, labels: Sequence[int] | NDArray[np.int64] | 
 
 
 def cut_inputs(source: Source, files: Files, count: int | None) -> int:
-    """Return the number of inputs that are cut because they are longer than the model's."""
+    """Return the number of inputs that are cut because they exceed the model's input length."""
     if files.answers is not None:
         return source.cut(read_classified(files.answers, source)[0][:count])
     if files.are_texts and files.inputs is not None:
@@ -122,9 +123,9 @@ def cut_inputs(source: Source, files: Files, count: int | None) -> int:
 
 
 def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_Item]:
-    """Return the first inputs, or all if no count is given.
+    """Return the first ``count`` inputs, or all inputs if ``count`` is None.
 
-    Raises :class:`InputError` if there are fewer.
+    Raises :class:`InputError`, which calls the inputs ``name``, if there are fewer than ``count``.
     """
     count = len(inputs) if count is None else count
     if not 1 <= count <= len(inputs):
@@ -133,7 +134,7 @@ def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_It
 
 
 def check_room(code: EncoderHost | TextHost, memory_bytes: int) -> None:
-    """Raise :class:`InputError` where a model needs more external memory than a board has."""
+    """Raise :class:`InputError` if a model needs more external memory than a board has."""
     if code.memory_bytes > memory_bytes:
         raise InputError(
             f"Model {code.name} needs {code.memory_bytes} bytes of external memory, but the board "
@@ -142,7 +143,7 @@ def check_room(code: EncoderHost | TextHost, memory_bytes: int) -> None:
 
 
 def cosine(output: NDArray[np.floating], other: NDArray[np.floating]) -> float:
-    """Return the cosine of the angle between two outputs as vectors; 1 for two zeros."""
+    """Return the cosine similarity of two outputs of any shape; 1 if both are all zeros."""
     a, b = output.ravel(), other.ravel()
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / size if size else float(np.array_equal(a, b))

@@ -1,4 +1,4 @@
-"""A prompt continued on a machine, with the cycles of each token."""
+"""Continuation of a prompt by a language model on a machine, with the cycles of each token."""
 
 import time
 from collections import Counter
@@ -38,10 +38,10 @@ def run_text(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
-    """Continue a prompt by at most ``steps`` tokens, and return text and figures by name.
+    """Continue a prompt by at most ``steps`` tokens; return text and figures, a dictionary by name.
 
-    ``show`` receives the text piece by piece, prompt first. Other arguments, figures and errors are
-    those of :class:`TextRun` and :meth:`TextRun.figures`.
+    ``show`` receives the text piece by piece, with the prompt first. The other arguments and the
+    errors are described in :class:`TextRun`, the figures in :meth:`TextRun.figures`.
     """
     sampling = sampling or Sampling()
     run = TextRun(program, tokenizer, prompt, steps, machine, sampling, seed, timing, bits)
@@ -52,7 +52,7 @@ def run_text(
 
 
 class Pieces:
-    """A text that grows token by token, in whole characters."""
+    """A text that grows token by token, and is returned in pieces of whole characters."""
 
     def __init__(self, tokenizer: TokenizerLike):
         self._tokenizer = tokenizer
@@ -60,12 +60,12 @@ class Pieces:
         self.text = ""
 
     def add(self, tokens: Sequence[int]) -> str:
-        """Add tokens; return the new part of the text that no further token changes."""
+        """Add tokens, and return the new part of the text that no later token can change."""
         self._tokens += tokens
         return self._grown(self._tokenizer.settled(self._tokens))
 
     def end(self) -> str:
-        """Return the rest of the text."""
+        """Return the rest of the text, after the last token."""
         return self._grown(self._tokenizer.decode(self._tokens))
 
     def _grown(self, text: str) -> str:
@@ -74,12 +74,13 @@ class Pieces:
 
 
 class TextRun:
-    """A prompt that is continued on a machine, by at most ``steps`` tokens.
+    """A run of a language model on a machine: a prompt continued by at most ``steps`` tokens.
 
-    For an encoder-decoder the prompt is the source, and the text is its answer, of at most as many
-    tokens as it has places. ``machine`` is as in
-    :class:`celosia.tb.models.text_session.TextSession`. Prompt and tokens are computed with
-    ``bits`` of nested weights in turn.
+    For an encoder-decoder the prompt is the source, and the text is its answer, which has at most
+    one token per position. ``machine`` is as in
+    :class:`celosia.tb.models.text_session.TextSession`. ``seed`` starts the random choice of
+    tokens. The prompt and each new token read nested weights with the widths ``bits`` (bits) in
+    turn.
 
     Raises :class:`InputError` if ``steps`` is less than 1, the prompt cannot be encoded or is too
     long, or the simulator cannot run here.
@@ -116,9 +117,9 @@ class TextRun:
         self._seconds = 0.0
 
     def pieces(self) -> Iterator[str]:
-        """Yield the text in pieces, first the prompt's, then one for each token.
+        """Yield the text in pieces: first the prompt, then a piece for each new token.
 
-        A piece is empty while a character lacks bytes.
+        A piece is empty if the token's last character still lacks bytes.
         """
         session, source, began = self.session, self._source, time.perf_counter()
         self._encoded = session.encode(source) if source else Turn()
@@ -144,15 +145,18 @@ class TextRun:
         return draw(logits, self._sampling, self._rng)
 
     def figures(self) -> dict[str, Any]:
-        """Return the text and figures by name.
+        """Return the text and the run's figures, a dictionary by name.
 
-        ``cycles_per_token`` is that of the last token, at position ``last_position``;
-        ``mean_cycles_per_token`` that of all tokens but the prompt's; ``cycles`` each. All are None
-        on a machine without a clock. ``external_bytes`` is the last token's traffic on the external
-        port. ``where`` gives the cycles of all of these tokens by the array's activity
-        (``celosia.sim.report.where``), ``engines`` those of each engine. ``predicted_cycles`` is
-        the prediction for the last token. For an encoder-decoder ``source_cycles`` are those of its
-        encoder, and ``predicted_source_cycles`` their prediction.
+        ``cycles`` lists the cycles of each new token, ``mean_cycles_per_token`` is their mean, and
+        ``cycles_per_token`` are the cycles of the last token, at position ``last_position``.
+        ``predicted_cycles`` is the prediction for the last token. All are None on a machine without
+        a clock. ``external_bytes`` are the bytes that the last token reads and writes in external
+        memory.
+
+        ``where`` has the cycles of all new tokens by the array's activity
+        (``celosia.sim.report.where``), ``engines`` the cycles of each engine. For an
+        encoder-decoder ``source_cycles`` are the cycles of the encoder, and
+        ``predicted_source_cycles`` their prediction.
         """
         return {
             "text": self._pieces.text,
@@ -225,7 +229,11 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
 
 
 def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str, Any]:
-    """Return the sizes of a program, and its runs' costs as far as they are ``counted``."""
+    """Return a program's sizes and the sums of its counters, a dictionary by name.
+
+    ``spent`` are the sums of the counters. ``where`` and ``engines`` are empty without
+    ``counted``.
+    """
     return {
         "program_words": len(program.words),
         "slots": program.slots,
@@ -238,6 +246,9 @@ def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str
 
 
 def engines(spent: Counter[str]) -> dict[str, dict[str, int]]:
-    """Return each engine's cycles by activity, by its name."""
+    """Return the cycles of each engine by activity, from the sums of the counters.
+
+    The result is a dictionary from engine to a dictionary from activity to cycles.
+    """
     names = [engine.name.lower() for engine in Engine]
     return {name: engine_cycles(spent, name) for name in names}

@@ -1,4 +1,4 @@
-"""Continues two prompts in the same runs, and reports the cycles of each token."""
+"""Continuation of two prompts in the same runs of a machine, with the cycles of each token."""
 
 import time
 from collections import Counter
@@ -63,16 +63,17 @@ def run_texts(
 ) -> dict[str, Any]:
     """Continue two prompts by at most ``steps`` tokens each; return texts and figures by name.
 
-    Every run processes a token of each text, of the prompts too; a text that is over rests.
-    ``texts`` has the ``text``, ``tokens`` and ``prompt_tokens`` of each. ``cycles`` are those of
-    each run; ``cycles_per_run`` those of the last run with a token of both; ``cycles_per_token``
-    half of that; ``mean_cycles_per_token`` half the mean of all such runs. ``predicted_cycles`` is
-    the prediction for the last of these runs. ``where`` and ``engines`` are those of all of them,
-    as in :func:`celosia.tb.models.run_text.run_text`.
+    Every run processes one token of each text, also within the prompts, until the text has ended.
+    ``texts`` lists for each text a dictionary of ``text``, ``tokens`` and ``prompt_tokens``.
+    ``cycles`` lists the cycles of each run. The following figures are of the runs with a token of
+    both texts: ``cycles_per_run`` (the last such run), ``cycles_per_token`` (half of it),
+    ``mean_cycles_per_token`` (half the mean of these runs) and ``predicted_cycles`` (the prediction
+    for the last such run). ``where`` and ``engines`` are sums over these runs, as in
+    :func:`celosia.tb.models.run_text.run_text`.
 
-    Runs are computed with ``bits`` of nested weights in turn. The first text draws with ``seed``,
-    the second with ``seed + 1``. ``machine`` is as in
-    :class:`celosia.tb.models.text_session.TextSession`.
+    Consecutive runs read nested weights with the widths ``bits`` (bits) in turn. The random choice
+    of the first text's tokens starts from ``seed``, of the second text's from ``seed + 1``.
+    ``machine`` is as in :class:`celosia.tb.models.text_session.TextSession`.
 
     Raises :class:`InputError` if ``steps`` is less than 1, a prompt cannot be encoded, has no token
     or is too long, or the simulator cannot run here.

@@ -1,4 +1,4 @@
-"""Steps of a testbench in plain Verilog, written by a host that works with a golden machine."""
+"""Writes the steps of a plain Verilog testbench while a host runs the golden machine."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,10 @@ SLACK = 4
 
 
 class StepWriter:
-    """A golden machine that writes its host's actions, and the values that it reads, as steps."""
+    """A golden machine that records its host's actions as a testbench's steps.
+
+    The values that the host reads become the values that the testbench compares.
+    """
 
     def __init__(self, config: Config):
         self._machine, self._config = Interpreter(config), config
@@ -24,12 +27,15 @@ class StepWriter:
         self._loads = 0
 
     def memory(self, size: int) -> bytes:
-        """Return external memory of ``size`` bytes, in whole words, before the first step."""
+        """Return the initial content of ``size`` bytes of external memory, in whole words."""
         padded = self._image + bytes(size - len(self._image))
         return padded + bytes(-size % self._config.mem_bytes)
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory; the first write makes its initial content."""
+        """Write bytes to external memory from the byte address ``addr`` on.
+
+        A write before the first program is the initial content of external memory.
+        """
         self._machine.write_memory(addr, data)
         if self._loads:
             self.steps.add_words(Action.SET_WORD, addr, data)
@@ -37,7 +43,11 @@ class StepWriter:
             self._image = data
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words; the first program is the initial one."""
+        """Load the words of a program to program memory.
+
+        The first program is in program memory before the first step; each later program becomes
+        steps that write its words.
+        """
         self._machine.load_program(words)
         if not self._loads:
             self.words = words
@@ -49,27 +59,27 @@ class StepWriter:
         self._loads += 1
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register."""
+        """Set the sequencer's register ``number``."""
         self._machine.set_register(number, value)
         self.steps.add(Action.SET_REGISTER, REGISTER_MAP[f"R{number}"].addr, value)
 
     def start(self, pc: int = 0) -> Report:
-        """Run from a word address to HALT."""
+        """Run the program from the word address ``pc`` to HALT, and return the report."""
         self.steps.add(Action.RUN, value=pc)
         return self._machine.start(pc)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return bytes of external memory; the testbench compares their whole words."""
+        """Return ``count`` bytes of external memory; the testbench compares their whole words."""
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))
         return self._machine.read_memory(addr, count)
 
     def read_register(self, name: str) -> int:
-        """Return a register's value, which the testbench compares."""
+        """Return the value of the host port's register ``name``, which the testbench compares."""
         value = self._machine.read_register(name) % (1 << 32)
         self.steps.add(Action.REGISTER_IS, REGISTER_MAP[name].addr, value)
         return self._machine.read_register(name)
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all without errors or a reset."""
+        """Return whether runs ended since the last call, all of them without errors or resets."""
         return self._machine.unbroken()

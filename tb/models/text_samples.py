@@ -1,4 +1,4 @@
-"""Tokens of the texts of a program on a machine, as firmware and testbenches compare them."""
+"""Expected tokens of a language model's texts, for comparison by firmware and testbenches."""
 
 from collections.abc import Sequence
 
@@ -18,11 +18,12 @@ def text_samples(
     machine: str | Machine,
     bits: int,
 ) -> list[Sample]:
-    """Return the tokens of each prompt, followed by the likeliest next ones, at most ``steps``.
+    """Return each prompt's tokens followed by at most ``steps`` new tokens, the most likely ones.
 
-    There is a prompt for each text of the program; for an encoder-decoder it is the source,
-    followed by the answer's tokens. Nested weights are read with ``bits`` bits. ``machine`` is as
-    in :class:`celosia.tb.models.text_session.TextSession`.
+    ``prompts`` has a prompt for each text that the program processes at once. For an
+    encoder-decoder the prompt is the source, and the new tokens are the answer. Nested weights are
+    read with ``bits`` bits. ``machine`` is as in
+    :class:`celosia.tb.models.text_session.TextSession`.
 
     Raises :class:`InputError` if a prompt cannot be encoded, lacks a token that it needs or is too
     long, or the simulator cannot run here.

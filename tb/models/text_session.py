@@ -1,4 +1,4 @@
-"""A text on a machine: a prompt in chunks, then token by token."""
+"""A session of a language model on a machine: a prompt in chunks, then one token at a time."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Turn:
-    """Cycles and counters of one or several tokens."""
+    """Cycles, counters and compared tensors of the runs for one or several tokens."""
 
     cycles: int = 0
     """Clock cycles of all programs; 0 on a machine that has no clock."""
@@ -39,7 +39,7 @@ class Turn:
     """The names of those that differ."""
 
     def add(self, other: "Turn") -> None:
-        """Add another turn's cycles and counts."""
+        """Add the cycles, counters and compared tensors of another turn."""
         self.cycles += other.cycles
         self.counters.update(other.counters)
         self.mismatches += other.mismatches
@@ -48,13 +48,13 @@ class Turn:
 
 
 class TextSession:
-    """A text that grows on a machine.
+    """A text that a language model's program processes token by token on a machine.
 
-    ``machine`` is a name of ``celosia.tb.machine.toolchain.MACHINES``, or a machine with external
-    memory. Each program also runs on the golden machine. The chosen tokens are compared, and so is
-    each written tensor, by its signature, if the machine can be traced. If the golden machine runs
-    alone, its choices are compared with :func:`celosia.generators.reference.integers.evaluate`, if
-    the program comes with its decoder.
+    ``machine`` is a name in ``celosia.tb.machine.toolchain.MACHINES``, or a machine with external
+    memory. Each program also runs on the golden machine. The chosen tokens are compared. If the
+    machine has a trace port, the signature of each written tensor is compared, too. If ``machine``
+    is the golden machine, its chosen tokens are compared with
+    :func:`celosia.generators.reference.integers.evaluate`, if the program comes with its decoder.
 
     Raises :class:`InputError` if the simulator is unknown or cannot run here.
     """
@@ -111,12 +111,15 @@ class TextSession:
         return KvCache(slots=self.program.cache.capacity, sinks=self.program.cache.sinks)
 
     def begin(self) -> None:
-        """Begin a new text; the old one's data on the chip are never read again."""
+        """Begin a new text; keys and values of the previous text are never read again."""
         self.length = 0
         self._decoded = self._empty()
 
     def encode(self, tokens: Sequence[int]) -> Turn:
-        """Begin an answer to a source, which must be of the allowed length."""
+        """Begin the answer to a source: run the encoder on the source's tokens.
+
+        Their number must be one that the program allows. Return the cycles and counters.
+        """
         self.begin()
         program, self.source, turn = self.program, len(tokens), Turn()
         for first in range(0, len(tokens), program.lookups):
@@ -130,7 +133,7 @@ class TextSession:
         return turn
 
     def step(self, token: int) -> Turn:
-        """Process one token."""
+        """Run the decoder on one token; return the cycles and counters."""
         self._set(self.program.registers(self.length, 1, self.source, [token]))
         turn = self._start(entry_at("step", self.bits))
         self._decode([token])
@@ -139,7 +142,10 @@ class TextSession:
         return turn
 
     def take(self, tokens: Sequence[int]) -> Turn:
-        """Process tokens, in chunks as long as the cache still has room for them."""
+        """Run the decoder on tokens, and return the cycles and counters.
+
+        Tokens are processed in chunks while the KV cache has room, then one at a time.
+        """
         turn, rest = Turn(), list(tokens)
         while rest:
             rows = min(self.program.rows, len(rest), self.program.cache.capacity - self.length)
@@ -168,7 +174,7 @@ class TextSession:
             self._expected = evaluate(decoder, tokens, self._decoded)["logits"][-1]
 
     def choose(self) -> int:
-        """Return the token of the largest logit after the last token, the first of equals."""
+        """Return the most likely next token: the first token with the largest logit."""
         if not self.program.config.vector.argmax:
             return int(np.argmax(self.logits()))
         chosen = [
@@ -182,7 +188,7 @@ class TextSession:
         return chosen[0][0]
 
     def logits(self) -> Ints:
-        """Return the logits after the last token, [vocabulary], stored and read."""
+        """Return the logits of the next token, [vocabulary], read from external memory."""
         vocabulary = self.program.vocabulary
         turn = self._start("logits")
         logits_by_machine = []

@@ -1,4 +1,4 @@
-"""A compiled decoder in a testbench of plain Verilog: texts, and the golden machine's choices."""
+"""A testbench in plain Verilog of a compiled decoder, with prompts and expected tokens."""
 
 from collections.abc import Sequence
 
@@ -22,11 +22,13 @@ def text_testbench(
     top: str,
     bits: int = OPERAND_BITS,
 ) -> dict[str, str]:
-    """Return the files of a module's testbench by name: the Verilog, memory and steps.
+    """Return the files of a compiled decoder's testbench, a dictionary from file name to text.
 
-    It fills the chip, continues the prompt of each of the program's texts by at most ``count``
-    tokens, and compares each choice with the golden machine's. Nested weights are read with
-    ``bits`` bits. The simulation ends with a line that begins with PASS or FAIL.
+    The files are the Verilog, the first program, external memory, and the testbench's steps.
+    ``top`` is the name of the accelerator's module. The testbench loads weights to the chip,
+    continues each prompt by at most ``count`` tokens, and compares each new token with the golden
+    machine's. Nested weights are read with ``bits`` bits. The simulation ends with a line that
+    begins with PASS or FAIL.
     """
     writer = StepWriter(program.config)
     text_samples(program, tokenizer, prompts, count, writer, bits)

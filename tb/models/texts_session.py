@@ -1,4 +1,4 @@
-"""Texts on a machine that processes one token of each in every run."""
+"""A session of a language model with two texts, with one token of each text in every run."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,9 +11,9 @@ from celosia.tb.models.text_session import TextSession
 
 
 class TextsSession(TextSession):
-    """Two texts that grow on a machine, each at its position.
+    """Two texts that a program processes on a machine, each at a separate position.
 
-    The program's ``texts`` are two; all else is as in
+    The program must have two ``texts``; all else is as in
     :class:`celosia.tb.models.text_session.TextSession`.
     """
 
@@ -27,11 +27,12 @@ class TextsSession(TextSession):
     def advance(
         self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
     ) -> list[int | None]:
-        """Process the next token of each text, and return the result of ``choose`` for each number.
+        """Process the next token of each text; return the result of ``choose`` for each text.
 
-        ``choose`` is called while :meth:`choose` and :meth:`logits` refer to that text. None stands
-        for a text that rests: its last token is processed again at its place, nothing of it
-        changes, and nothing is chosen. Appends the run's cycles to ``turns``.
+        ``choose`` receives the text's number, and is called while :meth:`choose` and
+        :meth:`logits` refer to this text. A token None is a pause of a text: its last token is
+        processed again at the same position, the text does not change, and the result is None. The
+        run's cycles are appended to ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

@@ -1,4 +1,4 @@
-"""A recorded run as a trace that Perfetto and Chrome show."""
+"""A recorded run as a timeline in the Trace Event Format, which Perfetto and Chrome show."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -25,12 +25,13 @@ def timeline(
     title: str,
     mem_bytes: int,
 ) -> dict[str, Any]:
-    """Return a run in the Trace Event Format; a microsecond stands for a cycle.
+    """Return a recorded run as a dictionary in the Trace Event Format; 1 microsecond is 1 cycle.
 
-    There is a track for the model's operations and one for each engine. An engine's slices are its
-    commands with their operands, from when each is the engine's oldest until it is done. Between
-    them, slices name the engines that its next command waits for. Counters give, for each window,
-    the array's activity (percent of its cycles) and the external bytes per cycle.
+    There is a track for the model's operations and a track for each engine. An engine's slices are
+    its commands with their operands, each from the cycle in which it is the engine's oldest command
+    until it is done. Between commands, slices name the engines for which the next command waits.
+    Counters show, for each window, the array's activity (percent of its cycles) and the external
+    bytes per cycle.
     """
     events = list(_names(title))
     for operation in done:

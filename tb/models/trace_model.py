@@ -1,4 +1,4 @@
-"""One inference of a trained model, recorded."""
+"""Recording of one inference of a trained model on a simulated machine."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ LEAST_WINDOW = 16
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded inference, the purpose of its commands, and its figures."""
+    """A recorded inference, with the places of its commands, its operations, and its figures."""
 
     recording: Recording
     places: list[Place]
@@ -43,9 +43,10 @@ def trace_model(
     files: Files = NO_FILES,
     tokens: int = 0,
 ) -> Traced:
-    """Run a model once, on the first of its inputs, and record it.
+    """Run a model on the first input from ``files``, and return the recorded inference.
 
-    Without files that is the first image of the digits' test split.
+    Without files the input is the first image of the digits' test split. ``tokens`` is the number
+    of tokens of an encoder that does not fix it.
 
     Raises :class:`InputError` if the model, the simulator or a file cannot be used.
     """
@@ -58,7 +59,10 @@ def trace_model(
 
 
 def check_clocked(simulator: str) -> None:
-    """Raise :class:`InputError` if a simulator is unknown, or has no clock."""
+    """Raise :class:`InputError` if a simulator is unknown, or is the golden machine.
+
+    The golden machine has no clock.
+    """
     check_simulator(simulator)
     if simulator == "golden":
         raise InputError("The golden machine has no clock to trace; use verilator or icarus")
@@ -70,7 +74,7 @@ def trace_compiled(
     simulator: str,
     timing: MemoryTiming,
 ) -> Traced:
-    """Run a compiled model once on some values, and record it."""
+    """Run a compiled model on the input ``values``, and return the recorded inference."""
     config = compiled.config
     window = max(LEAST_WINDOW, compiled.macs(len(values)) // config.elements // WINDOWS)
     inferences = run_inferences(compiled, simulator, [values], timing, window=window)

@@ -29,17 +29,17 @@ _LABELLED = 0.018
 
 
 def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
-    """Return a colour for each kind of operation."""
+    """Return a colour for each kind of operation, a dictionary from kind to RGBA values."""
     palette = mpl.colormaps["tab20"]
     return {kind: palette(index % 20) for index, kind in enumerate(dict.fromkeys(kinds))}
 
 
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
-    """Return a picture of products per cycle over products per external byte, a dot an operation.
+    """Return a roofline plot: products per cycle over products per external byte.
 
-    The limits are the array's elements and, left of them, the memory port's bytes per cycle. An
-    operation whose weights were loaded before it began may be above the port's line. One that needs
-    no external byte is at the right edge.
+    Each operation is a dot. The limits are the number of array elements and, at low products per
+    byte, the memory port's bytes per cycle. An operation whose weights were loaded before it began
+    may be above the port's line. An operation that needs no external byte is at the right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -112,12 +112,12 @@ def utilization(
     title: str,
     total: float,
 ) -> Figure:
-    """Return a picture of each operation's utilization and of the array's activity meanwhile.
+    """Return a plot over the cycles of a run: each operation's utilization, and array activity.
 
-    In the upper part, an operation is as wide as its cycles, and as high as its utilization, so
-    that its area is its useful products. It has several pieces if others come between. The outline
-    adds products computed in vain because tiles were not full. The lower part shows the array's
-    cycles by cause. ``total`` is the run's utilization.
+    In the upper part, an operation is a bar whose width is its cycles and whose height is its
+    utilization, so that its area is its useful products. The operation has several bars if other
+    operations come between. The outline adds products with padding, because tiles were not full.
+    The lower part shows the array's cycles by cause. ``total`` is the utilization of the run.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -209,7 +209,7 @@ def _causes(axes: Axes, recording: Recording) -> None:
 
 
 def png(figure: Figure) -> bytes:
-    """Return a picture as the bytes of a PNG file."""
+    """Return a figure as the bytes of a PNG file."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     return buffer.getvalue()

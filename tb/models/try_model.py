@@ -1,4 +1,4 @@
-"""Tries any model of a file or a folder: its supported parts, and the error of its integers."""
+"""Trial of any model from a file or folder: its supported parts, and its quantization error."""
 
 import math
 from pathlib import Path
@@ -37,16 +37,16 @@ _SEED = 2
 
 
 def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dict[str, Any]:
-    """Run a model on random inputs on the golden machine, against its integer and float references.
+    """Run a model on random inputs on the golden machine; return figures, a dictionary by name.
 
-    ``tokens`` is the number of tokens of an encoder that does not fix it, ``tokenizer`` the file of
-    a checkpoint of llama2.c.
+    ``tokens`` is the number of tokens of an encoder that does not fix it, ``tokenizer`` the
+    tokenizer's file for a checkpoint of llama2.c.
 
-    ``mismatches`` counts the tensors that differ from the integer reference's. ``cosine`` is the
-    least cosine similarity of an output of the whole model to the floats'. ``cycles`` is the
-    prediction for a run at full length, for a decoder of a token at the last place. ``machine`` and
-    ``host`` name the operations of each. If the model is refused, ``refused`` is the error's
-    sentence and the others are None.
+    ``mismatches`` counts the ``tensors`` that differ from the integer reference. ``cosine`` is the
+    least cosine similarity of a model's output to the output of the float model. ``cycles`` are the
+    predicted cycles of a run at full length, for a decoder of a token at the last position.
+    ``machine`` and ``host`` name the model's parts that run on the machine and on the host. If the
+    model is refused, ``refused`` is the error's sentence and all other figures are None.
     """
     none = dict.fromkeys(("machine", "host", "unused", "tensors", "mismatches", "cosine", "cycles"))
     try:

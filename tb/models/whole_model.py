@@ -1,4 +1,4 @@
-"""Compiled models against the integer reference, tensor by tensor."""
+"""Comparison of compiled models' tensors with the integer reference."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,9 +13,9 @@ from celosia.generators.reference.integers import evaluate, taken_in
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
-    """Return the part of a tensor that an inference of a length computes, without the padding.
+    """Return the part of a tensor that an inference with ``length`` tokens uses, without padding.
 
-    Scores and probabilities are [heads, sequence, sequence], others [rows, columns].
+    Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
     """
     if not model.variable:
         return tensor
@@ -35,10 +35,10 @@ def differing(
     values: Floats,
     bits: int = OPERAND_BITS,
 ) -> tuple[list[str], int]:
-    """Return the tensors of an inference that differ from the integer reference's, and the count.
+    """Return the names of tensors that differ from the integer reference, and the number compared.
 
-    ``tensors`` are those of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for the
-    input ``values``, with nested weights read with ``bits`` bits. Transposed copies are not
+    ``tensors`` is the result of :meth:`celosia.generators.runtime.golden.GoldenModel.tensors` for
+    the input ``values``, with nested weights read with ``bits`` bits. Transposed copies are not
     compared, nor are tensors that the configuration never writes to memory.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
