@@ -1,4 +1,4 @@
-"""The circuits, and short names of those for use in your own designs (``__all__``)."""
+"""The circuits in Amaranth; ``__all__`` has short names of circuits for your own designs."""
 
 import importlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""The accelerator: all engines and memories, placed and connected."""
+"""The accelerator: all engines and memories, connected."""
 
 from functools import reduce
 from operator import or_
@@ -34,10 +34,11 @@ from celosia.hdl.vector.vector import VectorEngine
 
 
 class Accelerator(Component):
-    """A Transformer accelerator with engines; its ports are ``celosia.hdl.ports.MachinePorts``.
+    """A Transformer accelerator with parallel engines.
 
-    Raises :class:`InputError` if the configuration is that of a microcoded machine;
-    ``celosia.hdl.machine`` makes the machine of any configuration.
+    Its ports are those of :class:`celosia.hdl.ports.MachinePorts`. Raises :class:`InputError` if
+    the configuration is that of a microcoded machine; ``celosia.hdl.machine`` makes the machine of
+    any configuration.
     """
 
     def __init__(self, config: Config):

@@ -12,10 +12,10 @@ from celosia.hdl.component import Component, InDomain
 from celosia.hdl.machine import machine_component
 
 BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}
-"""The bridge from the external memory port to each bus."""
+"""Dictionary from the name of a bus to the bridge from the external memory port to that bus."""
 
 PREFIXES = {"axi4": "m_axi_", "wishbone": "wbm_"}
-"""The prefix of each bus's signals."""
+"""Dictionary from the name of a bus to the prefix of its signals."""
 
 
 class BusAccelerator(Component):
@@ -26,11 +26,11 @@ class BusAccelerator(Component):
     ``wishbone``; :class:`Axi4Bridge` and :class:`WishboneBridge` define the signals and their
     timing.
 
-    ``mem_error`` is 1 from the memory's first error response until reset, even after the run with
-    the error; STATUS reports that of the latest run. Reset the bus together with ``rst``, and when
-    the host writes FORGET, which resets the bridge. With the field ``trace``, ``trace`` reports the
-    vector engine's writes, and ``events`` the activity of every engine. Raises :class:`InputError`
-    if the bus is unknown.
+    ``mem_error`` is 1 from the first error response of the memory until reset, even after the run
+    with the error; STATUS reports an error of the latest run. Reset the bus together with ``rst``,
+    and when the host writes FORGET, which resets the bridge. With the configuration field
+    ``trace``, the port ``trace`` reports the vector engine's writes, and ``events`` the activity of
+    every engine. Raises :class:`InputError` if the bus is unknown.
     """
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):

@@ -1,4 +1,4 @@
-"""Base class of the components: Amaranth components whose modules can be shared."""
+"""Base class of the project's Amaranth components, which instances can share as one module."""
 
 import functools
 from collections.abc import Callable
@@ -13,18 +13,18 @@ class Placer(Protocol):
     """A platform that decides how to place a component, for example as a shared module."""
 
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
-        """Return the replacement of a component; ``elaborate`` makes its circuit."""
+        """Return the circuit to use for a component; ``elaborate`` makes the component's own."""
         ...
 
 
 class Component(wiring.Component):
-    """A component that may become a separate, shared module.
+    """A component that may become a separate module, shared by equal instances.
 
-    Amaranth elaborates it like any other component. If the platform is a :class:`Placer`, the
-    platform decides instead. Such a component communicates through its ports only, uses clock
-    domain ``sync`` and domains derived from it, and elaborates to a circuit that depends on its
-    attributes alone. ``ResetInserter`` and ``EnableInserter`` have no effect inside a module made
-    by a placer; components that need such controls have ports for them.
+    Amaranth elaborates such a component like any other, unless the platform is a :class:`Placer`,
+    which then decides. The component communicates through its ports only. It uses the clock domain
+    ``sync`` and domains derived from ``sync``. Its circuit depends only on its attributes.
+    ``ResetInserter`` and ``EnableInserter`` have no effect inside a module made by a placer;
+    components that need a reset or an enable have ports for these.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -47,9 +47,9 @@ def _ask(elaborate: Callable) -> Callable:
 
 
 class InDomain(Elaboratable):
-    """A component whose domain ``sync`` is replaced by domain ``domain``.
+    """A component whose clock domain ``sync`` is replaced by the domain ``domain``.
 
-    It is placed like the component itself; the component's ports are its ports.
+    It has the ports of the component, and a :class:`Placer` places it like the component.
     """
 
     def __init__(self, component: wiring.Component, domain: str):

@@ -17,17 +17,17 @@ from celosia.hdl.matrix import systolic
 __all__ = ["Accelerator", "AddNorm", "Requantize", "Rotary", "Softmax", "SystolicArray", "Table"]
 
 Accelerator = machine_component
-"""Returns the accelerator of a whole configuration."""
+"""A function that returns the accelerator of a configuration (:class:`celosia.Config`)."""
 
 _ALONE = PRESETS["tiny"]
 
 
 class SystolicArray(systolic.SystolicArray):
-    """A systolic array of ``rows`` x ``cols`` elements, with ports and timing of its base class.
+    """A systolic array of ``rows`` x ``cols`` elements; its base class describes ports and timing.
 
-    By default it has 2 weight slots, 8-bit operands and 32-bit sums. ``fields`` change these; they
-    are fields of :class:`celosia.Config`: ``weight_depth``, ``operand_width``, ``acc_width``,
-    ``zero_points``, ``operand_gating``, ``sleep``, ``multiplier``, ``registered``.
+    By default the array has 2 weight slots, 8-bit operands and 32-bit sums. These fields of
+    :class:`celosia.Config` can change the array: ``weight_depth``, ``operand_width``,
+    ``acc_width``, ``zero_points``, ``operand_gating``, ``sleep``, ``multiplier``, ``registered``.
     Raises :class:`celosia.InputError` if a field is unknown or values contradict each other.
     """
 

@@ -1,4 +1,4 @@
-"""Redundant copies of registers: a flipped bit of one copy is outvoted or reported."""
+"""Redundant copies of control registers, so that a flipped bit is outvoted or reported."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -92,12 +92,12 @@ _STATE = 15
 
 
 class Guarded(Component):
-    """A component with the same ports whose control registers have redundant copies.
+    """A component with redundant copies of its control registers, and otherwise the same ports.
 
-    With ``detect`` there are two copies of each register; ``differs`` is 1 for one cycle, two
-    cycles after they begin to differ. With ``correct`` there are three, and the circuit uses their
-    majority; a wrong copy is right again when the register is next written. The component's class
-    decides which of its registers are control registers.
+    With level ``detect`` each register has two copies; the output ``differs`` is 1 for one cycle,
+    two cycles after the copies begin to differ. With level ``correct`` each register has three
+    copies, and the circuit uses the majority of these. A wrong copy is right again after the next
+    write of the register. The class of the component decides which registers are control registers.
     """
 
     def __init__(self, component: wiring.Component, level: str):
@@ -122,7 +122,10 @@ class Guarded(Component):
 
 
 def guarded(component: wiring.Component, level: str) -> wiring.Component:
-    """Return a component with copies of its control registers; unchanged for level ``none``."""
+    """Return a component with redundant copies of its control registers (:class:`Guarded`).
+
+    ``level`` is ``detect`` or ``correct``; for ``none`` the component itself is returned.
+    """
     if level == "none":
         return component
     kind = type(component)
@@ -130,7 +133,7 @@ def guarded(component: wiring.Component, level: str) -> wiring.Component:
 
 
 def differences_of(components: Iterable[wiring.Component]) -> list[Value]:
-    """Return the ``differs`` strobes of the components that have one."""
+    """Return the outputs ``differs`` (:class:`Guarded`) of the components that have one."""
     return [one.differs for one in components if "differs" in one.signature.members]
 
 
@@ -164,7 +167,7 @@ def _parts(fragment: Fragment) -> Iterator[Fragment]:
 
 
 def majority(one: Value, two: Value, three: Value) -> Value:
-    """Return the bitwise majority of three words."""
+    """Return a word in which each bit is the majority of this bit in three words."""
     return one & two | two & three | one & three
 
 

@@ -1,4 +1,4 @@
-"""The machine of any configuration."""
+"""The accelerator of any configuration, with engines or microcoded."""
 
 from celosia.arch.config import Config
 from celosia.hdl.accelerator import Accelerator
@@ -6,5 +6,8 @@ from celosia.hdl.micro.machine import MicroMachine
 
 
 def machine_component(config: Config) -> Accelerator | MicroMachine:
-    """Return the machine of a configuration, microcoded or not; its ports are ``MachinePorts``."""
+    """Return the accelerator of a configuration, with the ports :class:`MachinePorts`.
+
+    It is a :class:`MicroMachine` if the configuration has microcode, else an :class:`Accelerator`.
+    """
     return MicroMachine(config) if config.micro is not None else Accelerator(config)

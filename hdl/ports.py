@@ -1,4 +1,4 @@
-"""The signatures between engines, memories and the outside."""
+"""Amaranth signatures of the ports between engines, memories and the outside."""
 
 from typing import Any
 
@@ -56,8 +56,9 @@ class WritePort(wiring.Signature):
 class MemoryReadPort(wiring.Signature):
     """The read half of the external memory port, seen from the accelerator.
 
-    ``request`` asks for ``last + 1`` words from byte address ``addr``, a multiple of the word's
-    bytes. ``data`` carries them in order, bursts in the order of their requests.
+    ``request`` asks for a burst of ``last + 1`` words from byte address ``addr`` on, which is a
+    multiple of the bytes of a word. ``data`` returns the words in order, and the bursts in the
+    order of the requests.
     """
 
     def __init__(self, memory: Memory):
@@ -72,8 +73,8 @@ class MemoryReadPort(wiring.Signature):
 class MemoryWritePort(wiring.Signature):
     """The write half of the external memory port, seen from the accelerator.
 
-    ``data`` follows each request with ``last + 1`` words, with one mask bit per byte. ``written``
-    is 1 for one cycle when a burst has been written, in the order of the requests.
+    After each request, ``data`` carries ``last + 1`` words, with one mask bit per byte. ``written``
+    is 1 for one cycle for each burst that has been written, in the order of the requests.
     """
 
     def __init__(self, memory: Memory):
@@ -88,22 +89,25 @@ class MemoryWritePort(wiring.Signature):
 
 
 def burst_layout(memory: Memory) -> data.StructLayout:
-    """Return the payload of a request to external memory; a burst has at most 256 words."""
+    """Return the payload layout of a request to external memory, for a burst of up to 256 words."""
     return data.StructLayout({"addr": unsigned(memory.addr_width), "last": unsigned(8)})
 
 
 def scale_members(config: Config) -> dict[str, Any]:
-    """Return the ports of scales by which sums still have to be multiplied if ``scaled``."""
+    """Return the ports of the scales of weights, which multiply sums if ``scaled`` is 1.
+
+    The result is a dictionary, empty for a configuration without scales in weight slots.
+    """
     scaled = config.slot_scales > 0
     scales = data.ArrayLayout(SCALE_BITS * scaled, config.array.cols)
     return outputs(scaled=scaled, scales=scales)
 
 
 class AccumulatePort(wiring.Signature):
-    """Sums from the array to the accumulators: one row per cycle, never refused.
+    """Sums from the array to the accumulators: one row per cycle, which cannot be refused.
 
-    With scales in slots, a column's summand is ``data`` times its scale if ``scaled``; ``data``
-    then has at most 18 bits.
+    With scales in weight slots, if ``scaled`` is 1, ``data`` of each column is multiplied by the
+    column's scale before it is added; ``data`` then has at most 18 bits.
     """
 
     def __init__(self, config: Config):
@@ -135,7 +139,7 @@ class DrainPort(wiring.Signature):
 
 
 def command_layout(engine: Engine) -> data.StructLayout:
-    """Return the payload of an engine's commands: header fields and every operand by name."""
+    """Return the payload layout of an engine's commands: header fields and operands, by name."""
     names: dict[str, Shape] = {}
     for definition in DEFINITIONS.values():
         if definition.engine == engine:
@@ -149,10 +153,11 @@ WORD = data.StructLayout({"engine": Engine, "first": 1, "last": 1, "word": unsig
 
 
 class EngineStatus(wiring.Signature):
-    """An engine's report: completed commands, their tokens, and its state.
+    """The status of an engine: completed commands with the tokens they give, busy and stalled.
 
-    ``done`` is 1 for one cycle at a completion, with the command's ``push``. ``busy`` is 1 while
-    the engine has a command; ``stall`` while it has one and waits for a memory.
+    ``done`` is 1 for one cycle when a command completes, and ``push`` is then the command's mask of
+    engines that receive a token. ``busy`` is 1 while the engine has a command. ``stall`` is 1 while
+    the engine has a command and waits for a memory.
     """
 
     def __init__(self) -> None:
@@ -176,7 +181,7 @@ class HostPort(wiring.Signature):
 
 
 class TracePort(wiring.Signature):
-    """Every scratchpad write of the vector engine: ``o`` its output, ``s`` the sum written back.
+    """All scratchpad writes of the vector engine: ``o`` of outputs, ``s`` of sums written back.
 
     ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """
@@ -192,18 +197,18 @@ class TracePort(wiring.Signature):
 ENGINE_EVENT = data.StructLayout(
     {"offered": 1, "taken": 1, "done": 1, "lacking": unsigned(len(Engine))}
 )
-"""The events of an engine in a cycle: ``offered``, its next command may run; ``taken``, it is
-accepted; ``done``, a command completes; ``lacking``, the next command waits for tokens of the
-engines in this mask."""
+"""The events of an engine in a cycle. ``offered``: the next command is offered to the engine.
+``taken``: the engine accepts it. ``done``: a command completes. ``lacking``: mask of the engines
+whose tokens the next command waits for."""
 
 
 class EventPort(wiring.Signature):
-    """The trace of a run, cycle by cycle: commands sent, begun and completed, and array state.
+    """A trace of the events of each cycle: commands sent, begun and completed, and array state.
 
-    ``word`` enters a queue if ``word_valid`` is 1: each command's header and operands, in program
-    order. ``engines`` has an event for each engine. ``array`` has a bit for each counter
-    ``ARRAY_NAME``, in the order of ``celosia.arch.registers``. At most one of them is 1, for the
-    previous cycle.
+    If ``word_valid`` is 1, ``word`` enters a command queue. These words are the headers and
+    operands of the commands, in program order. ``engines`` has the events of each engine. ``array``
+    has a bit for each counter ``ARRAY_NAME``, in the order of ``celosia.arch.registers``; at most
+    one bit is 1. It describes the previous cycle.
     """
 
     def __init__(self) -> None:
@@ -229,7 +234,7 @@ class ThermalPort(wiring.Signature):
 
 
 class MachinePorts(wiring.Signature):
-    """The outer ports of a machine of any kind.
+    """The external ports of an accelerator, with engines or microcoded.
 
     ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
     ``irq`` is 1 if INTERRUPT and INTERRUPT_ENABLE have a common bit. ``mem_read`` and ``mem_write``

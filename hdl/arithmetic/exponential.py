@@ -1,4 +1,4 @@
-"""Powers of two with negative exponents."""
+"""Powers of two with negative fractional exponents, for the softmax."""
 
 from amaranth.hdl import Module, Mux, unsigned
 from amaranth.lib.memory import Memory
@@ -10,19 +10,20 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import delay
 
 EXPONENTIAL_LATENCY = 2
-"""Enabled cycles from a distance to its mantissa and shift."""
+"""Cycles with ``en`` at 1 from ``distance`` to ``mantissa`` and ``shift``."""
 DISTANCE_WIDTH = 16
-"""Width of a distance (bits)."""
+"""Width of ``distance``, in units of 1/256 octave (bits)."""
 SHIFT_WIDTH = exact_log2(OCTAVE_LIMIT)
-"""Width of a weight's shift (bits)."""
+"""Width of ``shift`` (bits)."""
 
 
 class OctaveExponential(Component):
     """Compute ``2**(-distance / 256)`` as approximately ``mantissa * 2**(-16 - shift)``.
 
-    Both outputs equal :func:`celosia.sim.exponential.octave_exponential` bit for bit: a table of
-    256 mantissas rounded to Q1.16, and the whole octaves. The mantissa is 0 from 32 octaves on, and
-    if ``keep`` is 0. Its relative error is at most ``2**-16``.
+    Both outputs equal :func:`celosia.sim.exponential.octave_exponential` bit for bit. ``mantissa``
+    comes from a table of 256 values rounded to Q1.16; ``shift`` is the whole octaves. ``mantissa``
+    is 0 for distances of 32 octaves or more, and if ``keep`` is 0. The relative error is at most
+    ``2**-16``.
 
     Latency is ``EXPONENTIAL_LATENCY`` cycles with ``en`` at 1; all registers hold in other cycles.
     Throughput is one distance per enabled cycle.
@@ -35,7 +36,7 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def elaborate(self, platform):
-        """Read the table into the block RAM's output register, then mask results that are zero."""
+        """Place the table with the block RAM's output register, then the mask of zero results."""
         m = Module()
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(

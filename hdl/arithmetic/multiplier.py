@@ -1,4 +1,4 @@
-"""A multiplier with the registers of hardware multipliers."""
+"""Multipliers with the registers of hardware multipliers."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed
 from amaranth.lib import data
@@ -11,7 +11,7 @@ from celosia.hdl.stream.pipeline import data_register
 
 
 class Multiplier(Component):
-    """Signed product with a register at each operand and one at the product.
+    """A signed multiplier with a register at each operand and a register at the product.
 
     ``p`` is ``a * b`` of two cycles before. With ``gating``, the operand registers load only in
     cycles with ``en``, and the product register becomes 0 in cycles with ``clear``. With
@@ -81,10 +81,10 @@ class Multiplier(Component):
 def multiply(
     m: Module, name: str, a: ValueLike, b: ValueLike, *, en: ValueLike | None = None
 ) -> Value:
-    """Place a :class:`Multiplier` and return ``a * b`` of two enabled cycles before.
+    """Place a :class:`Multiplier` in ``m``, and return its product ``a * b``.
 
-    ``en`` enables cycles; without it all are enabled. The operands may be unsigned; both must fit a
-    hardware multiplier.
+    The product follows the operands by two cycles with ``en`` at 1; without ``en`` all cycles
+    count. Operands may be unsigned; each must fit a hardware multiplier.
     """
     a, b = Value.cast(a), Value.cast(b)
     widths = [len(value) + (not value.shape().signed) for value in (a, b)]
@@ -101,16 +101,17 @@ def multiply(
 class PackedMultiplier(Component):
     """Two signed products of one operand, ``p[i] = a * b[i]``, from one :class:`Multiplier`.
 
-    ``a`` has ``width`` bits and ``b[i]`` has ``b_width``, by default the same. Timing and
-    ``gating`` are the multiplier's. Its second operand is ``b[1] * 2**(width + b_width) + b[0]``.
-    In the result ``p[0]`` is below ``p[1]``. A negative ``p[0]`` borrows one from ``p[1]``; an
-    adder after the register restores it.
+    ``a`` has ``width`` bits and ``b[i]`` has ``b_width`` bits, by default ``width``. Timing and
+    ``gating`` are those of :class:`Multiplier`. The multiplier's second operand is
+    ``b[1] * 2**(width + b_width) + b[0]``, so its product has ``p[0]`` in the low bits and ``p[1]``
+    above. A negative ``p[0]`` borrows one from ``p[1]``; an adder after the product register
+    corrects this.
 
-    Operands that would need more than ``factor_width`` bits (:func:`overlaps`) are packed closer,
-    so that the products overlap: ``b[1] * 2**(factor_width - b_width)`` is above
-    ``b[0] + 2**(b_width - 1)``, which is unsigned. Adders compute the lowest bits of ``p[1]`` to
-    separate the two. A register follows: both products are a cycle later. Raises
-    :class:`InputError` if ``b_width`` is then more than half of ``factor_width``.
+    A second operand of more than ``factor_width`` bits (:func:`overlaps`) is packed closer, so that
+    the products overlap. Then ``b[1] * 2**(factor_width - b_width)`` is above the unsigned
+    ``b[0] + 2**(b_width - 1)``. Adders compute the lowest bits of ``p[1]``, to separate the
+    products. A further register delays both products by one cycle. Raises :class:`InputError` if
+    ``b_width`` is then more than half of ``factor_width``.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class PackedMultiplier(Component):
 
 
 def low_product(a: Value, b: Value) -> Value:
-    """Return the lowest ``len(b)`` bits of a product, made of adders."""
+    """Return the lowest ``len(b)`` bits of ``a * b``, computed by adders."""
     width = len(b)
     rows = [a[: width - place] & b[place].replicate(width - place) for place in range(width)]
     while len(rows) > 1:
@@ -200,7 +201,7 @@ def low_product(a: Value, b: Value) -> Value:
 
 
 class MultiplierPair(Component):
-    """Two signed 8-bit products with enabled operand registers.
+    """Two signed 8-bit multipliers with enables at the operand registers.
 
     ``a`` is loaded in cycles with ``a_en`` and ``b`` in cycles with ``b_en``. ``p[i]`` is
     ``a[i] * b[i]`` of the registers in the previous cycle. No register is reset. It is a separate

@@ -19,10 +19,10 @@ def horner(
     sum_width: int,
     en: Value,
 ) -> Signal:
-    """Place Horner's rule and return ``c0 + ((c1 + (c2 * t >> len(t))) * t >> len(t))``.
+    """Place a pipeline that returns ``c0 + ((c1 + (c2 * t >> len(t))) * t >> len(t))``.
 
-    ``coefficients`` and the unsigned ``t`` arrive together; the sum follows
-    ``POLYNOMIAL_LATENCY - 1`` enabled cycles later. ``slope_width`` and ``sum_width`` are the
+    ``coefficients`` are (c0, c1, c2), and ``t`` is unsigned. The result follows these inputs by
+    ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1. ``slope_width`` and ``sum_width`` are the
     signed widths of the inner and the outer sum (bits).
     """
     c0_0, c1_0, c2_0 = coefficients
@@ -49,9 +49,9 @@ def horner(
 
 
 class PiecewisePolynomial(Component):
-    """A polynomial of degree 2 whose coefficients depend on the operand's segment.
+    """A polynomial of degree 2 whose coefficients depend on the segment of the operand.
 
-    ``y`` is :class:`Polynomial`'s result for the raw bits ``x``, bit for bit. Latency is
+    ``y`` equals the result of :class:`Polynomial` for the raw bits ``x``, bit for bit. Latency is
     ``POLYNOMIAL_LATENCY`` cycles with ``en`` at 1; the pipeline holds in other cycles. Throughput
     is one operand per enabled cycle. The multipliers have registers at operands and product.
     """

@@ -17,18 +17,19 @@ from celosia.hdl.arithmetic.polynomial import PiecewisePolynomial
 from celosia.hdl.component import Component
 
 EXPONENT_WIDTH = 8
-"""Width of the signed exponent of a result (bits)."""
+"""Width of ``exponent``, which is signed (bits)."""
 MAX_WIDTH = 64
-"""Largest operand width (bits)."""
+"""Largest width of the operand ``x`` (bits)."""
 
 
 class Normalizer(Component):
-    """Find the leading one of an integer.
+    """Normalize an integer: find the position of its leading one, and the bits after that.
 
-    ``exponent`` is the position of the leading one of ``x``, ``fraction`` the ``FRACTION_WIDTH``
-    bits after it: missing bits are 0 and further bits dropped. For 0, ``nonzero`` is 0 and the
-    other outputs are undefined. Latency is ``ceil(ceil_log2(width) / 2)`` enabled cycles. Raises
-    :class:`InputError` if ``width`` is not from 1 to 64.
+    ``exponent`` is the position of the leading one of ``x``, and ``fraction`` the
+    ``FRACTION_WIDTH`` bits below it. Missing bits are 0, further bits are dropped. For ``x`` of 0,
+    ``nonzero`` is 0 and the other outputs are undefined. Latency is
+    ``ceil(ceil_log2(width) / 2)`` enabled cycles. Raises :class:`InputError` if ``width`` is not
+    from 1 to 64.
     """
 
     def __init__(self, width: int):
@@ -51,7 +52,7 @@ class Normalizer(Component):
         return -(-ceil_log2(self.width) // 2)
 
     def elaborate(self, platform):
-        """Shift left by decreasing powers of two, two of them in each cycle."""
+        """Place shifts to the left by decreasing powers of two, with two shifts in each cycle."""
         m = Module()
         left, zeros = self.x, Const(0, len(self.exponent))
         for level in reversed(range(self.latency)):
@@ -159,8 +160,8 @@ class Reciprocal(_Inverse):
 class ReciprocalSqrt(_Inverse):
     """Compute ``1 / sqrt(x)`` as about ``mantissa * 2**exponent`` for integers of ``width`` bits.
 
-    It is as :class:`Reciprocal`, with the integers of :func:`celosia.sim.reciprocal.rsqrt`; powers
-    of four are exact.
+    ``mantissa`` and ``exponent`` equal :func:`celosia.sim.reciprocal.rsqrt` bit for bit; powers of
+    four are exact. Ports, latency and throughput are those of :class:`Reciprocal`.
     """
 
     def __init__(self, width: int):

@@ -1,4 +1,4 @@
-"""Requantization of 32-bit sums, equation (1), for one lane."""
+"""Requantization of 32-bit sums for one lane: equation (1) of docs/numerics.md."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
@@ -11,18 +11,18 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import data_register, delay
 
 LOST_BITS = 8
-"""Number of dropped bits that one zero test covers (bits)."""
+"""Bits that one zero test of :class:`RoundingShift` covers, of those that are shifted out."""
 
 
 class RoundingShift(Component):
-    """Right shift that rounds to nearest, ties away from zero.
+    """A right shift that rounds to nearest, ties away from zero.
 
-    ``floor + up`` is ``round(x / 2**amount)`` as gemmlowp's RoundingDivideByPOT rounds; the
-    consumer merges this addition with one that it needs anyway. ``width`` is the width of the
-    signed ``x`` (bits); ``amount`` is from 0 to 31.
+    ``floor + up`` is ``x / 2**amount`` rounded like gemmlowp's RoundingDivideByPOT. The consumer
+    can merge this addition with another addition. ``width`` is the width of the signed ``x``
+    (bits); ``amount`` is from 0 to 31.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
-    registers hold in other cycles. ``up`` comes through two lookup tables after registers. Raises
+    registers hold in other cycles. Two LUTs are between registers and ``up``. Raises
     :class:`InputError` if the width is not a positive integer.
     """
 
@@ -42,7 +42,7 @@ class RoundingShift(Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Shift, and decide whether to round up."""
+        """Place the shift to ``floor``, and the logic of the rounding bit ``up``."""
         m = Module()
         width = len(self.x)
 
@@ -74,7 +74,7 @@ class RoundingShift(Component):
 
 
 def bounds_layout() -> data.StructLayout:
-    """Return the layout of a zero point, clamp bounds, and the zero point minus each bound."""
+    """Return the layout of a zero point, two clamp bounds, and the zero point minus each bound."""
     return data.StructLayout(
         {
             "zero": signed(16),
@@ -87,13 +87,13 @@ def bounds_layout() -> data.StructLayout:
 
 
 def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
-    """Return the fields of a :func:`bounds_layout`."""
+    """Return the values of the fields of :func:`bounds_layout`, as a dictionary by field name."""
     flags = {"zero": zero, "low": low, "high": high}
     return flags | {"above_low": zero - low, "above_high": zero - high}
 
 
 class Requantizer(Component):
-    """Requantize one 32-bit sum per cycle, equation (1).
+    """Requantize one 32-bit sum per cycle by equation (1) of docs/numerics.md.
 
     Inputs: ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30) are
     sampled together and may change every cycle. ``bounds`` holds the zero point and the clamp
@@ -143,9 +143,9 @@ class Requantizer(Component):
         return self.latency - 1
 
     def elaborate(self, platform: object) -> Module:
-        """Place one stage per operation; a signal's suffix is the stage that writes it.
+        """Place one pipeline stage per operation; a signal's suffix is the stage that writes it.
 
-        With ``registered`` stages after the left shift are one later than their suffixes.
+        With ``registered``, stages after the left shift are one later than their suffixes.
         """
         m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)

@@ -47,10 +47,11 @@ class HalfProducts(Component):
 
 
 class WideMultiplier(Component):
-    """The 64-bit product of signed ``a`` and ``b``, plus ``2**30`` if ``rounds``.
+    """A multiplier whose ``p`` is the 64-bit product of signed ``a`` and ``b``.
 
-    ``start`` loads ``a``; ``b_en``, in the same cycle or before, loads ``b``. ``busy`` is 1 in the
-    cycle after ``start``. From the next cycle on ``p`` is the product, until the next one.
+    If ``rounds`` is set, ``p`` is the product plus ``2**30``. ``start`` loads ``a``; ``b_en``, in
+    the same cycle or before, loads ``b``. ``busy`` is 1 in the cycle after ``start``. ``p`` is
+    valid from two cycles after ``start`` until the next product.
     """
 
     a: In(32)

@@ -15,20 +15,20 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from celosia.hdl.stream.slice import RegisterSlice
 
 BURSTS_AHEAD = 16
-"""Write bursts whose data may be outstanding."""
+"""Most write bursts that may be outstanding."""
 
 INCR = 0b01
-"""Burst type: the address rises by a word with each beat."""
+"""AXI burst type INCR: the address increases by one word with each beat."""
 
 CACHE = 0b0011
-"""Memory attributes: normal, non-cacheable, bufferable."""
+"""AXI memory attributes (AxCACHE): normal, non-cacheable, bufferable."""
 
 PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4"]
-"""The meaning of each AXI signal."""
+"""Dictionary from each AXI signal to its meaning."""
 
 
 def axi4_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
-    """Return the signals of an AXI4 manager by their usual names, without clock and reset."""
+    """Return the ports of an AXI4 manager without clock and reset, a dictionary by name."""
     address = {"id": 1, "addr": addr_width, "len": 8, "size": 3, "burst": 2, "lock": 1}
     address |= {"cache": 4, "prot": 3, "qos": 4}
     members = {}
@@ -57,14 +57,14 @@ def axi4_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
 class Axi4Bridge(Component):
     """Turns the external memory port into an AXI4 manager (AMBA AXI, IHI 0022).
 
-    ``read`` and ``write`` are the port's halves, seen from the memory. Each of their bursts, at
-    most 256 words within a 4096-byte block, becomes one INCR burst of full-width beats. Every
+    ``read`` and ``write`` are the halves of the memory port, seen from the memory. A burst has at
+    most 256 words within a 4096-byte block, and becomes one INCR burst of full-width beats. Every
     channel has a register slice: one beat per cycle, delayed by one cycle. Reads and writes are
     independent. Any number of reads, and 16 write bursts, may be outstanding.
 
-    ``failed`` is 1 for one cycle for each beat or burst with an error response (once for two in the
-    same cycle); the beat or burst counts as completed. ``error`` is 1 from the first of them until
-    reset.
+    ``failed`` is 1 for one cycle for each read beat or write burst with an error response, once if
+    two responses arrive in the same cycle. The beat or burst counts as completed. ``error`` is 1
+    from the first error response until reset.
     """
 
     port_meanings = PORT_MEANINGS

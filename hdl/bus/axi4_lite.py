@@ -14,11 +14,11 @@ ADDR_WIDTH = 10
 """Width of a register's byte address (bits)."""
 
 PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4-lite"]
-"""The meaning of each AXI4-Lite signal."""
+"""Dictionary from each AXI4-Lite signal to its meaning."""
 
 
 class Response(enum.Enum, shape=2):
-    """The AXI responses in use."""
+    """The AXI responses that the subordinate gives."""
 
     OKAY = 0b00
     SLVERR = 0b10

@@ -1,4 +1,4 @@
-"""The location of the accelerator's external memory in a bus's address space."""
+"""The base address of the accelerator's external memory on a bus."""
 
 from dataclasses import dataclass
 
@@ -13,10 +13,10 @@ MAX_WIDTH = 64
 
 @dataclass(frozen=True)
 class BusAddress:
-    """Maps the accelerator's ``2**memory_width`` bytes to byte address ``base`` of a bus.
+    """Maps the ``2**memory_width`` bytes of external memory to a bus, from byte ``base`` on.
 
-    ``width`` is the width of the bus's byte address (bits). Raises :class:`InputError` if the bus
-    is too narrow, or ``base`` is not a multiple of the memory's size.
+    ``width`` is the width of a byte address of the bus (bits). Raises :class:`InputError` if the
+    bus address is too narrow, or ``base`` is not a multiple of the size of the memory.
     """
 
     memory_width: int
@@ -38,10 +38,10 @@ class BusAddress:
 
     @classmethod
     def for_config(cls, config: Config, width: int = 32, base: int = 0) -> "BusAddress":
-        """Return the location of a configuration's external memory."""
+        """Return the mapping of a configuration's external memory to a bus."""
         return cls(config.memory.addr_width, width, base)
 
     def of(self, addr: Value) -> Value:
-        """Return the bus address of a byte of external memory."""
+        """Return the bus address of the byte ``addr`` of external memory."""
         upper = self.width - self.memory_width
         return Cat(addr, Const(self.base >> self.memory_width, upper))

@@ -9,20 +9,20 @@ from celosia.hdl.bus.wishbone_control import WishboneControl
 from celosia.hdl.component import Component
 
 CONTROLS = {"axi4-lite": Axi4LiteControl, "wishbone": WishboneControl}
-"""The bridge from the host port to each bus."""
+"""Dictionary from the name of a bus to the bridge from the host port to that bus."""
 
 CONTROL_PREFIXES = {"axi4-lite": "s_axil_", "wishbone": "wbs_"}
-"""The prefix of each bus's signals."""
+"""Dictionary from the name of a bus to the prefix of its signals."""
 
 
 class ControlledAccelerator(Component):
     """A Transformer accelerator with its host port on a standard bus.
 
     ``accelerator`` is :class:`celosia.hdl.accelerator.Accelerator` or
-    :class:`celosia.hdl.bus_accelerator.BusAccelerator`; its other ports remain. ``control`` is
-    ``axi4-lite`` or ``wishbone``; :class:`Axi4LiteControl` and :class:`WishboneControl` define the
-    signals and their timing. Register n of ``celosia.arch.registers`` is the word at byte 4n.
-    Raises :class:`InputError` if the bus is unknown.
+    :class:`celosia.hdl.bus_accelerator.BusAccelerator`; all ports but the host port are its ports.
+    ``control`` is the bus, ``axi4-lite`` or ``wishbone``; :class:`Axi4LiteControl` and
+    :class:`WishboneControl` define signals and timing. Register n of ``celosia.arch.registers`` is
+    the word at byte address 4n. Raises :class:`InputError` if the bus is unknown.
     """
 
     def __init__(self, accelerator: Component, control: str):

@@ -15,11 +15,11 @@ from celosia.hdl.component import Component
 from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone"]
-"""The meaning of each Wishbone signal."""
+"""Dictionary from each Wishbone signal to its meaning."""
 
 
 class CycleType(enum.Enum, shape=unsigned(3)):
-    """The cycle type identifiers in use; CLASSIC only before the first burst."""
+    """The Wishbone cycle type identifiers (CTI) in use; CLASSIC only before the first burst."""
 
     CLASSIC = 0b000
     INCREMENTING = 0b010
@@ -27,7 +27,7 @@ class CycleType(enum.Enum, shape=unsigned(3)):
 
 
 def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
-    """Return the signals of a Wishbone master by their usual names, without clock and reset."""
+    """Return the ports of a Wishbone master without clock and reset, a dictionary by name."""
     return {
         "wbm_cyc_o": Out(1),
         "wbm_stb_o": Out(1),
@@ -46,8 +46,9 @@ def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member
 class BurstCutter(Component):
     """Cuts a memory request into bursts of at most ``longest`` words.
 
-    ``request`` is accepted when the previous one is used up. ``valid`` offers a burst of ``words``
-    words from ``addr`` on; ``final`` marks the request's last burst; ``take`` advances to the next.
+    ``request`` is accepted after all bursts of the previous request. ``valid`` offers a burst of
+    ``words`` words from ``addr`` on; ``final`` marks the last burst of the request. ``take``
+    advances to the next burst.
     """
 
     def __init__(self, memory: Memory, longest: int):
@@ -84,15 +85,17 @@ class BurstCutter(Component):
 class WishboneBridge(Component):
     """Turns the external memory port into a Wishbone B4 master with registered feedback bursts.
 
-    ``read`` and ``write`` are the port's halves, seen from the memory. Their bursts become linear
-    incrementing bursts of at most ``longest`` words, each in a separate bus cycle. A read starts
-    when there is room for all of its words, a write when all of its words are available, so the
-    master never inserts wait states. Every output is a register. With an acknowledge in every cycle
-    a burst of n words takes n + 1 cycles. Waiting reads and writes alternate burst by burst.
+    ``read`` and ``write`` are the halves of the memory port, seen from the memory. Their bursts
+    become linear incrementing bursts of at most ``longest`` words, each in a separate bus cycle. A
+    read burst starts when there is room for all of its words, a write burst when all of its words
+    are available. So the master never inserts wait states. Every output is a register. With an
+    acknowledge in every cycle a burst of n words takes n + 1 cycles. Waiting reads and writes
+    alternate burst by burst.
 
-    An ``err`` ends the bus cycle; the burst's remaining words follow in another one. ``failed`` is
-    1 for one cycle for each word that met an ``err``; the word counts as moved. ``error`` is 1 from
-    the first of them until reset. Raises :class:`InputError` if ``longest`` is not from 1 to 256.
+    An ``err`` ends the bus cycle; the remaining words of the burst follow in another bus cycle.
+    ``failed`` is 1 for one cycle for each word answered by ``err``; the word counts as moved.
+    ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if ``longest`` is
+    not from 1 to 256.
     """
 
     port_meanings = PORT_MEANINGS

@@ -11,7 +11,7 @@ from celosia.hdl.component import Component
 from celosia.hdl.ports import HostPort
 
 PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone-control"]
-"""The meaning of each Wishbone signal."""
+"""Dictionary from each Wishbone signal to its meaning."""
 
 
 class WishboneControl(Component):

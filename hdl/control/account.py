@@ -1,4 +1,4 @@
-"""Attribution of each cycle: the array gets a vector, or the reason why not."""
+"""Attribution of each cycle: the array receives a vector, or the cause of an idle cycle."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -8,17 +8,18 @@ from celosia.hdl.component import Component
 
 
 class ArrayAccount(Component):
-    """Attributes each cycle of a run to one cause.
+    """Attributes each cycle of a run to a product of the array, or to the cause of an idle cycle.
 
-    One cycle after a cycle with ``running``, one output is 1: the first of these that applied.
+    One cycle after a cycle with ``running``, one output is 1: the first of this list whose
+    condition was true.
 
     ============ ==========================================================================
     product      a vector of activations enters the array (``sends``)
     memory       a scratchpad port keeps the next vector waiting (``refused``)
     fill         commands have vectors to send (``filling``), but their weights are not in
                  place yet
-    wait_NAME    the next command waits for tokens of engine NAME (``lacking``); if of
-                 several engines, the first in the order of ``Engine``
+    wait_NAME    the next command waits for tokens of engine NAME (``lacking``); of several such
+                 engines, the first in the order of ``Engine`` counts
     fill         sums are still in the array's pipeline (``busy``)
     queue        there is no command, and the next instruction, for another engine, waits for
                  room in its queue (``blocked``)

@@ -1,4 +1,4 @@
-"""Event counters, kept in one memory."""
+"""Event counters, stored in one memory."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -16,15 +16,15 @@ from celosia.hdl.stream.pipeline import delay
 class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; ``count_NAME`` is added to counter NAME each cycle.
 
-    ``widths`` gives the counters' names and the widths of their increments (bits). Increments are
-    collected in a few bits for each counter. One adder adds these to the counters in the memory,
-    one counter per cycle in turn; separate wide counters would cost more than the rest of the
-    control. A counter is therefore complete ``len(widths) + 3`` cycles after its last increment.
-    Counters may grow in cycles with ``hold`` and one cycle later; ``settled`` is 1 once all of them
-    are complete. ``clear`` sets all counters to 0.
+    ``widths`` maps the name of each counter to the width of its increment (bits). A few bits for
+    each counter collect increments. One adder adds these to the counters in the memory, one counter
+    per cycle in turn, because separate wide counters would cost more than the other control logic.
+    So a counter is complete ``len(widths) + 3`` cycles after its last increment. Counters may grow
+    in cycles with ``hold`` at 1 and one cycle later; ``settled`` is 1 once all counters are
+    complete. ``clear`` sets all counters to 0.
 
-    ``value`` is the counter at position ``index`` of the previous cycle, as numbered by ``places``,
-    by default in the order of ``widths``; other positions read as 0.
+    ``value`` is the counter at position ``index`` of the previous cycle. ``places`` has the
+    position of each counter, by default in the order of ``widths``; other positions read as 0.
     """
 
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):

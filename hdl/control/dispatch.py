@@ -15,7 +15,8 @@ from celosia.hdl.stream.pipeline import KEPT, data_register, delay
 from celosia.hdl.stream.slice import RegisterSlice
 
 STORED = 48
-"""Bits of a command that share one memory, because commands spread widely over a device (bits)."""
+"""Largest width of a memory of queued commands, because wide memories spread over a device (bits).
+"""
 TOKEN_WIDTH = MAX_TOKENS.bit_length()
 """Width of a token count (bits)."""
 
@@ -29,15 +30,15 @@ def _parity(word: Value) -> Value:
 class CommandQueue(Component):
     """Assembles an engine's commands from words, and queues up to ``depth`` commands.
 
-    It accepts one word per cycle; a command appears at least ``latency`` cycles after its last
-    word. Operands that the instruction does not have keep their old value. ``busy`` is 1 while a
-    command or part of one is present. From depth 3 on (``stored``), all but the first command are
-    in a memory. With ``parity``, each half of each operand and of the header has a parity bit;
-    ``wrong`` is 1 one cycle after a command that fails its check.
+    The queue accepts one word per cycle; a command appears at least ``latency`` cycles after its
+    last word. Operands that the instruction does not have keep their old value. ``busy`` is 1 while
+    the queue has a command or part of a command. From depth 3 on (``stored``), all but the first
+    command are in a memory. With ``parity``, each half of each operand and of the header has a
+    parity bit; ``wrong`` is 1 one cycle after a command that fails this check.
     """
 
     stages = 0
-    """Cycles by which counters change after a departure (cycles)."""
+    """Cycles from the departure of a command to the change of the queue's counters."""
 
     def __init__(self, engine: Engine, depth: int, *, parity: bool = False):
         self.engine = engine
@@ -176,12 +177,11 @@ class CommandQueue(Component):
 
 
 class StagedCommandQueue(CommandQueue):
-    """A queue whose places do not depend on each other.
+    """A command queue with shorter timing paths, because its entries do not depend on each other.
 
-    A place is filled only while it is empty, and the next operand is known one cycle ahead.
-    Commands may leave a memory (``stored``) in every other cycle at most. A departure is known
-    late, so counters change one cycle later. The next departure is at least two cycles later, when
-    this command has been counted.
+    An entry is filled only while it is empty, and the next operand is known one cycle ahead. With a
+    memory (``stored``) a command leaves at most in every other cycle. A departure is known late in
+    the cycle, so counters change one cycle later; they are right before the next departure.
     """
 
     stages = 1
@@ -281,23 +281,22 @@ class _StagedGrant(_DirectGrant):
 
 
 _GRANTS = (_DirectGrant, _StagedGrant)
-"""The way of commands to engines, by a machine's ``stages``."""
+"""Circuits that grant commands to engines, by a configuration's ``stages`` (0 or 1)."""
 
 
 class Dispatch(Component):
     """A command queue for each engine, and the tokens between each pair of engines.
 
-    ``i`` receives the sequencer's words. ``o_NAME`` issues commands to engine NAME. A command is
-    issued once every engine in its pop mask has a token for it. It consumes the tokens on
-    acceptance. ``done_NAME`` reports a completed command, and ``push_NAME`` the engines that
-    receive a token from it. ``idle`` is 1 if no words, commands or unfinished commands are left.
-    ``waiting_NAME`` is 1 if a complete command lacks tokens, from the engines in mask
-    ``lacking_NAME``. ``overflow`` is 1 until ``clear`` after more than 255 tokens of one kind were
-    held; the run's results are then invalid.
+    ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. A command
+    is issued once there is a token from every engine in its pop mask, and consumes these tokens
+    when the engine accepts it. ``done_NAME`` reports a completed command, and ``push_NAME`` the
+    engines that receive a token. ``idle`` is 1 if no words, commands or unfinished commands are
+    left. ``waiting_NAME`` is 1 if a complete command waits for tokens from the engines in mask
+    ``lacking_NAME``. ``overflow`` is 1 until ``clear`` after more than 255 tokens waited between
+    two engines; the results of the run are then invalid.
 
     With ``registered``, commands are issued as :class:`_StagedGrant` describes. Each queue then
-    receives its words through a register slice, one cycle later, and ``idle`` is reported one cycle
-    later.
+    receives words through a register slice, one cycle later, and ``idle`` is one cycle later.
     """
 
     def __init__(self, config: Config):

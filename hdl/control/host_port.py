@@ -1,4 +1,4 @@
-"""The host's registers: control, status, program and counters."""
+"""The registers of the host port: control, status, program and counters."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ _UNITS = {
 }
 
 _PLACES = 1 << (len(COUNTERS) - 1).bit_length()
-"""Positions of counters; the low bits of a register's address, except the last, select one."""
+"""Number of positions of counters; the address bits of a register above bit 0 select a position."""
 
 
 def counter_names(config: Config) -> list[str]:
@@ -38,11 +38,12 @@ class HostRegisters(Component):
 
     In a cycle with ``program_en``, ``program_data`` is the program word for ``program_addr``. In a
     cycle with ``register_en``, ``register_data`` is the new value of register ``register_index``.
-    ``start`` is 1 for one cycle when a run is to begin at ``pc``. A counter grows by ``count_NAME``
-    in each cycle and is cleared by ``start``; ``widths`` gives the widths of increments above 1
-    (bits). ``faults``, ``abort``, ``recovered`` and ``irq`` are those of
-    :class:`celosia.hdl.control.outcome.Outcome`. A run is over when its counters are complete, a
-    few cycles after ``busy``. ARGMAX and ARGMAX_VALUE read ``largest``.
+    ``start`` is 1 for one cycle when a run begins at program address ``pc``. ``count_NAME`` is
+    added to counter NAME in each cycle, and ``start`` clears the counters. ``widths`` maps counters
+    to the widths of their increments (bits), by default 1. ``faults``, ``abort``, ``recovered`` and
+    ``irq`` are those of :class:`celosia.hdl.control.outcome.Outcome`. STATUS reports the end of a
+    run when the counters are complete, a few cycles after ``busy`` falls. ARGMAX and ARGMAX_VALUE
+    read ``largest``.
     """
 
     def __init__(self, config: Config, widths: Mapping[str, int]):

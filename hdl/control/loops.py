@@ -1,4 +1,4 @@
-"""The hardware loops."""
+"""The hardware loops of the sequencer."""
 
 from itertools import pairwise
 
@@ -11,12 +11,13 @@ from celosia.hdl.component import Component
 
 
 class Loops(Component):
-    """Stores the start and the remaining rounds of up to ``LOOP_LEVELS`` nested loops.
+    """Stores the start and the remaining iterations of up to ``LOOP_LEVELS`` nested loops.
 
-    ``enter`` opens a loop at word ``pc`` that runs ``count`` times, at least once. ``turn`` marks
-    the end of the innermost body. Register ``again`` is 1 if the body runs once more, from
-    ``start``; otherwise ``turn`` closes the loop. ``full`` and ``empty`` say that no loop can be
-    opened or turned; doing so anyway leaves wrong loops until ``clear`` closes all.
+    ``enter`` opens a loop whose body begins at program word ``pc`` and runs ``count`` times, at
+    least once. ``turn`` marks the end of the innermost body. ``again``, from a register, is 1 if
+    this body runs once more, from word ``start`` on; otherwise ``turn`` closes the loop. ``enter``
+    is not allowed while ``full`` is 1, and ``turn`` not while ``empty`` is 1: the loops would be
+    wrong until ``clear`` closes all.
     """
 
     def __init__(self, addr_width: int):

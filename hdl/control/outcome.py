@@ -1,4 +1,4 @@
-"""The state of runs: begins and ends them, and records how they ended."""
+"""Begin and end of runs, and the cause of an end."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -10,17 +10,17 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 
 
 class Outcome(Component):
-    """The bits of CONTROL, STATUS and INTERRUPT.
+    """Begins and ends runs; implements the bits of the registers CONTROL, STATUS and INTERRUPT.
 
-    ``control`` is the host's write data in a cycle with ``control_en``. A requested run begins with
-    ``start``, for one cycle, once ``recovered`` is 1. It ends when ``working`` is 0, or is stopped
-    by the first of ``faults``, one bit for each :class:`celosia.arch.registers.Cause`, or by an
-    abort of the host; a stop sets ``abort``. No run begins if the program counter is ``outside``
-    the program. SILENCE also ends the wait of a run that has not begun; ``busy`` then no longer
-    counts the missing recovery, so it falls after every start.
+    ``control`` is the host's write data for CONTROL in a cycle with ``control_en``. A requested run
+    begins once ``recovered`` is 1; ``start`` is then 1 for one cycle. The run ends when ``working``
+    is 0. A bit of ``faults``, one for each :class:`celosia.arch.registers.Cause`, or an abort by
+    the host stops the run and sets ``abort``. No run begins if the program counter is ``outside``
+    the program. SILENCE also cancels a run that waits for recovery. From then on ``busy`` ignores
+    the missing recovery, so that ``busy`` falls after every requested run.
 
-    ``interrupt`` records that a run has ended, or was stopped, until ``take`` has the bit; ``irq``
-    is 1 if one of its bits is in ``enable``.
+    A bit of ``interrupt`` records that a run has ended, another that a run was stopped, until
+    ``take`` has that bit. ``irq`` is 1 if ``interrupt`` and ``enable`` have a common bit.
     """
 
     def __init__(self) -> None:

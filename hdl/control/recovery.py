@@ -1,4 +1,4 @@
-"""Recovery: brings the core from any state to one in which a run can begin."""
+"""Recovery: resets the core from any state to a state in which a run can begin."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -6,18 +6,20 @@ from amaranth.lib.wiring import In, Out
 from celosia.hdl.component import Component
 
 FLUSH = 32
-"""Reset time of the core (cycles): longer than any pipeline whose registers have no reset. It is
-also the least number of ``scrub`` cycles: more than the registers that are written one by one."""
+"""Length of the core's reset (cycles): longer than any pipeline whose registers have no reset. It
+is also the least number of ``scrub`` cycles, more than the number of registers scrubbed in turn."""
 
 
 class Recovery(Component):
-    """Cuts the core off from external memory, resets it, clears memories, and awaits late answers.
+    """Recovers the core after ``abort`` and after reset.
 
-    It does all of this after ``abort``, and all but the first step after reset. ``close``,
-    ``closed`` and ``owed`` are those of :class:`celosia.hdl.memory.guard.MemoryGuard`. ``clear``
-    resets the core for ``FLUSH`` cycles. With ``scrub``, ``scrub_addr`` then counts through
-    ``depth`` addresses, at least ``FLUSH``. ``idle`` is 1 when a run may begin:
-    ``FLUSH + depth + 3`` cycles after ``abort`` if the memory owes no answers.
+    After ``abort`` it isolates the core from external memory, resets the core, clears memories, and
+    waits for outstanding answers of external memory; after reset it begins with the reset of the
+    core. ``close``, ``closed`` and ``owed`` are those of
+    :class:`celosia.hdl.memory.guard.MemoryGuard`. ``clear`` resets the core for ``FLUSH`` cycles.
+    Then ``scrub`` is 1 while ``scrub_addr`` counts through ``depth`` addresses, at least ``FLUSH``.
+    ``idle`` is 1 when a run may begin: ``FLUSH + depth + 3`` cycles after ``abort`` if no answers
+    are outstanding.
     """
 
     def __init__(self, depth: int):
@@ -65,10 +67,10 @@ class Recovery(Component):
 
 
 class Watchdog(Component):
-    """Reports each bit of ``watched`` that has been 1 for too long.
+    """Reports each bit of ``watched`` that has been 1 for at least ``cycles`` cycles.
 
-    ``expired`` is 1 for one cycle if ``watched`` was 1 for the last ``cycles`` cycles, after at
-    most ``2 * cycles`` cycles; never if ``cycles`` is 0.
+    The same bit of ``expired`` is then 1 for one cycle, at most ``2 * cycles`` cycles after the bit
+    of ``watched`` became 1. If ``cycles`` is 0, nothing is reported.
     """
 
     def __init__(self, width: int, cycles: int):

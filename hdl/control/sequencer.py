@@ -1,4 +1,4 @@
-"""The sequencer: fetches a program's words, runs its loops, resolves its operands."""
+"""The sequencer: fetches the words of a program, executes its loops, and resolves operands."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ from celosia.hdl.ports import WORD
 
 
 class Action(enum.Enum, shape=unsigned(3)):
-    """The effect of a word on the sequencer."""
+    """The action of the sequencer for a word of the program."""
 
     HALT = 0  # the content of unwritten memory
     SEND = 1
@@ -58,7 +58,7 @@ class _Early(data.Struct):
 
 
 EARLY_WIDTH = Shape.cast(_Early).width
-"""Width of the early effect of a word (bits)."""
+"""Width of the decoded effect of a header word (bits)."""
 
 
 class _DecodedOnRead:

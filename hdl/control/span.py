@@ -1,4 +1,4 @@
-"""The length of an activity, from its first to its last cycle, pauses included."""
+"""A counter increment for the length of an activity, from its first cycle to its last."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -6,15 +6,15 @@ from amaranth.lib.wiring import In, Out
 from celosia.hdl.component import Component
 
 PAUSE_WIDTH = 16
-"""Width of the longest pause that counts in full (bits)."""
+"""Width of the number of cycles in the longest pause that is counted in full (bits)."""
 
 
 class Span(Component):
-    """Counts the cycles of an activity from its first to its last one, pauses included.
+    """Computes the increments of a counter of an activity's cycles, pauses included.
 
-    ``grows`` is the increment of the counter. In each cycle with ``active`` it is 1 plus the length
-    of the pause before it; a pause longer than 2**PAUSE_WIDTH - 1 cycles counts as that number.
-    ``clear`` forgets earlier activity. ``grows`` is combinational from ``active``.
+    ``grows`` is the increment of the counter. In each cycle with ``active`` at 1 it is 1 plus the
+    length of the preceding pause; a pause of more than 2**PAUSE_WIDTH - 1 cycles counts as that
+    number. ``clear`` begins a new activity. ``grows`` depends combinationally on ``active``.
     """
 
     def __init__(self) -> None:

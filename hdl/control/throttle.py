@@ -1,4 +1,4 @@
-"""Thermal throttling."""
+"""Thermal throttling of the machine's memory accesses."""
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
@@ -8,10 +8,10 @@ from celosia.hdl.ports import ThermalPort
 
 
 class Throttle(Component):
-    """Holds the machine's memories in all but one of ``period`` cycles while it is hot.
+    """Holds the memories of a hot machine in all but one of ``period`` cycles.
 
-    The machine is hot from a ``temperature`` above ``hot`` until one below ``cool``. ``hold``
-    follows two cycles later, from a register.
+    The machine is hot from a ``temperature`` above ``hot`` until a ``temperature`` below ``cool``.
+    ``hold`` follows two cycles later, from a register.
     """
 
     def __init__(self, period: int):

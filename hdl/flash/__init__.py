@@ -1,1 +1,1 @@
-"""SPI flash: a reader, and the use of its contents at power-on."""
+"""SPI flash: a reader, and the execution of the flash's power-on image."""

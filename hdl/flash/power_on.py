@@ -1,4 +1,4 @@
-"""The power-on image in the flash: checked, then executed."""
+"""Check and execution of the power-on image in the flash."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
@@ -42,19 +42,19 @@ _LETTERS = b"".join(line.ljust(_LINE, b"\0") for line in REFUSALS.values())
 
 
 class PowerOn(Component):
-    """Executes the power-on image (``celosia.arch.power_on``) at an address of the flash.
+    """Executes the power-on image (``celosia.arch.power_on``) at address ``addr`` of the flash.
 
-    The image is read twice: first completely for its CRC-32 and, if that is right, again record by
-    record, so that no part of a damaged image is executed. ``o_read`` requests bytes from the flash
-    reader, which arrive on ``i``. ``request`` sends requests to the host link, ``i_answer``
-    receives its answers, and ``status`` is STATUS as last read by the link. ``o`` is text for the
-    serial line. This applies while ``active``; afterwards the link is free for the host.
-    ``refused`` is 1 after an image that was rejected; the line of
-    ``celosia.arch.power_on.REFUSALS`` is sent then.
+    The image is read twice, so that no part of a damaged image is executed. The first pass checks
+    the CRC-32 of the whole image; if that is right, the second pass executes the records.
+    ``o_read`` requests bytes from the flash reader, which arrive on ``i``. ``request`` sends
+    requests to the host link, and ``i_answer`` receives the link's answers. ``status`` is STATUS as
+    last read by the link. ``o`` is text for the serial line. ``active`` is 1 until the image is
+    executed or refused; afterwards the link is free for the host. After an image that was rejected
+    ``refused`` is 1, and a line of ``celosia.arch.power_on.REFUSALS`` is sent.
 
-    STATUS must report a run within the time of ``RECORD_HEADER`` flash bytes after the answer to
-    the request that started it. ``configuration`` is the machine's fingerprint, ``addr`` the
-    image's first byte, and ``size`` the readable bytes of the flash.
+    After the answer to a request that starts a run, STATUS must report the run within the time that
+    ``RECORD_HEADER`` bytes of the flash take. ``configuration`` is the fingerprint of the machine's
+    configuration, and ``size`` the number of readable bytes of the flash.
     """
 
     i: stream.Interface

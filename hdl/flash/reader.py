@@ -11,17 +11,17 @@ from celosia.arch.flash import ADDR_WIDTH, READS, WAITED, FlashChip, FlashStep, 
 from celosia.hdl.component import Component
 
 READ = data.StructLayout({"addr": unsigned(ADDR_WIDTH), "last": unsigned(ADDR_WIDTH)})
-"""Request for ``last + 1`` bytes from byte address ``addr`` on."""
+"""Layout of a request for ``last + 1`` bytes from byte address ``addr`` on."""
 
 _COMMAND = 8  # bits
 
 
 class FlashPins(wiring.Signature):
-    """The flash pins, seen from the reader; all outputs are registers.
+    """The pins of an SPI flash, seen from the reader; all outputs are registers.
 
     ``sck`` is the clock and ``cs_n`` the select line. ``dq_o`` is driven if ``dq_oe`` is 1;
-    ``dq_i`` is read. With one lane, line 0 is the chip's data input and line 1 its data output;
-    lines 2 and 3 are its inputs WP and HOLD, driven to 1.
+    ``dq_i`` is read. With one lane, line 0 is the data input of the flash and line 1 the data
+    output; lines 2 and 3 are the inputs WP and HOLD, driven to 1.
     """
 
     def __init__(self) -> None:
@@ -53,16 +53,16 @@ class FlashReader(Component):
 
     ``i`` receives read requests, and ``o`` returns the bytes in order; the flash clock stops while
     a byte waits on ``o``. A byte takes ``16 * half / lanes`` cycles (one more if ``half`` is 1),
-    and the first about ``80 * half`` more; ``half`` is that of
+    and the first byte of a request about ``80 * half`` more. ``half`` is the field of
     :class:`celosia.arch.flash.FlashTiming` at ``clock`` Hz. The next request is accepted after the
-    last byte and the chip's deselect time.
+    last byte and the deselect time of the flash.
 
-    The reader begins with the commands of :func:`celosia.arch.flash.start_up`, because an iCE40
-    leaves the flash in power-down, and an earlier user may have left it in another mode. Read
-    commands are those of the data sheets of W25Q128JV and IS25LP128F: Fast Read with one lane, Fast
-    Read Quad Output with four lanes, which needs the chip's bit QE set. Data lines are sampled as
-    the clock falls, so a bit has a whole period to travel. Raises :class:`InputError` if ``lanes``
-    is not 1 or 4.
+    The reader first sends the commands of :func:`celosia.arch.flash.start_up`, because an iCE40
+    leaves the flash in power-down, or the flash may be in another mode. Read commands are those of
+    the data sheets of W25Q128JV and IS25LP128F. With one lane it is Fast Read. With four lanes it
+    is Fast Read Quad Output, which needs the flash's bit QE set. Data lines are sampled as the
+    clock falls, so a bit has a whole period to travel. Raises :class:`InputError` if ``lanes`` is
+    not 1 or 4.
     """
 
     i: stream.Interface

@@ -1,1 +1,1 @@
-"""The vector engine's row functions: softmax, norms, rotation, tables."""
+"""The functions of the vector engine: softmax, norms, rotary embedding, activation tables."""

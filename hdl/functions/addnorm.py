@@ -1,4 +1,4 @@
-"""Residual addition and layer or RMS normalization in one pass, equation (4)."""
+"""Residual addition and layer or RMS norm in one pass: equation (4) of docs/numerics.md."""
 
 from math import isqrt
 
@@ -19,7 +19,7 @@ from celosia.hdl.stream.credits import CreditQueue
 from celosia.hdl.stream.pipeline import delay
 
 SCALE_LATENCY = 2
-"""Cycles from an element to its product with the row's length."""
+"""Cycles from an element to the product of the element and the row's length."""
 
 
 def input_layout(lanes: int) -> data.StructLayout:
@@ -35,7 +35,7 @@ def output_layout(lanes: int) -> data.StructLayout:
 
 
 def sum_layout(lanes: int) -> data.StructLayout:
-    """Return the payload layout of :class:`AddNormUnit`'s sums."""
+    """Return the payload layout of :class:`AddNormUnit`'s output of sums."""
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})
 
@@ -52,9 +52,9 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Return a registered beat of sums of an input's elements, and whether it is valid.
+    """Return (valid bit, beat): a register with the saturated sums ``x + r`` of a beat of ``i``.
 
-    The beat stays until ``moves`` is 1. If ``add`` is 0, it holds the elements of ``x`` alone.
+    The beat stays until ``moves`` is 1. If ``add`` is 0, the beat has the elements of ``x`` alone.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -70,11 +70,11 @@ def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Sig
 
 
 class NormalizeLane(Component):
-    """Normalize one element: ``((scaled - total) * mantissa) / 2**right`` to nearest, ties up.
+    """Normalize one element: ``((scaled - total) * mantissa) / 2**right``, rounded.
 
-    ``scaled`` is the element times the row's length. ``total``, ``mantissa`` and ``right`` must be
-    the statistics of the element's row. Latency is ``latency`` cycles, throughput one result per
-    cycle. It uses two multipliers of at most 17x17 bits.
+    Rounding is to nearest, ties up. ``scaled`` is the element times the row's length. ``total``,
+    ``mantissa`` and ``right`` must be the statistics of the element's row. Latency is ``latency``
+    cycles, throughput one result per cycle. The lane uses two multipliers of at most 17x17 bits.
     """
 
     latency = 5
@@ -95,7 +95,7 @@ class NormalizeLane(Component):
         )
 
     def elaborate(self, _platform):
-        """Place one stage per operation; a signal's suffix is the stage that writes it."""
+        """Place one pipeline stage per operation; a signal's suffix is the stage that writes it."""
         m = Module()
         centered = (self.scaled - self.total)[: self._centered_width]
         low_2 = multiply(m, "low", centered[:16], self.mantissa)
@@ -113,24 +113,25 @@ class NormalizeLane(Component):
 class AddNormUnit(Component):
     """Add two rows, normalize the sum, and output both, reading the input once.
 
-    Input stream ``i``: ``x`` and ``r`` hold ``lanes`` 16-bit elements each; ``mask`` bits are 1 for
-    elements of the row; ``last`` marks a row's last beat. ``n`` is the row's length, from 1 to
-    ``max_row``. With ``add`` the row is ``s = sat16(x + r)``, else ``s = x``. With ``rms`` its mean
-    counts as 0. ``eps`` is added to ``n**2`` times its variance. These parameters must hold from
-    the first accepted input beat to the last output beat.
+    Input stream ``i``: ``x`` and ``r`` have ``lanes`` 16-bit elements each; ``mask`` bits are 1 for
+    elements of the row; ``last`` marks the last beat of a row. ``n`` is the length of the row, from
+    1 to ``max_row``. With ``add`` the row is ``s = sat16(x + r)``, else ``s = x``. With ``rms`` the
+    mean of the row counts as 0. ``eps`` is added to ``n**2`` times the variance. ``n``, ``add``,
+    ``rms`` and ``eps`` must hold from the first accepted input beat to the last output beat.
 
-    Output streams, beat for beat in input order, with its ``mask`` and ``last``: ``o_sum`` is the
-    row ``s``, 0 where the mask is 0; ``o`` is the normalized ``value`` (32 bits, 16 fraction bits),
-    undefined where the mask is 0. Both equal ``celosia.sim.norm.normalize`` bit for bit. Integers
-    are exact up to the variance, the inverse root has 17 bits, and the value is rounded to nearest,
-    ties up. Its magnitude is at most the root of ``n``; it is 0 if variance and ``eps`` are 0.
+    Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
+    ``last``. ``o_sum`` is the row ``s``, 0 where the mask is 0. ``o`` is the normalized ``value``
+    (32 bits, 16 fraction bits), undefined where the mask is 0. Both streams equal
+    ``celosia.sim.norm.normalize`` bit for bit. The variance is an exact integer, and its inverse
+    root has 17 bits; the value is rounded to nearest, ties up. The value's magnitude is at most the
+    root of ``n``; the value is 0 if variance and ``eps`` are 0.
 
-    Throughput is one beat per cycle on all streams for rows of any length: short rows follow each
-    other through the pipelined statistics. A row's first value appears ``latency`` cycles after its
-    last beat. A stalled ``o_sum`` stalls the input at once. A stalled ``o`` stalls it when the row
-    buffer is full, which holds the longest row and about ``latency`` more beats. With ``parity``,
-    ``errors`` reports a wrong word of that buffer. Raises :class:`InputError` if ``lanes`` is not
-    positive, or ``max_row`` not from 1 to 4096.
+    Throughput is one beat per cycle on all streams, for rows of any length. The first value of a
+    row appears ``latency`` cycles after the last beat of the row. A stalled ``o_sum`` stalls the
+    input at once. A stalled ``o`` stalls the input when the row buffer is full; this buffer has
+    space for the longest row and about ``latency`` more beats. With ``parity``, ``errors`` reports
+    a wrong word of the row buffer. Raises :class:`InputError` if ``lanes`` is not positive, or
+    ``max_row`` not from 1 to 4096.
     """
 
     i: stream.Interface
@@ -171,11 +172,11 @@ class AddNormUnit(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a row's last beat to its first value."""
+        """Cycles from the last input beat of a row to the row's first value on ``o``."""
         return 1 + self._statistics.latency + ROW_LATENCY + NormalizeLane.latency
 
     def elaborate(self, _platform):
-        """Place statistics, queue and lanes; add before the queue, and join after it."""
+        """Place the adder, the queue of rows, the statistics and the normalizing lanes."""
         m = Module()
         m.submodules.statistics = statistics = self._statistics
         m.submodules.queue = queue = self._queue

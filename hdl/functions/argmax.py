@@ -11,20 +11,20 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import delay
 
 LOWEST = -(1 << 15)
-"""The smallest element value."""
+"""The smallest value of a 16-bit element."""
 
 
 def largest_layout() -> data.StructLayout:
-    """Return the layout of an element and its column number."""
+    """Return the layout of the largest element: its value and its column."""
     return data.StructLayout({"value": signed(16), "column": unsigned(COLUMN_WIDTH)})
 
 
 class ArgmaxUnit(Component):
-    """Finds the largest element of a stream and its column, the first one if several are equal.
+    """Finds the largest element of a row and its column, the lowest column of equal elements.
 
-    In a cycle with ``valid``, the first ``count`` lanes of ``i`` hold the elements from column
+    In a cycle with ``valid``, the first ``count`` lanes of ``i`` have the elements from column
     ``column`` on; columns arrive in ascending order, one beat per cycle. ``fresh`` discards earlier
-    beats. ``o`` covers all beats that entered at least ``latency`` cycles ago. Raises
+    beats. ``o`` is the result of all beats that entered at least ``latency`` cycles ago. Raises
     :class:`InputError` if ``lanes`` is not positive.
     """
 
@@ -45,7 +45,7 @@ class ArgmaxUnit(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat to its effect."""
+        """Cycles from a beat on ``i`` to the result on ``o`` that includes the beat."""
         return 3 + ceil_log2(self.lanes)
 
     def elaborate(self, _platform):

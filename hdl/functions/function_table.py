@@ -1,4 +1,4 @@
-"""Activation tables of bytes, or of polynomials with 16-bit operands."""
+"""Activation functions from tables: of 256 bytes, or of polynomials with 16-bit operands."""
 
 from amaranth.hdl import Cat, Module, Mux, signed
 from amaranth.lib import data, wiring
@@ -21,7 +21,7 @@ from celosia.hdl.memory.protected import error_port, errors_of, gather, protecte
 from celosia.hdl.stream.pipeline import delay
 
 ROW_BYTES = TABLE_ENTRIES // FUNCTION_SEGMENTS
-"""Bytes of a segment's coefficients (bytes)."""
+"""Size of the coefficients of one polynomial segment (bytes)."""
 _ROW_LAYOUT = data.StructLayout(
     {
         "c0": signed(16),
@@ -57,7 +57,7 @@ class FunctionLane(Component):
         )
 
     def elaborate(self, _platform):
-        """Place a memory of segments, a byte multiplexer and Horner's rule."""
+        """Place a memory with a segment per word, a byte multiplexer, and Horner's rule."""
         m = Module()
         width, depth = 8 * ROW_BYTES, self.slots * FUNCTION_SEGMENTS
         m.submodules.ram = ram = protected_ram(width, depth, self.level, part=8, parts=True)
@@ -92,17 +92,18 @@ class FunctionLane(Component):
 
 
 class FunctionTable(Component):
-    """``slots`` tables of 256 bytes, used for lookup or as polynomials: equation (17).
+    """``slots`` tables of 256 bytes: tables of an 8-bit function, or coefficients of polynomials.
 
-    With ``polynomial`` at 0, ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, as
-    in :class:`celosia.hdl.functions.table.LookupTable`, after ``TABLE_LATENCY`` cycles with ``en``
-    at 1. With ``polynomial`` at 1, the table holds the coefficients of a function. ``result[lane]``
-    is its value at the 16-bit ``index[lane]``, clamped to ``operand_width`` signed bits, after
-    ``latency`` enabled cycles. All registers hold while ``en`` is 0.
+    With ``polynomial`` at 0, ``value[lane]`` is byte ``index[lane] + 128`` of table ``slot``, as in
+    :class:`celosia.hdl.functions.table.LookupTable`, after ``TABLE_LATENCY`` cycles with ``en`` at
+    1. With ``polynomial`` at 1, the table has the coefficients of a piecewise polynomial: equation
+    (17) of docs/numerics.md. ``result[lane]`` is the polynomial's value at the 16-bit
+    ``index[lane]``, clamped to ``operand_width`` signed bits, after ``latency`` enabled cycles. All
+    registers hold while ``en`` is 0.
 
-    ``write`` sets an entry in all lanes' copies. A read of the entry or of its seven neighbours in
-    the same 8 bytes is undefined in the cycle of the write. Throughput is one value per lane and
-    one write in every cycle. Each lane uses two multipliers.
+    ``write`` sets a byte in the copies of all lanes. In the cycle of the write, a read of the same
+    aligned 8 bytes is undefined. Throughput is one value per lane and one write in every cycle.
+    Each lane uses two multipliers.
     """
 
     latency = POLYNOMIAL_LATENCY

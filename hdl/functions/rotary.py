@@ -1,4 +1,4 @@
-"""Rotation of pairs of columns, equation (9), and products with a second input, equation (10)."""
+"""Rotary embedding, and products with a second input: docs/numerics.md, equations (9) and (10)."""
 
 from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data
@@ -27,9 +27,9 @@ class RotaryUnit(Component):
     elements are in flight.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per enabled cycle; all
-    registers hold in other cycles. Each pair needs three multipliers of at most 17x17 bits, because
-    ``c * (y0 + y1)`` is part of both results (Gauss). Raises :class:`InputError` if ``lanes`` is
-    not positive and even.
+    registers hold in other cycles. Each pair of lanes needs three multipliers of at most 17x17
+    bits, because the product ``c * (y0 + y1)`` is part of both results (Gauss). Raises
+    :class:`InputError` if ``lanes`` is not positive and even.
     """
 
     latency = ROTARY_LATENCY

@@ -1,4 +1,4 @@
-"""The last step of a softmax: weights become probabilities."""
+"""The last step of a softmax: the division of weights by their sum, to probabilities."""
 
 from amaranth.hdl import Module, Signal, unsigned
 from amaranth.lib import data, stream, wiring
@@ -13,11 +13,11 @@ from celosia.hdl.stream.credits import CreditQueue
 from celosia.hdl.stream.pipeline import data_register, delay
 
 PROBABILITY_WIDTH = PROBABILITY_FRACTION + 1
-"""Width of a probability; it may be 1 (bits)."""
+"""Width of a probability from 0 to 1 inclusive (bits)."""
 DIVIDE_LATENCY = 4
 """Cycles from a weight to its probability."""
 ONE_SHIFT = 2 * OCTAVE_MANTISSA - PROBABILITY_FRACTION
-"""Right shift of the product for a probability of 1 (bits)."""
+"""Right shift of ``mantissa * inverse`` if both shifts of :class:`DivideLane` are 0 (bits)."""
 
 
 def probability_layout(lanes: int) -> data.StructLayout:
@@ -27,10 +27,11 @@ def probability_layout(lanes: int) -> data.StructLayout:
 
 
 class DivideLane(Component):
-    """One lane of :class:`RowDivide`: ``p`` is ``mantissa * inverse``, shifted and rounded.
+    """One lane of :class:`RowDivide`: ``p`` is a weight times the reciprocal of the row's sum.
 
     The weight is ``mantissa * 2**(-16 - shift)``, the reciprocal ``inverse * 2**(-16 - scale)``.
-    Latency is ``DIVIDE_LATENCY`` cycles, one result per cycle.
+    ``p`` is rounded to nearest in Q0.24. Latency is ``DIVIDE_LATENCY`` cycles, throughput one
+    result per cycle.
     """
 
     def __init__(self, scale_width: int):
@@ -45,7 +46,7 @@ class DivideLane(Component):
         )
 
     def elaborate(self, platform):
-        """Multiply, shift, round."""
+        """Place the multiplier, the shift and the rounding."""
         m = Module()
         product = multiply(m, "product", self.mantissa, self.inverse)
         right = delay(m, self.shift + self.scale, 2)

@@ -1,4 +1,4 @@
-"""Residual addition, and the factor of each row for RMS normalization, equation (23)."""
+"""Residual addition, and each row's RMS normalization factor: equation (23) of docs/numerics.md."""
 
 from amaranth.hdl import Module, unsigned
 from amaranth.lib import data, stream
@@ -12,7 +12,7 @@ from celosia.hdl.functions.row_statistics import RowStatistics
 from celosia.hdl.stream.flow import Flow
 
 RIGHT_WIDTH = 5
-"""Width of a factor's right shift (bits)."""
+"""Width of the right shift of a row's factor (bits)."""
 
 
 def factor_layout() -> data.StructLayout:
@@ -21,19 +21,20 @@ def factor_layout() -> data.StructLayout:
 
 
 def numbered_layout(factors: int) -> data.StructLayout:
-    """Return the layout of a row's factor with its number, which is below ``factors``."""
+    """Return the layout of a row's factor and the factor's number, which is below ``factors``."""
     return data.StructLayout({"number": range(factors), "factor": factor_layout()})
 
 
 class RowFactors(Component):
-    """Add two rows; output their sum and its normalization factor, reading the input once.
+    """Add two rows; output the sum and the factor that normalizes it, reading the input once.
 
     Input stream ``i``, ``n``, ``add`` and ``eps`` are those of
-    :class:`celosia.hdl.functions.addnorm.AddNormUnit` with its ``rms`` set. Output streams, beat
-    for beat in input order, with its ``mask`` and ``last``: ``o_sum`` is the row ``s``, and ``o``
-    its elements as 32-bit values. A beat leaves both at once, at least one cycle after it entered.
-    ``factor`` is a row's factor, ``latency`` cycles after its last beat has left. Results equal
-    ``celosia.sim.norm.row_factors`` bit for bit. Throughput is one beat per cycle.
+    :class:`celosia.hdl.functions.addnorm.AddNormUnit` with ``rms`` set. Each output stream has a
+    beat for each input beat, in input order, with the same ``mask`` and ``last``. ``o_sum`` is the
+    sum ``s``, and ``o`` has the elements of ``s`` as 32-bit values. A beat leaves both streams in
+    the same cycle, at least one cycle after it entered. ``factor`` is the row's factor, ``latency``
+    cycles after the last beat of the row has left. Results equal ``celosia.sim.norm.row_factors``
+    bit for bit. Throughput is one beat per cycle.
     """
 
     i: stream.Interface
@@ -56,11 +57,11 @@ class RowFactors(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a row's last beat to its factor."""
+        """Cycles from the last output beat of a row to the row's factor."""
         return self._statistics.latency
 
     def elaborate(self, _platform):
-        """Add; a beat leaves when both streams accept it."""
+        """Place the adder and the statistics; a beat leaves when both output streams accept it."""
         m = Module()
         m.submodules.statistics = statistics = self._statistics
         moves = self.o.ready & self.o_sum.ready

@@ -17,9 +17,9 @@ SCORE_WIDTH = 16
 
 
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
-    """Return the payload layout of scores: a beat, its mask of columns, and the row's end.
+    """Return the layout of a beat of scores: ``lanes`` scores ``q``, their mask, and the end mark.
 
-    With ``factors`` it has the number of the row's factor, which is below ``factors``.
+    If ``factors`` is not 0, the layout has the number of the row's factor, below ``factors``.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}
@@ -27,13 +27,16 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 
 
 def maximum_layout(factors: int = 0) -> data.StructLayout:
-    """Return the layout of a row's maximum, with the number of its factor if any."""
+    """Return the layout of a row's maximum, and of the number of the row's factor if any."""
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
 
 
 def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Return all values combined pairwise, with a register at each level: ``ceil_log2`` cycles."""
+    """Combine values pairwise in a tree with a register at each level, and return the result.
+
+    Latency is ``ceil_log2(len(values))`` cycles.
+    """
     while len(values) > 1:
         pairs = [combine(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
         values = [delay(m, value, 1) for value in pairs + values[2 * len(pairs) :]]
@@ -41,7 +44,10 @@ def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Val
 
 
 def strobes(m: Module, strobe: Value, cycles: int) -> Signal:
-    """Return a strobe delayed by 1, 2, .. ``cycles`` cycles, bit 0 first; reset clears them."""
+    """Return a word of delayed strobes: bit i is ``strobe`` of i + 1 cycles before.
+
+    It has ``cycles`` bits, which a reset clears.
+    """
     history = Signal(cycles)
     m.d.sync += history.eq(Cat(strobe, history))
     return history
@@ -52,12 +58,12 @@ def _larger(a: Value, b: Value) -> Value:
 
 
 class RowMaximum(Component):
-    """Outputs each beat of a row with the largest score among the row's unmasked columns.
+    """Outputs each beat of a row together with the largest score of the row's unmasked columns.
 
-    The maximum of a row without unmasked columns is -32,768. Latency from a row's last input beat
-    to its first output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle. With
-    ``factors`` a row also has a number below ``factors``. With ``parity``, ``errors`` reports wrong
-    words of the row buffer.
+    The maximum of a row without unmasked columns is -32,768. Latency from the last input beat of a
+    row to the first output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle.
+    If ``factors`` is not 0, a row also has a ``number`` below ``factors``. With ``parity``,
+    ``errors`` reports wrong words of the row buffer.
     """
 
     i: stream.Interface
@@ -83,7 +89,7 @@ class RowMaximum(Component):
         )
 
     def elaborate(self, platform):
-        """Reduce the lanes of a beat, then the beats of a row."""
+        """Place the maximum over the lanes of a beat, then over the beats of a row."""
         m = Module()
         m.submodules.queue = queue = self.queue
         gather(m, self, errors_of([queue]))

@@ -1,4 +1,4 @@
-"""A queue that holds back the beats of a row until a value of the whole row is known."""
+"""A queue that delays the beats of a row until a value of the whole row is known."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream
@@ -9,25 +9,27 @@ from celosia.hdl.memory.protected import error_port, errors_of, gather, protecte
 from celosia.hdl.stream.pipeline import delay
 
 ROW_LATENCY = 1
-"""Cycles from a row's value to its first beat."""
+"""Cycles from the value of a row to the row's first beat on ``o``."""
 FIFO_LATENCY = 2
-"""Additional cycles for a row's value that passes through the queue."""
+"""Additional cycles if the value of a row passes through the queue."""
 
 
 class RowQueue(Component):
     """Joins each beat of a row with the row's value, which arrives after the row's last beat.
 
-    ``beat`` enters in a cycle with ``beat_en``, ``row`` in a cycle with ``row_en``; ``o`` outputs
-    every beat with its row's value. ``beat`` has a field ``last``. Neither input can be refused.
-    Instead, the register ``room`` says that one more beat may be committed; ``commit`` does so,
-    with ``commit_last`` for a row's last beat. A committed beat may enter at any later time.
+    ``beat`` enters in a cycle with ``beat_en``, and ``row``, the value of a row, in a cycle with
+    ``row_en``; ``o`` outputs every beat with the value of its row. ``beat`` has a field ``last``.
+    Neither input can be refused. Instead, space is reserved: while the register ``room`` is 1,
+    ``commit`` reserves space for one beat, with ``commit_last`` for the last beat of a row. The
+    beat may enter at any later time.
 
-    A row may have ``max_beats`` beats. Its value may arrive (``row_en``) up to ``waiting`` cycles
-    after the commitment of its last beat; then rows of any length never wait for room, and
-    throughput is one beat per cycle. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the row's
-    first beat, if no earlier row is waiting or its last beat leaves in that cycle. ``o`` comes from
-    registers, because block RAM outputs arrive late in the cycle. With ``parity`` beats and waiting
-    rows have a parity bit each, and ``errors`` reports a wrong one when it is read.
+    A row has at most ``max_beats`` beats. If the value of a row arrives at most ``waiting`` cycles
+    after the ``commit`` of the row's last beat, rows never wait for room. Throughput is then one
+    beat per cycle for rows of any length. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the
+    first beat of the row, if no earlier row waits or the last beat of that row leaves in that
+    cycle. ``o`` comes from registers, because block RAM outputs arrive late in the cycle. With
+    ``parity`` beats and waiting values have a parity bit each, and ``errors`` reports a wrong word
+    when it is read.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class RowQueue(Component):
         )
 
     def elaborate(self, platform):
-        """Join the heads of both queues; count commitments, so that neither overflows."""
+        """Join the heads of the queues of beats and values; count the reserved space of each."""
         m = Module()
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows

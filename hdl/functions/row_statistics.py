@@ -1,4 +1,4 @@
-"""Statistics of rows: the sum and the inverse root of the scaled variance, equation (4)."""
+"""Sum, and inverse root of the scaled variance, of each row: equation (4) of docs/numerics.md."""
 
 from functools import reduce
 from operator import add
@@ -16,21 +16,21 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import delay
 
 CHUNK_WIDTH = 17
-"""Widest unsigned factor of an 18x18-bit multiplier (bits)."""
+"""Width of the widest unsigned operand of a signed 18x18-bit multiplier (bits)."""
 
 
 class RowStatistics(Component):
     """Sum each row and compute ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
 
-    Input in cycles with ``valid_i``: ``s`` holds ``lanes`` 16-bit elements, 0 past the row's end;
-    ``last`` marks a row's last beat. ``n`` is the row's length, at least its number of elements.
-    With ``rms`` the sum counts as 0. ``n``, ``rms`` and ``eps`` must hold while a row is in the
-    unit.
+    Input in cycles with ``valid_i``: ``s`` has ``lanes`` 16-bit elements, 0 past the row's end;
+    ``last`` marks the last beat of a row. ``n`` is the length of the row, at least its number of
+    elements. With ``rms`` the sum counts as 0. ``n``, ``rms`` and ``eps`` must hold while a row is
+    in the unit.
 
-    Output ``latency`` cycles after a row's last beat: ``valid_o`` is 1 for one cycle with the sum
-    ``total`` and the inverse root as ``mantissa`` and ``right``. A product with ``mantissa``,
-    shifted right by ``right``, is the product with the inverse root in Q.16. The variance is an
-    exact integer and its inverse root that of ``celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt``.
+    Output ``latency`` cycles after the last beat of a row: ``valid_o`` is 1 for one cycle with the
+    sum ``total`` and the inverse root as ``mantissa`` and ``right``. A product with ``mantissa``,
+    shifted right by ``right``, is the product with the inverse root in Q.16. The scaled variance is
+    an exact integer; :class:`celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt` inverts its root.
 
     Throughput is one beat per cycle, even for rows of one beat; inputs are never refused.
     """
@@ -57,7 +57,7 @@ class RowStatistics(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a row's last beat to its statistics."""
+        """Cycles from the last beat of a row to the row's statistics."""
         return self._sum_latency + 4 + self._root.latency
 
     @property
@@ -65,7 +65,7 @@ class RowStatistics(Component):
         return 3 + -(-ceil_log2(self.lanes) // 2)
 
     def elaborate(self, _platform):
-        """Sum the row, combine its sums, and compute the root while the sum is delayed."""
+        """Place the sums over a row, their combination, and the inverse root."""
         m = Module()
         m.submodules.root = root = self._root
         total, squares, done = self._sum(m)

@@ -1,4 +1,4 @@
-"""The middle step of a softmax: scores become weights, and their sum is inverted."""
+"""The middle step of a softmax: exponentials of the scores, and the reciprocal of their sum."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -20,20 +20,20 @@ from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import delay
 
 ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
-"""Exponent of the reciprocal of a sum of 1."""
+"""Exponent of the reciprocal of a sum of weights that is 1."""
 
 
 def scored_layout(lanes: int, factors: int) -> data.StructLayout:
-    """Return the layout of a beat of scores with its row's maximum."""
+    """Return the layout of a beat of scores together with the maximum of the row."""
     return data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout(factors)})
 
 
 class WeightLanes:
-    """The pipeline from scores to weights and their sum; it never stalls.
+    """A pipeline from scores to weights (exponentials) and the reciprocal of their sum.
 
-    Weights appear ``weighed`` cycles after their beat; with ``late`` one cycle later, from
-    registers after the exponentials. A row's reciprocal appears ``inverted`` cycles after its last
-    beat.
+    The pipeline never stalls. The weights of a beat appear ``weighed`` cycles after the beat; with
+    ``late`` they come from registers after the exponentials, one cycle later. The reciprocal of a
+    row's sum appears ``inverted`` cycles after the last beat of the row.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -53,11 +53,14 @@ class WeightLanes:
     def place(self, m, i, accepted, weights, mask, row):
         """Place the pipeline: subtract, exponentiate, add within and over beats, invert.
 
-        Beats of ``i`` enter with ``taken``. A weight in ``weights`` is ``mantissa * 2**(-16 -
-        shift)``, 0 in columns outside of ``mask``; the sum's reciprocal in ``row`` is ``inverse *
-        2**(-16 - scale)``. Returns four values: the weights in Q1.28 (lower bits dropped, no
-        overflow of their sum), one cycle after ``weights``; the strobe of their beat; that of a
-        row's end; and the strobe of ``row``.
+        A beat of ``i`` enters in a cycle with ``accepted``. The pipeline drives ``weights``,
+        ``mask`` and ``row``. A weight in ``weights`` is ``mantissa * 2**(-16 - shift)``, 0 in
+        columns outside of ``mask``. The reciprocal of the sum in ``row`` is
+        ``inverse * 2**(-16 - scale)``.
+
+        Returns four values. The first are the weights in Q1.28, lower bits dropped, one cycle after
+        ``weights``. The second and third are strobes, in the cycle of ``weights``: a beat, and the
+        last beat of a row. The fourth is the strobe of ``row``.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -100,10 +103,10 @@ class WeightLanes:
 
 
 class RowWeights(Component):
-    """Turns a row's scores into weights and outputs them with the reciprocal of their sum.
+    """Turns the scores of a row into weights, and outputs these with the reciprocal of their sum.
 
-    Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`. Latency from a row's last
-    input beat to its first output beat is
+    Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`. Latency from the last
+    input beat of a row to the first output beat is
     ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
     cycle. With ``parity``, ``errors`` reports wrong words of the row buffer.
     """
@@ -130,7 +133,7 @@ class RowWeights(Component):
         )
 
     def elaborate(self, platform):
-        """Hold weights back until their sum is known."""
+        """Place the pipeline, and a queue that delays weights until their sum is known."""
         m = Module()
         m.submodules.queue = queue = self.queue
         beat = self.i.payload.beat
@@ -152,12 +155,13 @@ class RowWeights(Component):
 
 
 class DeferredWeights(Component):
-    """Turns scores into weights at once, and outputs each row's factor, equation (23).
+    """Turns scores into weights without the division, and outputs a factor for each row.
 
-    ``o`` has weights in unsigned Q0.24, lower bits dropped, in the layout of probabilities; a row's
-    largest is ``2**24``. ``factor`` is the reciprocal of a row's sum, with the ``number`` (below
-    ``factors``) that arrived with the row's maximum. Latency is ``latency`` cycles from beat to
-    beat, throughput one beat per cycle.
+    A later command multiplies by the factor, equation (23) of docs/numerics.md. ``o`` has weights
+    in unsigned Q0.24, lower bits dropped, in the layout of probabilities; the largest weight of a
+    row is ``2**24``. ``factor`` is the reciprocal of the row's sum, with the ``number`` (below
+    ``factors``) that arrived with the row's maximum. Latency is ``latency`` cycles from an input
+    beat to its output beat, throughput one beat per cycle.
     """
 
     i: stream.Interface
@@ -175,7 +179,7 @@ class DeferredWeights(Component):
         )
 
     def elaborate(self, platform):
-        """Queue weights after their pipeline; delay the row's number until its sum is known."""
+        """Place the pipeline, a queue of weights, and the delay of the row's number."""
         m = Module()
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), self.latency)
         wiring.connect(m, out.o, wiring.flipped(self.o))

@@ -1,4 +1,4 @@
-"""Softmax of streamed rows of 16-bit scores, equation (3)."""
+"""Softmax of streamed rows of 16-bit scores: equation (3) of docs/numerics.md."""
 
 from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
@@ -18,23 +18,24 @@ from celosia.hdl.stream.flow import Flow
 class SoftmaxUnit(Component):
     """Softmax to the base 2 of rows of scores in units of 1/256 octave.
 
-    ``i`` receives rows of 1 to ``max_row`` elements as beats of ``lanes`` columns: the scores
-    ``q``, a ``mask`` of the columns that take part (0 past the row's end), and ``last`` in the
-    row's last beat. ``o`` outputs the same number of beats: the probabilities ``p`` in unsigned
-    Q0.24, from 0 to ``2**24``, with ``mask`` and ``last``. Masked columns have probability 0, in a
-    row without unmasked columns all have. Results equal :func:`celosia.sim.softmax.softmax` bit for
-    bit; they differ from float64 by at most ``2**-15`` for rows up to 512.
+    ``i`` receives rows of 1 to ``max_row`` elements as beats of ``lanes`` columns. A beat has the
+    scores ``q``, a ``mask`` of the columns that take part (0 past the row's end), and ``last`` in
+    the last beat of the row. ``o`` outputs a beat for each input beat: the probabilities ``p`` in
+    unsigned Q0.24, from 0 to ``2**24``, with ``mask`` and ``last``. Masked columns have probability
+    0, also in a row without unmasked columns. Results equal :func:`celosia.sim.softmax.softmax` bit
+    for bit; they differ from float64 by at most ``2**-15`` for rows of up to 512 elements.
 
-    Throughput is one beat per cycle for rows of any length, even of one beat. From the last beat of
-    a row of n beats to its first result it takes ``latency + n - 1`` cycles. ``latency`` is
+    Throughput is one beat per cycle for rows of any length, even of one beat. The first result of a
+    row of n beats follows the row's last beat by ``latency + n - 1`` cycles. ``latency`` is
     ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``; ``sum_width`` is 28 plus the
-    bits of the longest row's number of columns. With ``parity``, ``errors`` reports wrong words of
-    the row buffers.
+    bits of the largest number of columns. With ``parity``, ``errors`` reports wrong words of the
+    row buffers.
 
-    With ``factors``, ``p`` are the weights, a row's largest being 1, as in
-    :func:`celosia.sim.softmax.row_weights`. ``factor`` is each row's factor with its ``number``
-    (below ``factors``), which ``i`` carries in the row's last beat. ``latency`` is then
-    ``ceil_log2(lanes) + 8``; a row's last result follows its first by ``n - 1`` cycles as before.
+    If ``factors`` is not 0, ``p`` are weights without the division, and the largest weight of a row
+    is 1, as in :func:`celosia.sim.softmax.row_weights`. ``factor`` is the factor of each row with
+    its ``number`` (below ``factors``), which arrived in the last beat of the row. ``latency`` is
+    then ``ceil_log2(lanes) + 8``; the last result of a row still follows the first by ``n - 1``
+    cycles.
 
     Raises :class:`InputError` if ``lanes`` is not positive or ``max_row`` not from 1 to 65,536.
     """
@@ -69,16 +70,16 @@ class SoftmaxUnit(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from the last beat of a row to its first result, for a row of one beat."""
+        """Cycles from the input beat to the result of a row of one beat."""
         behind = 0 if self._deferred else self.divide.latency
         return self.maximum.latency + self.weights.latency + behind
 
     def rows(self, beats: int) -> int:
-        """Return the additional cycles of a row of ``beats`` beats over a row of one beat."""
+        """Return the cycles that a row of ``beats`` beats takes longer than a row of one beat."""
         return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
     def elaborate(self, platform):
-        """Connect the steps."""
+        """Place and connect the steps of the softmax."""
         m = Module()
         m.submodules.maximum = maximum = self.maximum
         m.submodules.weights = weights = self.weights

@@ -1,4 +1,4 @@
-"""Activation tables that can be loaded while the machine runs."""
+"""Lookup tables of 8-bit activation functions, which can be loaded while the machine runs."""
 
 from amaranth.hdl import Cat, Module, signed, unsigned
 from amaranth.lib import data, wiring
@@ -23,11 +23,13 @@ def table_write_signature(slots: int) -> wiring.Signature:
 class LookupTable(Component):
     """``slots`` tables of 256 signed bytes, with one copy for each of ``lanes`` lanes.
 
-    ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles with
-    ``en`` at 1 after ``index`` and ``slot``; it holds while ``en`` is 0. ``write`` sets entry
-    ``index`` (unsigned, 0 for -128) of table ``slot`` in all copies; a read of this entry in the
-    cycle of the write is undefined. Throughput is one value per lane and one write in every cycle.
-    Raises :class:`InputError` if ``lanes`` or ``slots`` is not positive.
+    ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``. It follows ``index`` and
+    ``slot`` by ``TABLE_LATENCY`` cycles with ``en`` at 1, and holds while ``en`` is 0.
+
+    In a cycle with ``write.en``, ``write.value`` is written to entry ``write.index`` (0 to 255) of
+    table ``write.slot`` in all copies; a read of this entry in that cycle is undefined. Throughput
+    is one value per lane and one write in every cycle. Raises :class:`InputError` if ``lanes`` or
+    ``slots`` is not positive.
     """
 
     def __init__(self, lanes: int, slots: int = 1, level: str = "none"):
@@ -49,7 +51,7 @@ class LookupTable(Component):
         )
 
     def elaborate(self, platform):
-        """Place one memory for each lane."""
+        """Place a memory with all tables for each lane."""
         m = Module()
         copies, value = [], data_register(m, self.value)
         for lane in range(self.lanes):
