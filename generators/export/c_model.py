@@ -24,7 +24,7 @@ def c_files(
 
     The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name.
     ``inputs`` are the samples: rows of real numbers as :meth:`CompiledModel.request` accepts them.
-    Each of ``outputs`` begins with the bytes that the reference interpreter outputs for a sample.
+    Each of ``outputs`` begins with the bytes that the golden machine outputs for a sample.
     ``names`` are the names of the output's columns. Nested weights are read with ``bits`` bits.
 
     Raises :class:`InputError` if a package for the register header is missing.

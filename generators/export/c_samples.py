@@ -1,4 +1,4 @@
-"""Sample texts for a model in C, with the reference interpreter's continuations."""
+"""Sample texts for a model in C, with the golden machine's continuations."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

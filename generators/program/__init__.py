@@ -1,1 +1,1 @@
-"""Programs: drafts, addresses, loops, tokens, words, predicted cycles."""
+"""Programs: instructions, addresses, loops, dependency tokens, program words, cycles."""

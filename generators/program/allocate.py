@@ -1,4 +1,4 @@
-"""Scratchpad addresses for buffers: buffers that are live at the same time do not overlap."""
+"""Scratchpad addresses of buffers; buffers that are live at the same time do not overlap."""
 
 import math
 from collections import defaultdict
@@ -16,7 +16,7 @@ Interval = tuple[int, int]
 
 @dataclass
 class Use:
-    """Lifetime of a buffer, and the buffers that are accessed together with it."""
+    """Lifetime of a buffer, and the buffers that are accessed at about the same time."""
 
     intervals: list[Interval] = field(default_factory=list)
     """First and last instruction index of each time span in which its content is needed."""
@@ -44,14 +44,14 @@ def buffers_of(draft: Draft) -> list[str]:
 
 
 def begins(draft: Draft, buffer: str) -> bool:
-    """Return whether an instruction writes new content to a buffer without reading the old."""
+    """Return whether an instruction overwrites a buffer without reading the old content."""
     values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
     places = sum(isinstance(value, Ref) and value.buffer == buffer for value in values)
     return draft.defines == buffer and places == 1
 
 
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
-    """Return the use of every buffer of a program without loops."""
+    """Return the :class:`Use` of every buffer of a program without loops, by buffer name."""
     by_buffer: dict[str, Use] = defaultdict(Use)
     last: dict[Engine | None, list[str]] = defaultdict(list)
     for place, draft in enumerate(drafts):
@@ -80,10 +80,11 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return the use of buffers of a program whose last part is repeated ``times`` times more.
+    """Return each buffer's :class:`Use` if a program's last part runs ``times`` more times.
 
-    ``used`` is that of the program, ``before`` that of the program without the part. Lifetimes are
-    those of the program, as those of further parts overlap in the same way.
+    ``used`` is the result of :func:`uses` for the whole program, ``before`` for the program without
+    its last part. Lifetimes are as in ``used``, because buffers of further repetitions overlap in
+    the same way.
     """
     grown = {}
     for name, use in used.items():
@@ -96,7 +97,7 @@ def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> 
 def check_apart(
     uses: Mapping[str, Use], sizes: Mapping[str, int], addresses: Mapping[str, int]
 ) -> None:
-    """Assert that no two buffers hold something in the same bytes at the same time."""
+    """Assert that no two buffers that are live at the same time share bytes."""
     names = sorted(uses, key=lambda name: addresses[name])
     for place, name in enumerate(names):
         for other in names[place + 1 :]:
@@ -113,8 +114,8 @@ def allocate(
 ) -> dict[str, int] | None:
     """Return an address for every buffer, or None if none was found.
 
-    Each buffer is inside one bank at a multiple of the line and, as far as possible, in another
-    bank than the buffers accessed together with it. Large buffers are placed first. Buffers in
+    Each buffer is inside one bank, at a multiple of the line size. As far as possible, buffers that
+    are accessed together are in different banks. Large buffers are placed first. Buffers in
     ``held`` have fixed addresses, are always live, and may span several banks.
     """
     for spread in (True, False):
@@ -125,10 +126,10 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return the address at which rows are split in the middle between two banks.
+    """Return the address at which the halves of a buffer's rows are in two adjacent banks.
 
-    No row is in both banks. None if there is no room, or one bank could hold them in half of its
-    size.
+    No row is in both banks. Return None if there is no room, or if the rows need at most half of a
+    bank.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)
@@ -137,7 +138,7 @@ def across(rows: int, stride: int, config: Config) -> int | None:
 
 
 def half_bytes(rows: int, stride: int, config: Config) -> int:
-    """Return the bytes of about half of the rows, ending at a multiple of the line."""
+    """Return the bytes of about half of the rows, rounded down to whole rows and whole lines."""
     whole = math.lcm(stride, config.line_bytes)
     return rows * stride // 2 // whole * whole
 
@@ -145,7 +146,7 @@ def half_bytes(rows: int, stride: int, config: Config) -> int:
 def inside(
     held: Mapping[str, int], sizes: Mapping[str, int], bank: int, config: Config
 ) -> list[Interval]:
-    """Return the byte ranges (first, end) of a bank that held buffers take."""
+    """Return the byte ranges (first, end) of a bank that buffers with fixed addresses occupy."""
     begin, line = bank * config.bank_bytes, config.line_bytes
     intervals = []
     for name, addr in held.items():
@@ -201,9 +202,9 @@ def fit(
     config: Config,
     fixed: Sequence[Interval] = (),
 ) -> dict[str, int] | None:
-    """Return an offset in one bank for each buffer of ``sizes``, or None without room.
+    """Return an offset in one bank for each buffer in ``sizes``, or None if there is no room.
 
-    The bytes in ``fixed`` are taken.
+    The byte ranges (first, end) in ``fixed`` are occupied.
     """
     line = config.line_bytes
     placed: dict[str, tuple[int, int]] = {}

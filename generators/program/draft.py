@@ -1,4 +1,4 @@
-"""Programs before buffers have addresses."""
+"""Programs whose buffers have no addresses yet."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,16 +23,16 @@ Rows = Mapping[int, tuple[int, int]]
 
 
 def row_counts(rows: Rows, length: int) -> dict[int, int]:
-    """Return the registers of an inference of ``length`` rows: the rows of each part.
+    """Return each register's value for an inference of ``length`` rows: a part's row count.
 
-    An instruction has at least one row, so a part past the length also has one.
+    An instruction has at least one row, so a part after the last row also has one.
     """
     return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 
 
 @dataclass(frozen=True)
 class Given:
-    """An operand ``base`` plus a register, which the host sets before it starts the program."""
+    """An operand ``base`` plus a register that the host writes before it starts the program."""
 
     register: int
     most: int
@@ -42,7 +42,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Written:
-    """The part of a tensor that a vector instruction writes; without columns if it writes none."""
+    """The part of a tensor that a vector instruction writes; no columns if it writes no tensor."""
 
     name: str
     """Name of the tensor in the float model, or a description if no tensor is written."""
@@ -57,13 +57,13 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """All parts as separate entries."""
+        """All written parts as separate entries: the part itself and the parts below."""
         return [replace(self, below=()), *self.below]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """An instruction whose scratchpad addresses may be references."""
+    """An instruction whose scratchpad addresses may be references to buffers."""
 
     opcode: Opcode
     operands: Mapping[str, int | Ref | Given]
@@ -80,7 +80,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Instructions repeated with other operands; a loop if program memory is short."""
+    """Iterations of the same instructions with other operands; a loop if possible."""
 
     iterations: Sequence[Sequence["Draft | Repeat"]]
 
@@ -90,14 +90,14 @@ Node = Draft | Repeat
 
 @dataclass
 class Item:
-    """A group of instructions, and the loads that must precede them."""
+    """Instructions, and the loads that must precede them."""
 
     loads: list[Draft] = field(default_factory=list)
     body: list[Node] = field(default_factory=list)
 
 
 def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
-    """Yield the instructions in execution order."""
+    """Yield all instructions in execution order, iteration by iteration."""
     for node in nodes:
         if isinstance(node, Draft):
             yield node
@@ -107,7 +107,7 @@ def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
 
 
 def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
-    """Return the instructions of a run that reads ``planes`` planes of nested weights."""
+    """Return the instructions that read the upper ``planes`` bit planes of nested weights."""
     return [
         Repeat([upper(each, planes) for each in node.iterations])
         if isinstance(node, Repeat)
@@ -120,9 +120,9 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 def arrange(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool
 ) -> list[Sequence[Node]]:
-    """Return each section's instructions, with loads placed ``ahead`` items before their use.
+    """Return the instructions of each section, with loads ``ahead`` items before their use.
 
-    ``across`` lets a load move into the previous section.
+    With ``across`` a load may move into the previous section.
     """
     flat = [(index, item) for index, section in enumerate(sections) for item in section]
     starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]

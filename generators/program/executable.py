@@ -1,9 +1,9 @@
-"""Programs of encoders and decoders in a machine's memory, and their entry points.
+"""Programs of encoders and decoders in program memory, and their entry points.
 
-An encoder has the entry ``encode``, the entry ``again`` if its weights stay on the chip, and
+An encoder has the entry point ``encode``, also ``again`` if its weights stay on the chip, and
 ``encode.4`` and ``encode.2`` if they are nested. A decoder has ``step`` for one token, ``words``
 and ``chunk`` if it takes chunks of a prompt, and ``logits``, which stores the scores after the last
-token. With a source it also has ``lookup`` and ``encode``.
+token. An encoder-decoder also has ``lookup`` and ``encode``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +21,13 @@ AGAIN = "again"
 
 
 def entry_at(name: str, bits: int) -> str:
-    """Return the name of the entry that reads ``bits`` bits of nested weights."""
+    """Return the name of the entry point that reads ``bits`` bits of nested weights."""
     return name if bits == OPERAND_BITS else f"{name}.{bits}"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A program among those in the program memory."""
+    """An entry point: a program's first word in program memory, and the tensors it writes."""
 
     pc: int
     """Address of its first word."""
@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Executable:
-    """The program memory of a compiled model."""
+    """The program memory of a compiled model, with the entry points."""
 
     config: Config
     words: list[int]
@@ -48,7 +48,7 @@ class Executable:
     def expect(
         self, name: str, registers: Mapping[int, int], latency: int, interval: int = 1
     ) -> Prediction:
-        """Return the prediction for a program whose registers the host has written.
+        """Return the predicted cycles of the program ``name`` with these register values.
 
         ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
         word.
@@ -64,14 +64,14 @@ class Executable:
 
 
 def written(nodes: Sequence[Node]) -> list[Written]:
-    """Return the tensors that instructions write, in execution order."""
+    """Return the tensor parts that instructions write, in execution order."""
     return [draft.written for draft in flatten(nodes) if draft.written is not None]
 
 
 def joined(
     programs: Mapping[str, Sequence[Node]], assemble: Callable[[Sequence[Node]], list[int]]
 ) -> tuple[list[int], dict[str, Entry]]:
-    """Return the words of concatenated programs, and their entries."""
+    """Return the words of all programs, concatenated, and the entry points by program name."""
     words, entries = list[int](), {}
     for name, nodes in programs.items():
         entries[name] = Entry(len(words), written(nodes))

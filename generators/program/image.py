@@ -1,4 +1,4 @@
-"""The memory image: the content of external memory for a program, and its layout."""
+"""The memory image: the content and the layout of external memory."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ LONGEST_ROW = 1 << 14
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of external memory as ``m`` consecutive rows of ``row_bytes`` bytes."""
+    """A range of external memory: ``m`` consecutive rows of ``row_bytes`` bytes."""
 
     addr: int
     m: int
@@ -23,12 +23,12 @@ class Piece:
 
     @property
     def size(self) -> int:
-        """Bytes of the piece with its padding."""
+        """Number of bytes of the piece, including padding."""
         return self.m * self.row_bytes
 
 
 class ImageBuilder:
-    """Concatenates pieces, each at a multiple of the external word."""
+    """Builds a memory image by appending pieces at multiples of the external word."""
 
     def __init__(self, config: Config):
         self._config = config
@@ -36,11 +36,11 @@ class ImageBuilder:
         self.size = 0
 
     def reserve(self, count: int) -> Piece:
-        """Add ``count`` bytes of zeros, rounded up to whole rows of whole words."""
+        """Append ``count`` zero bytes, rounded up to whole rows of whole words."""
         return self.add(np.zeros(count, np.uint8))
 
     def add(self, data: Bytes) -> Piece:
-        """Add bytes, [count], padded with zeros to whole rows of whole words."""
+        """Append bytes [count], padded with zeros to whole rows of whole words."""
         piece = piece_of(self.size, len(data), self._config)
         padded = np.zeros(piece.size, np.uint8)
         padded[: len(data)] = data
@@ -49,7 +49,7 @@ class ImageBuilder:
         return piece
 
     def skip(self, count: int) -> None:
-        """Leave room for the ``count`` bytes of pieces that are not laid out."""
+        """Count ``count`` bytes of pieces without storing them."""
         self.size += count
 
     def check(self, model: str) -> None:
@@ -63,7 +63,7 @@ class ImageBuilder:
             )
 
     def finish(self, model: str) -> Bytes:
-        """Return the whole image; nothing of it may be skipped.
+        """Return the whole image; allowed only if no bytes were skipped.
 
         Raises :class:`FitError` as :meth:`check`.
         """
@@ -72,7 +72,7 @@ class ImageBuilder:
 
 
 def piece_of(addr: int, count: int, config: Config) -> Piece:
-    """Return the piece of at least ``count`` bytes at an address."""
+    """Return the piece at an address that has at least ``count`` bytes."""
     m = -(-count // LONGEST_ROW)
     words = -(-count // (m * config.mem_bytes))
     return Piece(addr, m, words * config.mem_bytes)

@@ -1,4 +1,4 @@
-"""Layout of arrays in external memory and scratchpad."""
+"""Layout of arrays in external memory and in the scratchpad."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ PARAM_BYTES = 9
 
 
 def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
-    """Return rows [m, bytes], each padded to whole external words, and their stride (bytes)."""
+    """Return rows [m, bytes] padded to whole external words, and the row stride (bytes)."""
     stride = -(-data.shape[1] // config.mem_bytes) * config.mem_bytes
     padded = np.zeros((data.shape[0], stride), np.uint8)
     padded[:, : data.shape[1]] = data
@@ -18,7 +18,7 @@ def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
 
 
 def aligned(count: int, config: Config) -> int:
-    """Return the distance in the scratchpad between rows of ``count`` bytes (bytes)."""
+    """Return the scratchpad stride of rows of ``count`` bytes (bytes)."""
     return -(-count // config.scratchpad.align) * config.scratchpad.align
 
 
@@ -29,7 +29,7 @@ def aligned_rows(data: Bytes, config: Config) -> Bytes:
 
 
 def element_rows(values: NDArray[np.int64], dtype: str) -> Bytes:
-    """Return integers [m, n] as rows of the bytes of type ``dtype``, [m, bytes]."""
+    """Return integers [m, n] as bytes [m, bytes] of the NumPy type ``dtype``."""
     return np.ascontiguousarray(values.astype(dtype)).view(np.uint8).reshape(len(values), -1)
 
 
@@ -41,10 +41,10 @@ def param_words(
     *,
     by_tile: bool,
 ) -> Bytes:
-    """Return the parameter words of n columns in scratchpad layout, [words, bytes].
+    """Return requantization parameters of n columns as scratchpad words, [words, bytes].
 
-    With ``by_tile`` they are in DRAIN's order, where every tile column starts a new word; otherwise
-    column j is lane j % lanes of word j // lanes.
+    With ``by_tile`` parameters are in the order of DRAIN, where every tile column starts a new
+    word; otherwise column j is lane j % lanes of word j // lanes.
     """
     n, lanes = len(bias), config.vector.lanes
     columns = np.arange(n)

@@ -1,9 +1,10 @@
-"""Programs with addresses: detect loops, set tokens, emit words.
+"""Assembly of programs with addresses: detection of loops, dependency tokens, words.
 
-A loop's tokens must be the same in every iteration, and none may cross its ends. So the vector
-engine has a barrier, a cheap separate instruction, before each loop, at the start of its body, and
-after it. The first barrier waits for everything before the loop. The second starts every other
-engine of the body. The body's last instruction, one of the vector engine, waits for all of them.
+A loop's dependency tokens must be the same in every iteration, and no token may cross the loop's
+ends. So the vector engine executes a barrier, a cheap separate instruction, before each loop, at
+the start of the body, and after the loop. The first barrier waits for everything before the loop.
+The second starts every other engine of the body. The body's last instruction, one of the vector
+engine, waits for all of them.
 
 A loop needs no barriers if consecutive iterations need the same tokens. An engine may then begin
 the next iteration while others are still in the current one (:func:`words`).
@@ -32,13 +33,13 @@ BARRIER = "barrier"
 
 
 def barrier() -> Draft:
-    """Return an instruction that only orders others: it reads the spare parameter word 0."""
+    """Return a barrier: an instruction that only orders others and reads parameter word 0."""
     operands: dict[str, int | Ref] = {"i_addr": Ref(BARRIER), "n": 1}
     return Draft(Opcode.PARAMS, operands, written=Written(BARRIER))
 
 
 def with_barriers(nodes: Sequence[Node]) -> list[Node]:
-    """Return nodes with the barriers of their loops."""
+    """Return nodes with barriers before, in and after each loop."""
     ordered: list[Node] = []
     for node in nodes:
         if isinstance(node, Repeat):
@@ -54,7 +55,7 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
 
 
 def least_words(nodes: Sequence[Node]) -> int:
-    """Return the words of a program without those that set its loops' registers."""
+    """Return the number of program words without the instructions that set loop registers."""
     total = 0
     for node in nodes:
         if isinstance(node, Draft):
@@ -67,7 +68,7 @@ def least_words(nodes: Sequence[Node]) -> int:
 
 @dataclass
 class Line:
-    """An instruction, for all iterations of the loops around it."""
+    """An instruction with its operands in all iterations of the surrounding loops."""
 
     opcode: Opcode
     flags: frozenset[str]
@@ -79,7 +80,7 @@ class Line:
 
     @property
     def engine(self) -> Engine:
-        """The engine that runs the instruction."""
+        """The engine that executes the instruction."""
         engine = DEFINITIONS[self.opcode].engine
         assert engine is not None
         return engine
@@ -87,7 +88,7 @@ class Line:
 
 @dataclass
 class Loop:
-    """A loop over instructions."""
+    """A loop: an iteration count and a body."""
 
     count: int
     body: Sequence["Line | Loop"]
@@ -110,10 +111,11 @@ def lines(
     depth: int = 0,
     made: dict[object, Line] | None = None,
 ) -> list[Line | Loop] | None:
-    """Return nodes with addresses and loops, or None if iterations differ in more than steps.
+    """Return nodes with addresses and detected loops, or None if a loop is impossible.
 
-    ``made`` has the lines of instructions so far: equal ones, as layers have, are checked once.
-    Raises :class:`ProgramError` if an instruction cannot run on the configuration.
+    A loop is possible if operands change by constant steps. ``made`` caches the lines of earlier
+    instructions, so that equal instructions are checked once. Raises :class:`ProgramError` if an
+    instruction cannot run on the configuration.
     """
     placed: list[Line | Loop] = []
     made = {} if made is None else made
@@ -294,11 +296,11 @@ def _take_last(accesses: Sequence[Access], tokens: Sequence[Tokens], first: int,
 
 
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
-    """Return a program's words, or None if its loops are impossible.
+    """Return a program's words, or None if its loops cannot be encoded.
 
-    They are impossible if they need too many registers or, without barriers, different tokens in
-    each iteration. If registers are scarce, those set by the host are reused, so the host must
-    write them before each start.
+    Loops cannot be encoded if they need too many registers or, without barriers, different tokens
+    in each iteration. If registers are scarce, loops reuse registers that the host sets, so the
+    host must write these before each start.
     """
     if config.fused:
         _follow(nodes)
@@ -326,7 +328,7 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
 def program_words(
     nodes: Sequence[Node], addresses: Mapping[str, int], config: Config
 ) -> list[int] | None:
-    """Return the words of a program, or None if its loops differ in more than registers hold.
+    """Return the words of a program's nodes, or None if its loops cannot be encoded.
 
     Raises :class:`ProgramError` as :func:`lines`.
     """

@@ -1,8 +1,8 @@
-"""Predicts the cycles of a program without running it.
+"""Prediction of a program's cycles without simulation.
 
 Every instruction passes once through the sequencer, its engine's queue and its engine; tokens,
 queues and memory make it wait as in the circuit. The time of a command in its engine is a formula
-(``timing``), longer if a product reads the same bank of the scratchpad.
+(``timing``), and is longer if a matrix product reads the same scratchpad bank.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ _BURSTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Predicted figures of a run."""
+    """Predicted cycles and other figures of a run."""
 
     cycles: int
     words_read: int
@@ -60,7 +60,8 @@ def predict(
     """Return the predicted cycles of a program.
 
     External memory has a ``latency`` to the first word and an ``interval`` between words (cycles).
-    ``registers`` are set by the host; ``start`` is the program's first word.
+    ``registers`` are register values from the host; ``start`` is the address of the program's first
+    word.
     """
     values = [0] * REGISTERS
     for number, value in (registers or {}).items():

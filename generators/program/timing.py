@@ -1,4 +1,4 @@
-"""Cycles of the engines: the formulas in the circuits' docstrings, which benches assert."""
+"""Cycle formulas of the engines; the circuits' docstrings state and benches assert them."""
 
 import itertools
 from collections import deque
@@ -29,7 +29,7 @@ from celosia.sim.flow import Step
 
 @dataclass(frozen=True)
 class Reads:
-    """Scratchpad reads of a product over some cycles."""
+    """Scratchpad reads of a matrix product from cycle ``begin`` to ``end``."""
 
     begin: int
     end: int
@@ -42,7 +42,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class Sums:
-    """Cycles in which products add to accumulators of one parity; drains of that parity wait."""
+    """Cycles in which products write accumulator rows of one parity, for which drains wait."""
 
     begin: int
     end: int
@@ -51,7 +51,7 @@ class Sums:
     """Cycles between sums."""
 
     def wait(self, now: int) -> int:
-        """Return the cycles that a drain of this parity waits if requested in cycle ``now``."""
+        """Return the cycles that a drain of this parity waits from a request in cycle ``now``."""
         if not self.begin <= now < self.end or (now - self.begin) % self.every:
             return 0
         return self.end - now if self.every == 1 else 1
@@ -66,7 +66,7 @@ def _reads(step: Step) -> bool:
 
 
 def parts(step: Step, config: Config) -> int:
-    """Return the number of passes of each vector of a product."""
+    """Return the number of passes of the array for each vector of a product."""
     index = index_of(step.flags)
     if "a_wide" in step.flags:
         return 1 if "b_low" in step.flags else 2
@@ -79,7 +79,7 @@ def parts(step: Step, config: Config) -> int:
 
 
 class VectorTiming:
-    """Cycles of the vector engine's commands, as the circuit states them."""
+    """Cycles of the vector engine's commands."""
 
     def __init__(self, config: Config):
         self._config = config
@@ -107,8 +107,8 @@ class VectorTiming:
     ) -> int:
         """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
-        ``others`` are the scratchpad reads with priority, in order, and ``sums`` the accumulations
-        with priority.
+        ``others`` are scratchpad reads and ``sums`` accumulator writes of products, which have
+        priority over the command.
         """
         begin += self._waits(step, begin, sums)
         beats = self.beats(step)
@@ -138,10 +138,10 @@ class VectorTiming:
         return now + round(left) + self.cycles(step) - beats - 1 + self._turns(step, beats)
 
     def read(self, step: Step, done: int) -> int:
-        """Return the cycle in which the command after a ``followed`` command can be read.
+        """Return the first cycle in which the command after a ``followed`` command can be read.
 
-        The ``followed`` command completes in cycle ``done``. It has then requested its last row of
-        sums and the last line of its second input.
+        The ``followed`` command completes in cycle ``done``. In the returned cycle this command has
+        requested its last row of sums and the last line of its second input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -201,7 +201,7 @@ class VectorTiming:
         return (beats - 1) // turn * turn
 
     def beats(self, step: Step) -> int:
-        """Return the number of beats in which a command reads its input."""
+        """Return the number of beats, one per cycle, in which a command reads its input."""
         config = self._config
         if step.opcode == Opcode.PARAMS:
             return step["n"] * config.param_lines
@@ -210,7 +210,7 @@ class VectorTiming:
         return step["m"] * -(-step["n"] // self._lanes(step))
 
     def cycles(self, step: Step) -> int:
-        """Return the cycles from the one that offers a command to the one that completes it."""
+        """Return the cycles from the offer of a command to its completion."""
         config, opcode = self._config, step.opcode
         if opcode == Opcode.PARAMS:
             return step["n"] * config.param_lines + self._reader
@@ -235,13 +235,13 @@ class VectorTiming:
 
 
 class MatrixTiming:
-    """Cycles in which the matrix engine streams the tiles of its commands, one after another.
+    """Cycles in which the matrix engine processes the tiles of successive commands.
 
     The lines of a tile's weights arrive one per cycle while the previous tile computes, into the
-    slot of the tile before that. Activations follow the first line, with a tree the last. If both
-    are in one bank, lines take cycles from the activations; for weights in a format only stored
-    lines are read. Resident weights have no lines. A PRELOAD's tile takes one of the cycles in
-    which vectors are sent.
+    slot of the tile before that. Activations follow the first line, or the last line in an array of
+    adder trees. If weights and activations are in one bank, lines take cycles from the activations.
+    For weights in a format only stored lines are read. Resident weights need no lines. A PRELOAD's
+    tile takes one of the cycles in which vectors are sent.
     """
 
     def __init__(self, config: Config):
@@ -261,7 +261,7 @@ class MatrixTiming:
         """Accumulations of the last resident products of one row, or of rows in pairs."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return the cycles in which a command's products begin, and its acceptance and end."""
+        """Return three cycles of a command: begin of its products, acceptance, and end."""
         if step.opcode == Opcode.SPARSE:
             return self._take_sparse(step, ready)
         config, product = self._config, step.opcode == Opcode.MATMUL

@@ -1,4 +1,4 @@
-"""Adds dependency tokens to a program without tokens."""
+"""Insertion of dependency tokens into a program."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from celosia.sim.regions import Memory, Region, regions
 
 @dataclass
 class Access:
-    """Memory accessed by one instruction, and its further dependencies."""
+    """Memory regions that an instruction accesses, and its further dependencies."""
 
     engine: Engine
     reads: Sequence[Region]
@@ -29,18 +29,18 @@ class Access:
 
 @dataclass
 class Tokens:
-    """The engines from which an instruction pops a token and to which it pushes one."""
+    """The engines from which an instruction pops a token, and to which it pushes a token."""
 
     pop: set[Engine] = field(default_factory=set)
     push: set[Engine] = field(default_factory=set)
 
 
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
-    """Return the tokens that order all hazards of instructions in program order.
+    """Return the tokens of each instruction that order all hazards, in program order.
 
-    An instruction waits for the latest conflicting one of each other engine, unless an earlier wait
-    orders it already. So a pair of engines exchanges each token once, and tokens are popped in the
-    order in which they are pushed.
+    An instruction waits for the latest conflicting instruction of each other engine, unless an
+    earlier wait already orders the two. So a pair of engines exchanges each token once, and tokens
+    are popped in the order in which they are pushed.
     """
     memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]
@@ -97,7 +97,7 @@ def _needs(access: Access, clock: NDArray[np.int64], memories: Memories) -> NDAr
 
 
 def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instruction]:
-    """Return a straight-line program with the tokens that order all of its hazards.
+    """Return a program without loops, with the tokens that order all hazards.
 
     Raises :class:`ProgramError` if an instruction cannot run on the configuration.
     """

@@ -1,1 +1,1 @@
-"""References that evaluate a model in floating point and in integers."""
+"""Reference evaluation of models, in floating point and in integers."""

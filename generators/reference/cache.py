@@ -1,4 +1,4 @@
-"""The KV cache: the keys and values of all tokens so far, and the tokens that attention sees."""
+"""The KV cache: keys and values of all earlier tokens, and the attention mask."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,14 +11,14 @@ from celosia.arch.errors import InputError
 
 @dataclass
 class KvCache:
-    """Keys (rotated) and values of a growing text, real or integer.
+    """Keys (rotated) and values of a growing text, in floats or integers.
 
     With ``slots`` of 0 each token attends to all tokens before it. Otherwise it attends to the
-    tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens and the last
-    ``slots - sinks``, including itself (Xiao et al. 2024, "Efficient Streaming Language Models with
-    Attention Sinks"). Token ``t`` is in slot ``t``, or in ``sinks + (t - sinks) % (slots - sinks)``
-    once the slots are full; keys keep their rotation. This class keeps all rows, and masks the
-    overwritten ones. Raises :class:`InputError` if the sinks leave no slot.
+    tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens and the last ``slots -
+    sinks``, including itself (Xiao et al. 2024, "Efficient Streaming Language Models with Attention
+    Sinks"). Token ``t`` is in slot ``t``, or in ``sinks + (t - sinks) % (slots - sinks)`` once the
+    slots are full; keys keep their rotation. This class keeps all rows, and masks the overwritten
+    ones. Raises :class:`InputError` if the sinks occupy all slots.
     """
 
     slots: int = 0
@@ -37,23 +37,23 @@ class KvCache:
             )
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """Count more tokens, and return their positions, [count]."""
+        """Add ``count`` tokens to the text, and return their positions, [count]."""
         self.length += count
         return np.arange(self.length - count, self.length)
 
     def append(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Append the rows of new tokens to a tensor; return all rows [..., heads, all, columns]."""
+        """Append new tokens' rows to a tensor, and return all rows [..., heads, all, columns]."""
         if name in self.kept:
             rows = np.concatenate([self.kept[name], rows], axis=-2)
         self.kept[name] = rows
         return rows
 
     def hold(self, name: str, rows: NDArray[Any]) -> None:
-        """Store the rows of a source's keys or values, [..., n, columns]."""
+        """Store the rows of a source's keys or values, [..., n, columns], under a name."""
         self.kept[name] = rows
 
     def held(self, name: str) -> NDArray[Any]:
-        """Return the rows of a source's keys or values.
+        """Return the rows of a source's keys or values that :meth:`hold` has stored.
 
         Raises :class:`InputError` if no source has been encoded.
         """
@@ -62,9 +62,9 @@ class KvCache:
         return self.kept[name]
 
     def seen(self, count: int) -> NDArray[np.bool_]:
-        """Return a mask of the tokens to which the last ``count`` tokens attend, [count, length].
+        """Return a mask of the tokens that each of the last ``count`` tokens attends to.
 
-        ``length`` already includes them.
+        The mask is [count, length]; ``length`` includes the last ``count`` tokens.
         """
         token = np.arange(self.length)
         last = token[self.length - count :, None]  # [count, 1]

@@ -9,14 +9,14 @@ from celosia.generators.reference.floats import encode, forward
 
 
 class FloatText:
-    """A text of a float decoder or encoder-decoder, one at a time."""
+    """A text that a float decoder or encoder-decoder generates, token by token."""
 
     def __init__(self, model: TextDescription, weights: Weights):
         self._model, self._weights = model, weights
         self._cache = KvCache()
 
     def begin(self, tokens: list[int]) -> int:
-        """Return the token after a prompt, or the first token of the answer to a source.
+        """Return the likeliest token after a prompt, or the first token of the answer to a source.
 
         Raises :class:`InputError` as :func:`celosia.generators.reference.floats.forward`.
         """
@@ -27,7 +27,7 @@ class FloatText:
         return self._likeliest([self._model.start])
 
     def step(self, token: int) -> int:
-        """Append a token, and return the next one."""
+        """Append a token to the text, and return the likeliest next token."""
         return self._likeliest([token])
 
     def _likeliest(self, tokens: list[int]) -> int:

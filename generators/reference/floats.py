@@ -1,6 +1,6 @@
-"""The float reference: evaluates the graph of any model, with every intermediate value.
+"""The float reference: evaluates any model's graph, and returns all intermediate values.
 
-It takes whole inputs at once, or the tokens of a text step by step with a cache of keys and values.
+Inputs are evaluated as a whole, or a text token by token with a cache of keys and values.
 """
 
 from typing import Any
@@ -40,16 +40,16 @@ FUNCTION_NAMES = {name: name for name in ACTIVATIONS} | {"gelu": "gelu_erf"}
 def forward(
     model: Description, weights: Weights, inputs: ArrayLike, cache: KvCache | None = None
 ) -> dict[str, Floats]:
-    """Return every value of a batch by its name in the model's graph, [batch, rows, columns].
+    """Return all values of a batch, [batch, rows, columns], by name in the model's graph.
 
     For an encoder, ``inputs`` is [batch, tokens, features], or token numbers [batch, tokens]; all
     inputs of a batch have the same length. ``input`` is the machine's input and ``output`` the
     result, normalized to length 1 if the model requires it.
 
-    For a decoder, ``inputs`` is token numbers [batch, n] that follow those in ``cache``, which is
-    extended; without ``cache`` they begin a text. Results computed token by token equal those
-    computed at once, except for rounding. ``output``, also called ``logits``, holds the scores of
-    all next tokens after each token, [batch, n, vocabulary].
+    For a decoder, ``inputs`` is token numbers [batch, n] that follow the tokens in ``cache``, which
+    is extended. Without ``cache`` the tokens begin a text. Results computed token by token equal
+    those computed at once, except for rounding. ``output``, also called ``logits``, holds the
+    scores of all next tokens after each token, [batch, n, vocabulary].
 
     Names of values in layer i start with ``layers.i.``. ``scores`` and ``probabilities`` are
     [batch, heads, rows, all tokens], with scores of -inf at future tokens. Raises
@@ -63,11 +63,11 @@ def forward(
 def encode(
     model: TextDescription, weights: Weights, inputs: ArrayLike, cache: KvCache
 ) -> dict[str, Floats]:
-    """Return every value of an encoder-decoder's encoder, and store its results in ``cache``.
+    """Evaluate an encoder-decoder's encoder; return all values by name.
 
-    ``inputs`` are token numbers [batch, n] of sources of equal length. :func:`forward` with
-    ``cache`` attends to them. Raises :class:`InputError` as :func:`forward`, and if the model has
-    no encoder.
+    ``inputs`` are token numbers [batch, n] of sources of equal length. Keys and values of the
+    sources are stored in ``cache``, and :func:`forward` with this cache attends to them. Raises
+    :class:`InputError` as :func:`forward`, and if the model has no encoder.
     """
     graph = network(model).source
     if graph is None:
@@ -76,7 +76,7 @@ def encode(
 
 
 def unit_rows(x: Floats) -> Floats:
-    """Return rows scaled to length 1; a row of zeros stays."""
+    """Return rows scaled to Euclidean length 1; rows of zeros do not change."""
     length = np.linalg.norm(x, axis=-1, keepdims=True)
     return np.asarray(np.divide(x, length, out=np.zeros_like(x), where=length > 0))
 
@@ -84,9 +84,9 @@ def unit_rows(x: Floats) -> Floats:
 def check_tokens(
     model: TextDescription, tokens: NDArray[np.integer[Any]], length: int, *, source: bool = False
 ) -> None:
-    """Raise :class:`InputError` if tokens [..., n] cannot follow ``length`` earlier ones.
+    """Raise :class:`InputError` if tokens [..., n] cannot follow ``length`` earlier tokens.
 
-    With ``source`` they are a source, which must have at least one token.
+    With ``source`` the tokens are a source, which must have at least one token.
     """
     wrong = tokens[(tokens < 0) | (tokens >= model.vocabulary)]
     if wrong.size:

@@ -1,4 +1,4 @@
-"""The integer reference: evaluates any quantized model in whole operations, without tiles.
+"""The integer reference: evaluates any quantized model with whole tensors, without tiling.
 
 A decoder computes the following for each token, with the equations of docs/numerics.md. ``x`` is
 the residual stream in INT16; all other tensors are INT8 except scores and logits::
@@ -53,14 +53,15 @@ from celosia.sim.table import lookup
 def evaluate(
     model: IntegerGraph, inputs: ArrayLike, cache: KvCache | None = None
 ) -> dict[str, Ints]:
-    """Return every tensor by name, [rows, columns], as the machine computes it.
+    """Return every tensor, [rows, columns], by name, with the integers that the machine computes.
 
     For an encoder, ``inputs`` are the real values that the host receives, [tokens, features]. For a
-    decoder they are token numbers [n] that follow those in ``cache``, which is extended; without
-    ``cache`` they begin a text. Results computed token by token equal those computed at once.
-    ``logits`` are the scores after each token, INT16 [n, vocabulary]; the greedy choice is the
-    lowest-numbered token with the largest logit. For a source's encoder they are all token numbers
-    [n] of a source; ``cache`` then holds the keys and values that the decoder attends to.
+    decoder ``inputs`` are token numbers [n] that follow the tokens in ``cache``, which is extended;
+    without ``cache`` the tokens begin a text. Results computed token by token equal those computed
+    at once. ``logits`` are the scores after each token, INT16 [n, vocabulary]; the greedy choice is
+    the lowest-numbered token with the largest logit. For the encoder of an encoder-decoder
+    ``inputs`` are all token numbers [n] of a source, and the keys and values for the decoder are
+    stored in ``cache``.
 
     ``scores`` and ``probabilities`` of layer i are [heads, rows, all tokens]. Raises
     :class:`InputError` if a token is not in the vocabulary, or the text is longer than the position
@@ -70,7 +71,7 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the tensors that a machine with ``fused`` may pass directly into softmax and norm."""
+    """Return the tensors that a machine with ``fused`` may pass to softmax or norm directly."""
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)
     }

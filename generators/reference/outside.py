@@ -1,4 +1,4 @@
-"""Outputs of a model computed by the libraries with which models are published."""
+"""Outputs of a model computed by transformers or ONNX Runtime, for comparison."""
 
 import logging
 import warnings
@@ -32,12 +32,12 @@ _INPUTS = {
 
 
 def folder_reference(path: Path) -> Callable[..., Array]:
-    """Return a function that computes the output of a model folder with transformers, in float64.
+    """Return a function that computes a Hugging Face model's output with transformers.
 
     The function takes one input, or for an encoder-decoder a source and the answer's tokens, and
-    returns the output as rows, [rows, columns]. Attention is computed eagerly. Raises
+    returns the output in float64 as rows, [rows, columns]. Attention is computed eagerly. Raises
     :class:`InputError` if torch or transformers is missing, if they cannot read the folder, or if
-    the file lacks tensors, which they would fill with random numbers.
+    the file lacks tensors, which transformers would fill with random numbers.
     """
     torch = library("torch", "A reference of a folder needs", extra="zoo")
     transformers = library("transformers", "A reference of a folder needs", extra="zoo")
@@ -101,7 +101,7 @@ def folder_reference(path: Path) -> Callable[..., Array]:
 def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
     """Return a function that computes the first output of an ONNX file with ONNX Runtime.
 
-    The function takes one input; ``tokens`` is the number of tokens if the graph leaves it open.
+    The function takes one input; ``tokens`` is the number of tokens if the graph does not fix it.
     Raises :class:`InputError` if ONNX Runtime is missing or cannot run the file.
     """
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")

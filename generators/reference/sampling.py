@@ -1,4 +1,4 @@
-"""Choice of the next token from the scores of all tokens."""
+"""Choice of the next token from the scores of the vocabulary."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from celosia.arch.errors import InputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """Options for sampling the next token."""
+    """Options of sampling the next token: temperature and nucleus size."""
 
     temperature: float = 0.0
     """Divisor of the logits; at 0 the largest logit is chosen without a random draw."""
@@ -29,7 +29,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """True if the token with the largest logit is chosen."""
+        """True if the token with the largest logit is always chosen."""
         return self.temperature == 0
 
 

@@ -1,1 +1,1 @@
-"""Compiled models on machines: the interface of all machines, and the golden one."""
+"""Compiled models on machines: host data, the interface of machines, the golden machine."""

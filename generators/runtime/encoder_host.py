@@ -1,4 +1,4 @@
-"""An encoder's programs from the host's side, with or without the original model.
+"""An encoder's compiled programs, and the data that a host needs to run them.
 
 ``encode`` runs an inference. ``again`` runs one with the weights and parameters of the previous
 inference. ``encode.4`` and ``encode.2`` read only the upper bits of nested weights.
@@ -22,7 +22,7 @@ from celosia.generators.runtime.interface import Machine
 
 @dataclass(frozen=True)
 class Request:
-    """Memory contents and registers to write before an inference."""
+    """Memory contents and register values that a host writes before an inference."""
 
     writes: tuple[tuple[int, bytes], ...]
     """Addresses in external memory, and the bytes to write there."""
@@ -30,7 +30,7 @@ class Request:
     """Values of sequencer registers."""
 
     def give(self, machine: Machine) -> None:
-        """Write the data and the registers to a machine."""
+        """Write the memory contents and the register values to a machine."""
         for addr, data in self.writes:
             machine.write_memory(addr, data)
         for number, value in self.registers.items():
@@ -39,11 +39,11 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderHost(Executable):
-    """An encoder's programs for a configuration, and the data that a host needs to run them.
+    """An encoder's compiled programs, and the data that a host needs to run them.
 
-    Write ``image`` to external memory from address 0 and load ``words``. For each inference, write
-    its ``request``, start at word 0, and pass the ``output_count`` bytes at ``output_addr`` to
-    ``read_output``.
+    A host writes ``image`` to external memory from address 0 and loads ``words``. For each
+    inference, the host writes the result of ``request``, starts at word 0, and passes the
+    ``output_count`` bytes at ``output_addr`` to ``read_output``.
     """
 
     name: str
@@ -68,27 +68,30 @@ class EncoderHost(Executable):
 
     @property
     def keeps(self) -> bool:
-        """True if weights and parameters stay on the chip from run to run."""
+        """True if weights and parameters stay on the chip between runs."""
         return AGAIN in self.entries
 
     def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
-        """Return the name of a run's program; ``again`` if the weights are already loaded.
+        """Return the name of a run's entry point; ``again`` if weights are already on the chip.
 
-        Nested weights are read at ``bits``.
+        Nested weights are read with ``bits`` bits.
         """
         return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of the longest input, in the first run.
+        """Return the predicted cycles of the first run, on an input of full length.
 
         ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
-        word. Nested weights are read at ``bits``.
+        word. Nested weights are read with ``bits`` bits.
         """
         registers = self.beside(self.input.rows).registers
         return self.expect(self.entry(again=False, bits=bits), registers, latency, interval).cycles
 
     def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the inputs of each run, one batch each; the last input fills up a batch."""
+        """Return the inputs grouped into batches, an array for each run.
+
+        The last input is repeated to fill the last batch.
+        """
         groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
         return [np.concatenate([*one, *[one[-1]] * (self.batch - len(one))]) for one in groups]
 
@@ -104,29 +107,29 @@ class EncoderHost(Executable):
 
     @property
     def output_count(self) -> int:
-        """Bytes of the output."""
+        """Number of bytes of the output."""
         return self.output.bytes
 
     @property
     def least_rows(self) -> int:
-        """Rows of the shortest input."""
+        """Number of rows of the shortest input."""
         return min(self.requests)
 
     def output_rows(self, rows: int) -> int:
-        """Return the output's rows for an input of ``rows`` rows, for one input of a batch."""
+        """Return the number of output rows for one input of ``rows`` rows."""
         missing = self.input.rows // self.batch - rows if self.follows else 0
         return self.output.rows // self.batch - missing
 
     def beside(self, rows: int) -> Request:
-        """Return the request for an input of ``rows`` rows, without the input."""
+        """Return the request for an input of ``rows`` rows, without the input itself."""
         return self.requests[rows]
 
     def request(self, values: NDArray[np.floating]) -> Request:
-        """Return the memory contents and registers to write before an inference.
+        """Return the memory contents and register values that a host writes before an inference.
 
         ``values`` is one input, [tokens, features], with fewer rows if the model allows variable
-        lengths; without linear embedding the rows are those of :func:`lookup`. For a batch it is
-        the rows of all inputs. Raises :class:`InputError` if it has another shape.
+        lengths; without linear embedding the rows are those of :func:`lookup`. For a batch
+        ``values`` has the rows of all inputs. Raises :class:`InputError` if the shape is wrong.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = self.least_rows, source.rows
@@ -143,11 +146,11 @@ class EncoderHost(Executable):
         return Request(((self.input_addr, integers.tobytes()), *other.writes), other.registers)
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
-        """Return an output's integers, [rows, columns]; for a batch those of all inputs."""
+        """Return an output's bytes as integers, [rows, columns]; for a batch of all inputs."""
         values = np.frombuffer(data, "<i2" if self.output.wide else np.int8)
         return values.reshape(self.output.rows, self.output.columns).astype(np.int64)
 
     def read_output(self, data: bytes) -> NDArray[np.float64]:
-        """Return an output, [rows, columns], in the model's units."""
+        """Return an output's bytes as real numbers, [rows, columns]."""
         real: NDArray[np.float64] = self.output.scale * self.output_integers(data).astype(float)
         return unit_rows(real) if self.unit else real

@@ -1,4 +1,4 @@
-"""Compiled models on the golden machine."""
+"""Compiled encoders on the golden machine."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,7 @@ from celosia.sim.report import Report
 
 
 class GoldenModel:
-    """A compiled model on the golden machine, for one inference after another."""
+    """A compiled encoder on the golden machine, run on one input after another."""
 
     def __init__(self, compiled: EncoderHost):
         self.compiled = compiled
@@ -28,19 +28,19 @@ class GoldenModel:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[NDArray[np.float64], Report]:
-        """Run one input; return the output, [rows, columns], and the report.
+        """Return the output for one input, [rows, columns], and the report of the run.
 
         ``values`` are as for :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`.
-        Nested weights are read at ``bits``.
+        Nested weights are read with ``bits`` bits.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report
 
     def tensors(self, values: NDArray[np.floating], bits: int = OPERAND_BITS) -> dict[str, Ints]:
-        """Return the integers of every tensor of one inference, by name in the float model.
+        """Return the integers of every tensor of an inference, by name in the float model.
 
-        Scores and probabilities are [heads, sequence, sequence], others [rows, columns]. Rows after
-        an inference's last are not computed, and are 0 here.
+        Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
+        Rows after the input's last row are not computed, and are 0 here.
         """
         written_order = self.compiled.entries[ENCODE].written
         parts: list[int] = []

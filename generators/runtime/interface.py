@@ -1,4 +1,4 @@
-"""Interface of all machines that run programs: the golden one, a simulated circuit, a board."""
+"""Interface of machines that run programs: golden machine, simulated circuit or board."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,25 +7,25 @@ from celosia.sim.report import Report
 
 
 class Machine(Protocol):
-    """A machine with external memory, controlled through its host port."""
+    """A machine with external memory that a host controls through the host port."""
 
     def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory."""
+        """Write bytes to external memory from byte address ``addr`` on."""
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return bytes of external memory."""
+        """Return ``count`` bytes of external memory from byte address ``addr`` on."""
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words."""
+        """Load a program's words into program memory."""
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register."""
+        """Set a register of the sequencer."""
 
     def read_register(self, name: str) -> int:
-        """Return a register of the host port."""
+        """Return the value of a host port register."""
 
     def start(self, pc: int = 0) -> Report:
-        """Run from a word address to HALT."""
+        """Run the program from word address ``pc`` to HALT, and return the report."""
 
     def unbroken(self) -> bool:
-        """Return whether all runs since the last call ended well and without a reset."""
+        """Return whether all runs since the last call completed without an error or a reset."""

@@ -1,4 +1,4 @@
-"""Runs of a compiled model on one machine; weights stay there between runs if possible."""
+"""Repeated runs of an encoder on one machine, with weights kept on the chip if possible."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from celosia.sim.report import Report
 
 
 class Runs:
-    """A compiled model on a machine that runs no other program.
+    """A compiled encoder on a machine that runs no other program.
 
     A run loads weights and parameters unless the previous run has left them on the chip. The first
     run loads them, and so does a run after a reset, an abort or an error, or of a model whose
@@ -29,7 +29,8 @@ class Runs:
         """Run one input; return the output's bytes, the report, and whether weights were kept.
 
         ``values`` are as for :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`.
-        Nested weights are read at ``bits``. Raises :class:`RunError` if the run stops.
+        Nested weights are read with ``bits`` bits. Raises :class:`RunError` if the run ends with an
+        error.
         """
         compiled, machine = self.compiled, self.machine
         # Called after failed runs too, because it reports a failure only once.

@@ -1,11 +1,12 @@
-"""A decoder's programs from the host's side, with or without the original model.
+"""A decoder's compiled programs, and the data that a host needs to run them.
 
-``step`` takes one token; ``words`` followed by ``chunk`` takes several at matrix rate; ``logits``
-stores the scores after the last token, for a host that samples. For an encoder-decoder ``lookup``
-takes some tokens of a source, and ``encode`` computes the keys and values of all of them, to which
-each ``step`` attends. With nested weights ``step.4`` and ``step.2`` (and the same for chunks) read
-only the upper bits: the host selects the precision by the start address. With two texts ``step``
-takes a token of each and computes the scores of the first, ``scores`` those of the second.
+``step`` processes one token; ``words`` followed by ``chunk`` processes several tokens as a matrix
+product; ``logits`` stores the scores after the last token, for a host that samples. For an
+encoder-decoder ``lookup`` processes some tokens of a source, and ``encode`` computes the keys and
+values of all source tokens, to which each ``step`` attends. With nested weights ``step.4`` and
+``step.2`` (and the same for chunks) read only the upper bits: the host selects the precision by the
+start address. With two texts ``step`` processes a token of each text and computes the scores of the
+first text; ``scores`` computes the scores of the second text.
 """
 
 import enum
@@ -25,7 +26,7 @@ SCORES = "scores"
 
 
 class Index(enum.StrEnum):
-    """Number from which the host computes the value of a register."""
+    """A number of a run, from which the host computes a register's value."""
 
     TOKEN = "token"
     """Number of the run's token in some row; 0 if the run has fewer."""
@@ -49,7 +50,7 @@ class Index(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Value:
-    """Value of a register: ``index``, modulo ``modulo``, divided by ``divide``, times ``times``."""
+    """A register's value: ``index`` modulo ``modulo``, divided by ``divide``, times ``times``."""
 
     index: Index
     times: int = 1
@@ -59,7 +60,7 @@ class Value:
     """Row of the token."""
 
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
-        """Return the value for a run's numbers and tokens."""
+        """Return the register's value for the numbers and tokens of a run."""
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
         else:
@@ -73,7 +74,7 @@ Call = Mapping[int, Value]
 
 @dataclass(frozen=True, kw_only=True)
 class TextHost(Executable):
-    """A decoder's programs for a configuration, and the data that a host needs to run them."""
+    """A decoder's compiled programs, and the data that a host needs to run them."""
 
     name: str
     """Name of the model."""
@@ -115,10 +116,10 @@ class TextHost(Executable):
     def step_registers(
         self, positions: Sequence[int], tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return the registers for a step of several texts, one position and token for each.
+        """Return the register values of a step, with a position and a token for each text.
 
-        Without ``tokens`` the token registers are omitted. Raises :class:`InputError` if a text has
-        no such position.
+        Without ``tokens`` the token registers are omitted. Raises :class:`InputError` if a position
+        is out of range.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         return {
@@ -135,7 +136,7 @@ class TextHost(Executable):
         *,
         bits: int = OPERAND_BITS,
     ) -> int:
-        """Return the predicted cycles of a step of several texts, with all scores.
+        """Return the predicted cycles of a step of several texts, including all texts' scores.
 
         Arguments are those of :meth:`predict`.
         """
@@ -146,11 +147,11 @@ class TextHost(Executable):
     def registers(
         self, position: int, rows: int, source: int = 0, tokens: Sequence[int] = ()
     ) -> dict[int, int]:
-        """Return the registers for ``rows`` tokens, the first at ``position``.
+        """Return the register values for a run of ``rows`` tokens, the first at ``position``.
 
-        They attend to ``source`` tokens of a source; 0 stands for the longest source. Without
-        ``tokens`` the register of a step's token is omitted. Raises :class:`InputError` if the text
-        has no such position.
+        The tokens attend to ``source`` tokens of a source; 0 stands for the longest source. Without
+        ``tokens`` the register of a step's token is omitted. Raises :class:`InputError` if the
+        position is out of range.
         """
         if position + rows > self.places:
             raise InputError(
@@ -168,15 +169,15 @@ class TextHost(Executable):
         return self._given("step" if rows == 1 else "chunk", numbers, tokens)
 
     def words_registers(self, tokens: Sequence[int], position: int) -> dict[int, int]:
-        """Return the registers with which ``words`` looks up the tokens of a chunk."""
+        """Return the register values with which ``words`` looks up the tokens of a chunk."""
         return self._given("words", {Index.POSITION: position}, tokens)
 
     def lookup_registers(self, tokens: Sequence[int], first: int) -> dict[int, int]:
-        """Return the registers for the lookup of a source's tokens from index ``first`` on."""
+        """Return the register values to look up a source's tokens from index ``first`` on."""
         return self._given("lookup", {Index.FIRST: first}, tokens[first : first + self.lookups])
 
     def encode_registers(self, source: int) -> dict[int, int]:
-        """Return the registers with which ``encode`` takes ``source`` tokens of a source."""
+        """Return the register values with which ``encode`` processes ``source`` source tokens."""
         return self._given("encode", {Index.SOURCE: source}, ())
 
     def _given(
@@ -189,7 +190,7 @@ class TextHost(Executable):
         }
 
     def word(self, token: int) -> int:
-        """Return the register value for a token."""
+        """Return the value of the token register for a token."""
         return self.calls["step"][Register.WORD].at({}, [token])
 
     @property
@@ -200,7 +201,8 @@ class TextHost(Executable):
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
         """Return the predicted cycles of a token at :attr:`last_position`.
 
-        For several texts they are for one token of each. Arguments are those of :meth:`predict`.
+        With several texts the step processes one token of each text. Arguments are those of
+        :meth:`predict`.
         """
         position = self.last_position
         if self.texts > 1:
@@ -208,7 +210,7 @@ class TextHost(Executable):
         return self.predict(position, latency, interval, bits=bits).cycles
 
     def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
-        """Return the predicted cycles of all programs for ``source`` tokens of a source."""
+        """Return the predicted cycles of processing ``source`` tokens of a source."""
         runs = [
             ("lookup", self.lookup_registers([0] * source, first))
             for first in range(0, source, self.lookups)
@@ -226,12 +228,12 @@ class TextHost(Executable):
         source: int = 0,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return the predicted figures of the step for the token at ``position``.
+        """Return the predicted cycles of the step for the token at ``position``.
 
-        With several ``rows`` they are those of the chunk that begins with this token. With several
-        texts each has a token at this position, and the scores of the second text are left out.
-        ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
-        word. Nested weights are read at ``bits``.
+        With several ``rows`` the prediction is for the chunk that begins with this token. With
+        several texts each text has a token at this position, and the scores of the second text are
+        left out. ``latency`` and ``interval`` are those of external memory: cycles to the first
+        word, and per word. Nested weights are read with ``bits`` bits.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

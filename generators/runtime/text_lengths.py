@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 
 class Lengths(Protocol):
-    """A language model or its compiled program."""
+    """Interface with the limits of a language model or its compiled program."""
 
     @property
     def name(self) -> str:
@@ -15,18 +15,18 @@ class Lengths(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """Number of tokens."""
+        """Number of tokens in the vocabulary."""
 
     @property
     def source_positions(self) -> int:
-        """Positions of the longest source; 0 for a decoder alone."""
+        """Most tokens of a source; 0 for a decoder without an encoder."""
 
 
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
-    """Raise :class:`InputError` if a prompt and ``steps`` tokens need more than ``places``.
+    """Raise :class:`InputError` if a prompt and ``steps`` tokens exceed ``places`` positions.
 
-    For an encoder-decoder the tokens are those of a source. A token outside of the vocabulary
-    raises it too.
+    For an encoder-decoder ``tokens`` are a source. The same error is raised for a token outside of
+    the vocabulary.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:

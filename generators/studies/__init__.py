@@ -1,1 +1,1 @@
-"""Studies of models and formats: errors, perplexity, and matrix products of any shape."""
+"""Studies of models and formats: errors, perplexity, benchmarks of matrix products."""

@@ -1,4 +1,4 @@
-"""Errors of every nonlinear unit and format against float64, in steps of its output."""
+"""Errors of every nonlinear unit and format against float64, in units of the output's scale."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ _TABLE_SCALES, _WIDE_SCALES = _SCALES["tables"], _SCALES["wide"]
 
 
 def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:
-    """Return for each unit its largest distance from float64, as ``max_lsb``.
+    """Return the largest error of each unit against float64, as ``max_lsb``.
 
     The unit of ``max_lsb`` is one step of the output; an exact value outside of the output's range
     counts as the nearest bound. ``bound_lsb`` is the promised bound, ``cases`` the number of
@@ -131,11 +131,11 @@ def _wide_errors(name: str) -> Iterator[tuple[int, float]]:
 def polynomial_bound(
     function: Function, x_scale: float, y_scale: float, y_zero: int, low: float, high: float
 ) -> float:
-    """Return the largest error of a function of 16-bit operands from low to high (steps).
+    """Return the error bound of a piecewise polynomial from ``low`` to ``high`` (output steps).
 
-    It is equation (17)'s bound. It has three parts: rounding, the interpolation error at the
-    largest third derivative in the range's segments, and the bend where these exceed
-    :data:`FUNCTION_BOUND` steps. It holds for functions without a kink.
+    See equation (17) of ``docs/numerics.md``. The bound has three parts: rounding, the
+    interpolation error at the largest third derivative in the range's segments, and the bend where
+    these exceed :data:`FUNCTION_BOUND` steps. The bound holds for functions without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)
@@ -169,7 +169,7 @@ def _lengths(rows: int, longest: int, random: np.random.Generator) -> Iterator[t
 def softmax_rows(
     kind: int, count: int, length: int, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return scores and masks [count, length] of one of four kinds.
+    """Return test scores and masks [count, length] of one of four kinds.
 
     0: one large score and equal small ones; 1: normal, as in attention; 2: few distinct scores; 3:
     normal, with random columns masked.

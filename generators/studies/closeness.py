@@ -1,4 +1,4 @@
-"""Distance between a model's integers and its floats, for each kind of activation function."""
+"""Distance between a quantized model and its float model, for each kind of activation."""
 
 from pathlib import Path
 
@@ -29,12 +29,15 @@ OPTIONS = {
 def closeness(
     model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
 ) -> dict[str, Parting]:
-    """Return the distance between a model's integers and floats for each option in ``OPTIONS``.
+    """Return the distance between a quantized model and its float model, by option name.
 
-    For a model of the digits it is measured on ``count`` test images. For a language model it is
-    measured on generated texts other than those of calibration; ``tokenizer`` is its tokenizer's
-    file if needed. Raises :class:`InputError` if the model is neither, or has no function for
-    polynomials.
+    The result is a dictionary from the names in ``OPTIONS`` to :class:`Parting`, which has cosine
+    similarity and square error of the outputs. For a digits model it is measured on ``count`` test
+    images, for a language model on ``count`` generated texts that calibration does not use.
+    ``tokenizer`` is the file of a language model's tokenizer, if it is not in the model's folder.
+
+    Raises :class:`InputError` if the model is neither a language model nor a digits model, if it is
+    an encoder-decoder, or if no activation function is smooth.
     """
     if is_text(model):
         return _texts(load_text(model, tokenizer), count, progress)

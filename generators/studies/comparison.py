@@ -1,4 +1,4 @@
-"""Differences between an imported model's floats and those of its original library."""
+"""Differences between an imported float model and the model in its original library."""
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -25,12 +25,12 @@ NEAR = 1e-4
 
 
 def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[str, Any]:
-    """Return the difference between a model's floats and its library's, on random inputs.
+    """Return the difference between an imported model and its original library's outputs.
 
-    ``path`` is the model's folder or ONNX file; inputs have ``tokens`` tokens. In the result,
-    ``difference`` is the largest over all outputs, relative to the largest output; ``library`` is
-    the name and version of the other library, ``inputs`` the number of inputs. ``refused`` is a
-    sentence if there is no library to compare with, else None.
+    Inputs are random and have ``tokens`` tokens; ``path`` is the model's folder or ONNX file. In
+    the result, ``difference`` is the largest difference over all outputs, relative to the largest
+    output; ``library`` is the name and version of the original library, ``inputs`` the number of
+    inputs. ``refused`` is a sentence if there is no library to compare with, else None.
     """
     unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:

@@ -1,4 +1,4 @@
-"""Errors of formats against float64: weights, keys and values, 16-bit activations."""
+"""Errors of number formats against float64: weights, keys and values, 16-bit activations."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
-    """Yield each format's name, the promised bound of its error, and its measuring function.
+    """Yield the name, the promised error bound and the measuring function of each format.
 
     Errors are in steps of INT8 operands for weights, keys and values, and in steps of a block's
     shared exponent for ``values_block``. For ``low_rank`` the unit is the sum of a column's second
@@ -63,7 +63,7 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
 
 
 def batches(rows: int) -> Iterator[int]:
-    """Yield the number of rows of each batch."""
+    """Yield the sizes of batches that together have ``rows`` rows."""
     for start in range(0, rows, ROWS_PER_BATCH):
         yield min(ROWS_PER_BATCH, rows - start)
 

@@ -1,4 +1,4 @@
-"""Benchmark of a random matrix product on a machine."""
+"""Benchmark of random matrix products on a machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,9 +38,10 @@ SHAPE_FIGURES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Gemm:
-    """A product C = requantize((A - a_zero) B), INT8, equation (1).
+    """An INT8 matrix product C = requantize((A - a_zero) B) with its operands.
 
-    ``a`` is [m, k], ``b`` is [k, n]; ``bias``, ``multiplier`` and ``shift`` are [n].
+    ``a`` is [m, k], ``b`` is [k, n]; ``bias``, ``multiplier`` and ``shift`` are [n]. See equation
+    (1) of ``docs/numerics.md``.
     """
 
     a: Ints
@@ -53,7 +54,7 @@ class Gemm:
 
     @property
     def expected(self) -> Ints:
-        """C [m, n], computed by NumPy."""
+        """The exact result C [m, n], computed by NumPy."""
         a = self.a - self.a_zero  # [m, k]
         # Exact below 2**53.
         sums = (a.astype(np.float64) @ self.b.astype(np.float64)).astype(np.int64)
@@ -70,10 +71,10 @@ def random_gemm(
     n: int,
     sparsity: float | None = None,
 ) -> Gemm:
-    """Return a product of random operands over their whole range.
+    """Return a product with random INT8 operands over their whole range.
 
-    With ``sparsity`` that share of the elements of B, rounded, is 0. Raises :class:`InputError` if
-    a size is not positive or the share is not from 0 to 1.
+    ``sparsity`` is the share of the elements of B that are 0. Raises :class:`InputError` if a size
+    is not positive or the share is not from 0 to 1.
     """
     for name, size in (("m", m), ("k", k), ("n", n)):
         if size < 1:
@@ -106,7 +107,7 @@ def random_gemm(
 
 
 def check_operands(config: Config, count: int) -> None:
-    """Raise :class:`InputError` if ``count`` operands of one byte exceed external memory."""
+    """Raise :class:`InputError` if ``count`` bytes of operands exceed external memory."""
     if count > 1 << config.memory.addr_width:
         raise InputError(
             f"The operands are {count} bytes, but mem_addr_width = {config.memory.addr_width} bits "
@@ -115,7 +116,7 @@ def check_operands(config: Config, count: int) -> None:
 
 
 def product_model(gemm: Gemm) -> QuantizedModel:
-    """Return a product as a model of one linear layer whose weights are B."""
+    """Return a product as a quantized model of one linear layer with the weights B."""
     (m, k), n = gemm.a.shape, gemm.b.shape[1]
     description = ModelDescription(
         name="product",
@@ -146,9 +147,9 @@ def product_model(gemm: Gemm) -> QuantizedModel:
 def run_product(
     gemm: Gemm, compiled: CompiledModel, machine: Machine, entry: str = ENCODE
 ) -> tuple[Ints, Report]:
-    """Run a product's compiled model; return C [m, n] from the machine, and the report.
+    """Run a compiled product; return the machine's C [m, n], and the report.
 
-    With the entry ``again`` an unreported run before it loads the weights.
+    With the entry point ``again`` a first run without a report loads the weights.
     """
     machine.write_memory(0, compiled.image.tobytes())
     machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
@@ -174,7 +175,7 @@ def bench_gemm(
     n: int,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Compile a model of one linear layer of random weights, run it, and return its figures.
+    """Compile and run a random matrix product, and return its figures.
 
     ``make_machine`` takes the configuration and the bytes of external memory needed. Operands and
     parameters are in external memory before the run, and the result after it.
@@ -223,9 +224,9 @@ def bench_shapes(
     seed: int = 1,
     update: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
-    """Run products of several shapes, and return the figures of :func:`bench_gemm` for each.
+    """Run products of several shapes; return their figures and the lowest utilization.
 
-    ``update`` is called with the number of shapes done and the number of all.
+    ``update`` is called with the number of shapes done and the number of all shapes.
     """
     measured_shapes = []
     for done, shape in enumerate(shapes):

@@ -1,4 +1,4 @@
-"""Matrix products from the layers of well-known Transformers, for benchmarks."""
+"""Shapes of matrix products in well-known Transformers, for benchmarks."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from celosia.arch.errors import InputError
 
 @dataclass(frozen=True)
 class Shape:
-    """A product [m, k] x [k, n] of a layer, with INT8 operands; for attention, of one head."""
+    """An INT8 matrix product [m, k] x [k, n] of a layer; for attention, of one head."""
 
     name: str
     m: int
@@ -16,7 +16,7 @@ class Shape:
 
 
 def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape]:
-    """Return the products of a layer whose queries, keys and values come from one matrix."""
+    """Return the products of an encoder layer with one matrix for queries, keys and values."""
     return [
         Shape(f"{name} qkv", tokens, dim, 3 * dim),
         Shape(f"{name} scores", tokens, head, tokens),
@@ -28,7 +28,7 @@ def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape
 
 
 def decoder(name: str, tokens: int, dim: int, keys: int, ffn: int) -> list[Shape]:
-    """Return the products of a layer with grouped keys and values, and a gated MLP."""
+    """Return the products of a decoder layer with grouped keys and values, and a gated MLP."""
     return [
         Shape(f"{name} query", tokens, dim, dim),
         Shape(f"{name} key", tokens, dim, keys),
@@ -52,9 +52,9 @@ SHAPES = (
 
 
 def shapes_named(words: tuple[str, ...]) -> list[Shape]:
-    """Return the shapes whose names contain one of ``words``; all shapes without words.
+    """Return the shapes whose names contain one of ``words``; all shapes if ``words`` is empty.
 
-    Raises :class:`InputError` if a word is in no name.
+    Raises :class:`InputError` if no name contains a word.
     """
     for word in words:
         if not any(word in shape.name for shape in SHAPES):

@@ -1,4 +1,4 @@
-"""Parts of a model, their sizes, and whether the machine or the host runs them."""
+"""Parts of a model, their sizes, and whether the machine or the host computes them."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ MACHINE, HOST = "machine", "host"
 
 @dataclass(frozen=True)
 class Part:
-    """A row of the table."""
+    """A part of a model: a row of the inspection table."""
 
     part: str
     """Name in the file or in the description."""
@@ -45,12 +45,12 @@ class Part:
 
 
 def inspect(source: Source | TextSource) -> dict[str, Any]:
-    """Return a summary of a model before it is compiled.
+    """Return a summary of a model before compilation.
 
-    ``parts`` are rows as of :class:`Part`; equal blocks share a row with their count. The sums of
-    parameters and products are over all parts, ``host_products`` over those on the host. ``unused``
-    are the tensors of the file that do not affect the output. ``compared`` is False if the import
-    of a graph was not compared with a run of the graph, which takes long.
+    ``parts`` are dictionaries with the fields of :class:`Part`; equal blocks share a row with their
+    count. The sums of parameters and products are over all parts, ``host_products`` over those on
+    the host. ``unused`` are the tensors of the file that do not affect the output. ``compared`` is
+    False if the import of a graph was not compared with a run of the graph, which takes long.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description
@@ -70,9 +70,9 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 
 
 def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
-    """Return the resources that a model takes on a configuration, or why it does not fit.
+    """Return the memory that a model needs on a configuration, or why it does not fit.
 
-    ``program_words`` and ``memory_bytes`` are those of the first program that fits, calibrated on
+    ``program_words`` and ``memory_bytes`` belong to the first program that fits, calibrated on
     random inputs. ``refused`` is a sentence with a remedy, or None.
     """
     report: dict[str, Any] = {"config": config.name, "program_words": None, "memory_bytes": None}

@@ -1,4 +1,4 @@
-"""Search for weight formats, by the loss that applies to each kind of model."""
+"""Search for mixed weight formats, with a loss for each kind of model."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -45,11 +45,11 @@ def search_formats(
     bound: float | None,
     show: Show,
 ) -> tuple[_Options, str]:
-    """Return options with weight formats that lose at most ``bound``, and a summary.
+    """Return options with the smallest weight formats found, and a summary for the user.
 
-    Without a bound the options stay the same. ``name`` is the name or path of the model, ``source``
-    the model if it is a language model. Raises :class:`InputError` if the model has no measurable
-    loss.
+    The loss exceeds the loss of INT8 by at most ``bound``. If ``bound`` is None, the options are
+    returned unchanged. ``name`` is the name or path of the model, ``source`` the model if it is a
+    language model. Raises :class:`InputError` if the model has no measurable loss.
     """
     if bound is None:
         return options, ""
@@ -65,7 +65,7 @@ def search_formats(
 
 
 def check_measured(model: str) -> None:
-    """Raise :class:`InputError` if an encoder has no accuracy that a search could measure."""
+    """Raise :class:`InputError` if an encoder has no labelled data for a search."""
     if model not in model_names():
         raise InputError(
             "Option --quantize weights=auto measures accuracy on the digits, which "
@@ -76,9 +76,9 @@ def check_measured(model: str) -> None:
 def mix_digits(
     model: str, config: Config, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Return the formats for a model of the digits; the loss is in points of accuracy.
+    """Return weight formats for a digits model; the loss is in points of accuracy.
 
-    It is measured on images of the training split that are not used for calibration.
+    The loss is measured on images of the training split that calibration does not use.
     """
     check_measured(model)
     source = load_source(model)
@@ -125,10 +125,10 @@ def mix_digits(
 def mix_text(
     source: TextSource, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Return the formats for a language model; the loss is the negative log-likelihood per token.
+    """Return weight formats for a language model; the loss is in nats per token.
 
-    It is measured on generated texts other than those of calibration. The loss at each position is
-    the expectation over all tokens, with the float model's probabilities.
+    The loss is measured on generated texts that calibration does not use. The loss at each position
+    is the expectation over all tokens, with the float model's probabilities.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     model.refuse_source("Weights auto")

@@ -1,4 +1,4 @@
-"""Perplexity of a language model on a text, in floating point and in integers."""
+"""Perplexity of a language model on texts, in floating point and in integers."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Foresight:
-    """Losses of a model on some texts."""
+    """Losses of a language model on texts, in nats per token, and its agreement with floats."""
 
     nll: float
     """Negative log-likelihood of a token (natural units)."""
@@ -52,12 +52,12 @@ class Foresight:
 
     @property
     def perplexity(self) -> float:
-        """The number of equally likely tokens that would give the same loss."""
+        """Perplexity: the number of equally likely tokens that would give the same loss."""
         return math.exp(self.nll)
 
 
 def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
-    """Return the texts of a file, which are separated by SEPARATOR, stripped of outer whitespace.
+    """Return the texts in a file, which :data:`SEPARATOR` separates, without outer whitespace.
 
     Unless ``verbatim``, typographic quotes and dashes become ASCII. Raises :class:`InputError` if
     the file cannot be read or has no text.
@@ -80,11 +80,14 @@ def measure(
     sinks: int = 0,
     progress: Progress | None = None,
 ) -> Foresight:
-    """Return the losses of a model on texts, each from its beginning.
+    """Return the mean losses of a language model on texts, in nats per token.
 
-    Without ``decoder`` they are those of the float model. Tokens past a model's last position are
-    left out. ``slots`` and ``sinks`` are those of the decoder's cache. Raises :class:`InputError`
-    if no text has a second token, as :class:`KvCache` does, and as the tokenizer does.
+    Each text begins with an empty cache. If ``decoder`` is None, the losses of the float model are
+    returned. Tokens after a model's last position are left out. ``slots`` and ``sinks`` are the
+    parameters of the decoder's :class:`KvCache`.
+
+    Raises :class:`InputError` if no text has a second token, if the sinks occupy all slots, or if
+    the tokenizer does not accept a text.
     """
     source.description.refuse_source("Perplexity")
     most = source.description.positions

@@ -1,4 +1,4 @@
-"""Quantization errors by layer, and the option that lowers each most."""
+"""Quantization error of each layer, and the option that reduces it most."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -29,12 +29,12 @@ def remedies(
     samples: Sequence[Any] | None,
     inputs: Sequence[NDArray[Any]],
 ) -> list[dict[str, Any]]:
-    """Return for each layer its error and the option that lowers it most.
+    """Return each layer's error and the option that reduces it most, as dictionaries.
 
-    An error is that of the layer's last tensor against the float model on prepared ``inputs``,
-    relative to its float values. The model was quantized with ``options`` on ``samples``, prepared
-    inputs or token numbers. Each option is tried alone; options that the model or the configuration
-    refuses are left out.
+    An error is the difference of the layer's last tensor from the float model's on prepared
+    ``inputs``, relative to the float values. The model was quantized with ``options`` on
+    ``samples``, prepared inputs or token numbers. Each option is tried alone; options that the
+    model or the configuration refuses are left out.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

@@ -1,4 +1,4 @@
-"""Benchmark of a random sparse matrix on the zero-skip unit and on the array."""
+"""Benchmark of a random sparse matrix on the zero-skip unit and on the matrix array."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,18 +32,18 @@ def bench_sparse(
     sparsity: float,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Compile a linear layer of sparse weights with and without coding; return figures of both.
+    """Run a sparse linear layer with and without sparse coding; return the figures of both runs.
 
     Weights are in the scratchpad before the run; rows are loaded, and the result is stored.
-    ``cycles`` and ``dense_cycles`` are those in which the matrix engine works (counter
+    ``cycles`` and ``dense_cycles`` count the cycles in which the matrix engine works (counter
     SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` the whole runs. ``predicted_cycles``
     and ``dense_predicted_cycles`` are the predictions of the whole runs.
 
     ``chosen`` is the compiler's choice if it may code weights, "sparse" or "dense"; ``cycles``
-    belong to it. ``bytes`` and ``dense_bytes`` are those of the weights, ``bits_per_weight`` those
-    of the code for each nonzero weight. ``ideal_cycles`` is products divided by lanes; ``skipped``
-    counts the skipped zeros. ``array_from_rows`` is the number of rows from which on the compiler
-    chooses the array, or None up to :data:`MOST_ROWS`.
+    belong to it. ``bytes`` and ``dense_bytes`` are the sizes of the weights, ``bits_per_weight`` is
+    the size of the code for each nonzero weight. ``ideal_cycles`` is products divided by lanes;
+    ``skipped`` counts the skipped zeros. ``array_from_rows`` is the number of rows from which on
+    the compiler chooses the array, or None up to :data:`MOST_ROWS`.
 
     Raises :class:`InputError` if the product does not fit, the scratchpad has no room for its
     weights, or the configuration has no zero-skip unit.

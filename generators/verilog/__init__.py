@@ -1,1 +1,1 @@
-"""Verilog from components, and descriptions for tools."""
+"""Generation of Verilog from components, with descriptions for other tools."""

@@ -1,4 +1,4 @@
-"""Meanings of a component's ports and parameters, from its signature and docstrings."""
+"""Descriptions of a component's ports and parameters, from its signature and docstrings."""
 
 import enum
 import inspect
@@ -19,13 +19,13 @@ _IMPLICIT = {
 
 
 def summary(thing: object) -> str:
-    """Return the first sentence of a docstring in one line, without its full stop."""
+    """Return the first sentence of an object's docstring in one line, without the full stop."""
     sentences = _sentences(_doc(thing))
     return sentences[0].rstrip(".") if sentences else ""
 
 
 def parameters(component: wiring.Component) -> dict[str, str]:
-    """Return the constructor parameters stored by the component, as texts, except a Config."""
+    """Return a component's constructor parameters as texts by name, except a Config."""
     texts = {}
     for name in inspect.signature(type(component)).parameters:
         value = getattr(component, name, getattr(component, f"_{name}", None))
@@ -36,7 +36,7 @@ def parameters(component: wiring.Component) -> dict[str, str]:
 
 
 def configuration(component: wiring.Component) -> Config | None:
-    """Return the configuration that a component stores, or None."""
+    """Return the :class:`Config` that a component stores, or None."""
     for name in ("config", "_config"):
         value = getattr(component, name, None)
         if isinstance(value, Config):
@@ -45,9 +45,9 @@ def configuration(component: wiring.Component) -> Config | None:
 
 
 def meanings(component: wiring.Component) -> dict[str, str]:
-    """Return the meaning of each port by its flat name, including clock and reset.
+    """Return the description of each port by flat port name, including clock and reset.
 
-    A component with too many ports for its docstring has their meanings in ``port_meanings``.
+    A component with too many ports for its docstring describes them in ``port_meanings``.
     """
     texts = dict(_IMPLICIT)
     for path, text in _walk(component.signature, _own_doc(component), ()):
@@ -56,7 +56,7 @@ def meanings(component: wiring.Component) -> dict[str, str]:
 
 
 def groups(component: wiring.Component) -> dict[str, str]:
-    """Return the purpose of each interface of a component, by the prefix of its ports' names."""
+    """Return the purpose of each interface of a component, by prefix of the port names."""
     doc = _own_doc(component)
     return {
         name: _mention(doc, name)
@@ -67,7 +67,7 @@ def groups(component: wiring.Component) -> dict[str, str]:
 
 
 def ports(component: wiring.Component) -> list[dict[str, Any]]:
-    """Return each port's name, direction, width in bits, signedness, meaning and bit fields."""
+    """Return each port as a dictionary: name, direction, width, signedness, meaning, fields."""
     texts = meanings(component)
     result = []
     for path, member, _ in component.signature.flatten(component):

@@ -14,9 +14,9 @@ _VERILOG = "verilogSource-2005"
 
 
 def core_file(config: Config, module: str, meaning: str, testbench: Sequence[str] = ()) -> str:
-    """Return the core description (CAPI 2) of a module, with a target that simulates its testbench.
+    """Return the FuseSoC core file (CAPI 2) of a module, with a target that simulates it.
 
-    ``testbench`` names the testbench's files, its Verilog first.
+    ``testbench`` has the names of the testbench's files, the Verilog file first.
     """
     name = "".join(letter if letter.isalnum() else "_" for letter in f"{module}_{config.name}")
     filesets: dict[str, Any] = {"rtl": {"files": [f"{module}.v"], "file_type": _VERILOG}}

@@ -1,8 +1,8 @@
-"""Conversion of a component to RTLIL, with one module for each distinct component.
+"""Conversion of a component to RTLIL, with one module for each distinct subcomponent.
 
 Amaranth's conversion of a design makes a module for each instance, without the ports that this
 instance leaves unused. Here each distinct :class:`celosia.hdl.component.Component` is converted
-separately, with all ports of its signature, and its uses become instances of its module.
+separately, with all ports of its signature, and its uses become instances of this module.
 """
 
 import gc
@@ -24,10 +24,10 @@ from celosia.generators.verilog.rtlil import tidy
 
 @dataclass
 class ModuleSource:
-    """One distinct module: its name, its RTLIL and the first component that uses it.
+    """A distinct module: name, RTLIL, and the first component that uses the module.
 
-    ``parameters`` are those shared by all components that use it. ``text`` includes the modules of
-    parts that are no components; their names begin with ``name``.
+    ``parameters`` are the parameters that all components with this module share. ``text`` includes
+    the modules of submodules that are not components; the names of these begin with ``name``.
     """
 
     name: str
@@ -39,10 +39,11 @@ class ModuleSource:
 def distinct_modules(
     component: Component, top: str, prefix: str, *, places: bool = False
 ) -> list[ModuleSource]:
-    """Return the modules of a component and of everything below it, the top first.
+    """Return the modules of a component and all its subcomponents, the top module first.
 
-    The top has the given name; every other module has the prefix and the name of its class, with a
-    number from the second set of parameters on. With ``places`` cells have the attribute ``src``.
+    The top module has the name ``top``. Every other module's name is the prefix and the class name,
+    with a number from the second set of parameters on. With ``places`` cells have the attribute
+    ``src``.
     """
     with _no_collection():
         hierarchy = _Hierarchy(prefix, top, places)

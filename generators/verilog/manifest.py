@@ -1,4 +1,4 @@
-"""The machine-readable description of generated Verilog."""
+"""The machine-readable description (JSON) of generated Verilog."""
 
 import json
 from dataclasses import asdict
@@ -18,10 +18,10 @@ from celosia.hdl.micro.machine import MicroMachine
 
 
 def manifest(component: Component, name: str, config: Config) -> str:
-    """Return a JSON object: the module's name and meaning, its configuration and its ports.
+    """Return JSON with a module's name and meaning, configuration and ports.
 
-    For the accelerator it has ``registers`` and ``instructions`` too, and ``bus`` and ``control``
-    if its external memory or its host port is on a bus.
+    For the accelerator the object also has ``registers`` and ``instructions``, and ``bus`` and
+    ``control`` if the external memory or the host port is on a bus.
     """
     result: dict[str, Any] = {
         "module": name,

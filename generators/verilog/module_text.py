@@ -1,4 +1,4 @@
-"""A module of Yosys's Verilog, made readable."""
+"""Conversion of a module of Yosys's Verilog to readable text."""
 
 import itertools
 import re
@@ -33,7 +33,7 @@ _PROCESS = re.compile(r"^(?=  always @\(posedge \w+\)\n    (\w+) <= )", re.MULTI
 
 
 class ModuleText:
-    """One module of Yosys's output, made readable."""
+    """A module of Yosys's Verilog, made readable."""
 
     def __init__(self, name: str, ports: str, body: str):
         self.name = _plain(f"{name} ").strip()
@@ -90,7 +90,7 @@ class ModuleText:
         return re.sub(r"\b_\d+\b", lambda match: following.get(match[0], match[0]), body)
 
     def text(self, comment: str, texts: dict[str, str], interfaces: dict[str, str]) -> str:
-        """Return the module with a comment before it, and with the meanings of its ports."""
+        """Return the module's Verilog after a comment, with comments on the ports' meanings."""
         ports = list(self._ports)
         if texts:
             ports.sort(key=lambda port: _rank(port, list(texts)))
@@ -109,7 +109,7 @@ class ModuleText:
         return self._under(comment, "\n".join(lines))
 
     def like(self, comment: str, header: str) -> str:
-        """Return the module with a comment, and with the port descriptions of ``header``."""
+        """Return the module's Verilog after a comment, with the port comments of ``header``."""
 
         def port(line: re.Match[str]) -> str:
             return f"  {self._ports[line[1]]}{line[2]}"

@@ -1,4 +1,4 @@
-"""Names that a generated module cannot have."""
+"""Checks of module names: reserved words and collisions."""
 
 import re
 
@@ -265,7 +265,7 @@ _TAKEN = {"std": "SystemVerilog's own package", "TOP": "Verilator's own module"}
 
 
 def check_module_name(label: str, name: str) -> None:
-    """Raise :class:`InputError` if a name cannot be a module's name or a prefix of one."""
+    """Raise :class:`InputError` if a name is invalid as a module name or prefix."""
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(
             f"{label} must be letters, digits and underscores, no digit first, not {name!r}"
@@ -278,7 +278,7 @@ def check_module_name(label: str, name: str) -> None:
 
 
 def check_top_name(label: str, name: str, component: Component) -> None:
-    """Raise :class:`InputError` if a name cannot be that of a component's top module.
+    """Raise :class:`InputError` if a name is invalid for a component's top module.
 
     Verilator refuses a top module with the name of one of its ports.
     """

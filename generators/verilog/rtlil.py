@@ -1,8 +1,8 @@
-"""Shortens Amaranth's RTLIL and makes it readable, without changing the circuit.
+"""Simplification of Amaranth's RTLIL without changing the circuit.
 
 Unused logic and aliases of signals and their fields are removed. Equal cells are merged, because
-Amaranth writes an expression once for every use. Wires at ports of an instance are named after
-both, and signals of a module with the same name are numbered.
+Amaranth writes an expression once for every use. Wires at the ports of an instance are named after
+the instance and the port. Signals of a module with the same name are numbered.
 """
 
 import re
@@ -81,7 +81,7 @@ class _Item:
 
 
 def tidy(text: str) -> str:
-    """Return the text of one or more modules, shorter and with better names.
+    """Return the RTLIL of one or more modules, simplified and with better names.
 
     Initial contents of memories are omitted if they are zeros, the default.
     """

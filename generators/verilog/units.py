@@ -1,4 +1,4 @@
-"""The circuits that can be generated separately, by name."""
+"""The circuits that can be generated separately, by unit name."""
 
 from collections.abc import Callable
 
@@ -43,7 +43,7 @@ _FORMATS = "int4,ternary"
 
 
 def sparse_lanes(config: Config) -> int:
-    """Return the lanes of a separately generated zero-skip unit: at least those of one line."""
+    """Return the lanes of a separate zero-skip unit: configured, or the entries of one line."""
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
 
@@ -99,7 +99,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
 
 
 def make_unit(name: str, config: Config) -> Component:
-    """Return the unit of a name, made from a configuration.
+    """Return the unit with a name, made from a configuration.
 
     Raises :class:`InputError` if the unit is unknown.
     """
@@ -118,7 +118,7 @@ CONTROL_BUSES = ("native", *CONTROLS)
 def make_accelerator(
     config: Config, bus: str, addr_width: int, base: int, control: str = "native"
 ) -> Component:
-    """Return the accelerator with its external memory and its host port on buses.
+    """Return the accelerator with its external memory and host port on buses.
 
     ``addr_width`` is the width of the memory bus's byte address (bits), ``base`` the memory's first
     byte; the native port ignores both. Raises :class:`InputError` if a bus is unknown, or the

@@ -56,13 +56,13 @@ def to_verilog(
     *,
     places: bool = False,
 ) -> str:
-    """Return the Verilog of a component and everything below it, the top module first.
+    """Return the Verilog of a component and all its subcomponents, the top module first.
 
-    The top module has the given name, or the component's class name. Every other component becomes
-    one module, however often it occurs; its name is the prefix, or the top module's name, and its
-    class. The same component gives the same text, byte for byte. With ``places`` expressions have
-    the attribute ``src``: the Python file and line that made them. A name that is a reserved word
-    of SystemVerilog gets a trailing underscore.
+    The top module's name is ``name``, or the component's class name. Every distinct subcomponent
+    becomes one module, named after the prefix, or else the top module, and the class. Equal
+    components give the same text, byte for byte. With ``places`` expressions have the attribute
+    ``src``: the Python file and line that made them. A name that is a reserved word of
+    SystemVerilog gets a trailing underscore.
 
     Raises :class:`InputError` if one of the names cannot be a module's name.
     """
@@ -101,7 +101,7 @@ def _through_yosys(rtlil: str, places: bool) -> dict[str, ModuleText]:
 
 
 def read_modules(text: str) -> dict[str, ModuleText]:
-    """Return the modules of Yosys's Verilog output, by name."""
+    """Return the modules in Yosys's Verilog output by module name."""
     text = _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
     modules = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))
     return {module.name: module for module in modules}
