@@ -20,9 +20,10 @@ def accuracy(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure the largest error of nonlinear units and formats in output steps.
+    """Measure the largest error of nonlinear units and number formats against float64.
 
-    Formats are those of weights, keys and values, low-rank corrections, and activations of INT16.
+    Errors are in steps of the output. Formats are those of weights, keys and values, low-rank
+    corrections, and activations of INT16.
     """
     if rows < 1:
         raise InputError(f"Rows must be positive, not {rows}")

@@ -84,13 +84,16 @@ def gemm(
 ) -> None:
     """Compile linear layers of random weights, and run them.
 
-    A layer has the size MxKxN, or that of a product in BERT, ViT, GPT-2 or Llama whose name has
-    NAME in it, `all` for each of them. Operands and result lie in external memory. cycles and
-    utilization are of the window from the array's first request for an operand to its last sum in
-    the accumulators; total_cycles and total_utilization are of the whole run from start to halt.
-    With --sparsity the weights are in the scratchpad. With --toggles every register is looked at in
-    every cycle of the run, memories are not: a row is an engine or a memory's registers; `engines`
-    are those that numbers of the product pass.
+    A layer has the size MxKxN, or the size of every product in BERT, ViT, GPT-2 or Llama whose name
+    contains NAME; `all` selects every product. Operands and result are in external memory.
+
+    cycles and utilization are of the window from the array's first request for an operand to its
+    last sum in the accumulators; total_cycles and total_utilization are of the whole run from start
+    to halt. With --sparsity the weights are in the scratchpad.
+
+    With --toggles the changes of register bits are counted in every cycle of the run, without
+    memories. A row is an engine or a memory's registers; `engines` is the sum of the matrix engine,
+    the vector engine and the accumulators.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")
@@ -175,8 +178,8 @@ def attention(
 ) -> None:
     """Compile a model of one layer, run it, and measure its attention.
 
-    The size is of the heads, the queries and keys, and a head's elements. cycles are those of
-    attention in the run: scores, softmax and values of all heads.
+    HEADS is the number of heads, SEQ the number of queries and of keys, and DIM the elements of a
+    head. cycles are the cycles of attention in the run: scores, softmax and values of all heads.
     """
     check_clocked(simulator)
     heads, seq, head_dim = (sizes[name] for name in ("heads", "seq", "dim"))
@@ -205,7 +208,7 @@ def decode(
     simulator: str,
     as_json: bool,
 ) -> None:
-    """Compile a decoder of one layer, and run a token, its weights streamed from memory."""
+    """Compile a decoder of one layer, and run a token, with weights from external memory."""
     dim, ffn = sizes["dim"], sizes["ffn"]
     formats.refuse_search("a layer of random weights")
     bits = formats.one_bits("A layer is measured")
@@ -229,7 +232,7 @@ def decode(
 @bench.command(example="")
 @json_option
 def harness(as_json: bool) -> None:
-    """Compare the fast simulation with cocotb on the same program of the machine `tiny`."""
+    """Compare the speed of the fast simulation with cocotb, on a program of the machine `tiny`."""
     config = PRESETS["tiny"]
     with progress(f"Random program on {config.name}"):
         result = bench_harness(config)

@@ -24,7 +24,7 @@ from celosia.tb.machine.toolchain import environment
 
 @dataclass(frozen=True)
 class Case:
-    """A command with a figure that is shown beside published ones."""
+    """A benchmark: a command, and its figure that is shown beside published figures of others."""
 
     words: str
     """The command's words after ``celosia``, without ``--json``."""
@@ -41,7 +41,10 @@ _PREFACE = tomllib.loads(_TEXT)["preface"]
 
 
 def read_cases(kind: str) -> dict[str, list[Case]]:
-    """Return the cases of benchmarks.toml by heading, of the kind ``full`` or ``quick``."""
+    """Return a dictionary from headings of benchmarks.toml to lists of cases.
+
+    ``kind`` is ``full`` or ``quick``.
+    """
     entries = tomllib.loads(_TEXT)[kind]
     return {heading: [Case(**case) for case in cases] for heading, cases in entries.items()}
 
@@ -56,7 +59,7 @@ def read_cases(kind: str) -> dict[str, list[Case]]:
 )
 @json_option
 def bench_all(quick: bool, only: str, out: Path | None, as_json: bool) -> None:
-    """Run every benchmark, or those with TEXT in their headings, beside published figures."""
+    """Run every benchmark, or benchmarks with TEXT in their headings, beside published figures."""
     if out is not None:
         check_folder(out.parent, [out.name])
     every = read_cases("quick" if quick else "full")
@@ -88,9 +91,10 @@ def bench_all(quick: bool, only: str, out: Path | None, as_json: bool) -> None:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Return a case's line, by running its command from the project's folder.
+    """Run a benchmark's command in the project's folder, and return its table line.
 
-    Raises :class:`RunError` if the command fails.
+    The line is a dictionary from column names to cells. Raises :class:`RunError` if the command
+    fails.
     """
     main = "from celosia.cli.main import main; main()"
     done = subprocess.run(
@@ -123,13 +127,16 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def sections(page: str) -> dict[str, str]:
-    """Return the tables of a page by their headings."""
+    """Return a dictionary from the headings of a Markdown page to the tables below them."""
     parts = (part.partition("\n") for part in page.split("\n## ")[1:])
     return {heading: rest.strip() for heading, _, rest in parts}
 
 
 def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield the lines of a page with tables under their headings, without missing ones."""
+    """Yield the parts of a Markdown page: a preface, and each table under its heading.
+
+    ``tables`` maps headings to tables; a table that is None is left out.
+    """
     yield _PREFACE
     for heading, lines in tables.items():
         if lines is not None:

@@ -1,4 +1,4 @@
-"""celosia bench boards: the results of every board's build, each report kept."""
+"""celosia bench boards: build every board's machine, and keep a report of each build."""
 
 import json
 import subprocess
@@ -36,13 +36,13 @@ def bench_boards(
     kept: bool,
     as_json: bool,
 ) -> None:
-    """Build every board's machine, or those with TEXT in their names; write reports and tables.
+    """Build every board's machine, or machines with TEXT in their names; write reports and tables.
 
     Reports are in docs/reports, tables in docs/boards/placements.md and README.md. A report of
     today's design, tools and seed is kept, so that the command can be interrupted and called again.
     Cycles are always counted anew, on the simulated boards; with --kept for every report of today's
-    machine. Some designs are built with three seeds; their report is that of the best one, and has
-    the results of all.
+    machine. Some designs are built with three seeds; the report is of the best seed, and has the
+    results of all seeds.
     """
     folder = REPORTS
     check_folder(folder)
@@ -67,8 +67,8 @@ def bench_boards(
 def measure(case: Case, folder: Path) -> bool:
     """Write a build's report into a folder; return whether the design was built.
 
-    It is not built if the folder has its report already. A design that does not fit its device has
-    a report with the field ``refused``.
+    A design is not built if the folder already has a report of the same design. A design that does
+    not fit its device has a report with the field ``refused``.
 
     Raises :class:`RunError` if the build fails.
     """
@@ -113,11 +113,11 @@ def measure(case: Case, folder: Path) -> bool:
 def recount(case: Case, folder: Path) -> None:
     """Count the cycles of a kept report anew, for a machine of today's configuration.
 
-    The configuration is the same if the report's ``configuration`` is, or its ``design``; for any
-    other report a message says that nothing was counted. If a report of today's sources has another
-    design now, its sources become those of the commit that added it.
+    A report is of today's machine if the report's ``configuration`` or ``design`` is today's. For
+    any other report a message says that nothing was counted. If a report of today's sources has
+    another design now, the report's ``sources`` become the commit that added the report.
 
-    Raises :class:`RunError` if an output is not the golden model's.
+    Raises :class:`RunError` if an output differs from the golden model's output.
     """
     file = folder / case.file
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""celosia bench formats: every format's cycles, bytes and area beside INT8's."""
+"""celosia bench formats: cycles, bytes and area of each number format, beside INT8."""
 
 import functools
 import tempfile
@@ -40,7 +40,7 @@ _SIZE = "DIMxFFNxPOSITIONS"
 
 @dataclass(frozen=True)
 class Format:
-    """A layer whose numbers have a format, and its machine."""
+    """A decoder layer whose weights and activations have a number format, and its machine."""
 
     name: str
     place: str
@@ -56,7 +56,7 @@ class Format:
 
 
 def read_formats() -> Iterator[Format]:
-    """Yield the rows of formats.toml, each on a machine of ``small``."""
+    """Yield the formats of formats.toml, each with a machine that is a changed preset ``small``."""
     text = (Path(__file__).parent / "formats.toml").read_text(encoding="utf-8")
     for place, group in tomllib.loads(text).items():
         for case in group["cases"]:
@@ -78,12 +78,13 @@ def bench_formats(
     simulator: str,
     as_json: bool,
 ) -> None:
-    """Run decoder layers in every format, or those with NAME in theirs, and measure machines.
+    """Run decoder layers in every number format, or in formats with NAME in their names.
 
-    A token of bench decode runs on the configuration small: of one layer with its weights from
-    memory, of two with all in slots. A row's share is relative to the cycles of the first one with
-    its weights in the same place; slots are those of weights, keys and values. Area is that of the
-    matrix engine, slots and zero-skip unit included, on a device of ECP5.
+    Each row is a token of bench decode on a machine derived from the configuration small. A token
+    runs through one layer with weights from external memory, or two layers with all weights in
+    slots. A row's share is relative to the cycles of the first row with weights in the same place.
+    Slots are the slots of weights, keys and values. Area is the area of the matrix engine, with
+    slots and zero-skip unit, on an ECP5 device.
     """
     sized = bool(words) and words[0][0].isdigit() and "x" in words[0]
     sizes = read_size(_SIZE, words[0] if sized else "96x256x64", {})
@@ -136,9 +137,10 @@ def _measure(case: Format, simulator: str, timing: MemoryTiming, **sizes: int) -
 
 @functools.cache
 def measured_area(config: Config) -> dict[str, int]:
-    """Return the resources of a device that the matrix engine of a configuration needs.
+    """Return a dictionary of the device resources that a configuration's matrix engine needs.
 
-    Raises :class:`InputError` if Yosys is not installed.
+    The keys are ``luts``, ``multipliers`` and ``block_rams``. Raises :class:`InputError` if Yosys
+    is not installed.
     """
     unit = SparseMatrixEngine(config) if config.sparse_lanes else make_unit(_UNIT, config)
     device = get_board(BOARD).device

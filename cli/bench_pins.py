@@ -59,11 +59,12 @@ def bench_pins(
     formats: Formats,
     as_json: bool,
 ) -> None:
-    """Run a token of a language model of random weights on a simulated board's pins.
+    """Run a token of a language model, or an encoder, on a board that is simulated to its pins.
 
-    MODEL is a shape, of stories15M and others, or an encoder, which runs on an input. The board's
-    SDRAM, DDR3 or PSRAM holds the model from the start. Exits with code 1 if a result of the board
-    differs from the golden machine's.
+    MODEL is the name of a language model, such as stories15M, whose shape gets random weights. With
+    --inputs MODEL is an encoder, which runs on the first input. The board's SDRAM, DDR3 or PSRAM
+    holds the model from the start. Exits with code 1 if a result of the board differs from the
+    result of the golden machine.
     """
     board, config = target
     formats.refuse_bits("the pins")
@@ -121,9 +122,10 @@ def _token(
 def encode_at_pins(
     model: str, inputs: Path, board: Board, config: Config, formats: Formats
 ) -> dict[str, Any]:
-    """Return the figures of the first input of a file on a simulated board, as of a token.
+    """Run an encoder on a file's first input on a simulated board; return figures by name.
 
-    Raises :class:`InputError` where the model takes no such inputs or does not fit the board.
+    Figures are as in :func:`decode_at_pins`. Raises :class:`InputError` if the model takes no such
+    inputs or does not fit the board.
     """
     loaded = load(model)
     source = loaded.source
@@ -189,13 +191,13 @@ def decode_at_pins(
     position: int,
     sparse: bool = False,
 ) -> dict[str, Any]:
-    """Return the figures of a token on a simulated board, after ``position`` others.
+    """Run a token on a simulated board, after ``position`` other tokens; return figures by name.
 
-    The earlier ones are zeros, on which cycles do not depend. All shares are relative to the chip's
-    peak. ``reached_share`` is reached by LOAD while it has commands. ``reading_share`` is reached
-    at the pins of SDR SDRAM while words are to be read and none to be written; ``moving_share``
-    while anything is to be moved. ``weights_share`` is that of the model's weights over all cycles
-    of the token.
+    Keys and values of the earlier tokens are zeros; cycles do not depend on them. Shares are
+    relative to the peak rate of the memory chip. ``reached_share`` is reached by LOAD while the
+    engine has commands. ``reading_share`` is reached at the pins of SDR SDRAM while words are to be
+    read and none to be written; ``moving_share`` while any words are to be moved. ``weights_share``
+    is the share of the model's weights over all cycles of the token.
 
     Raises :class:`InputError` if the model does not fit the board, which has SDRAM.
     """

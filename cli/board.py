@@ -34,8 +34,8 @@ def simulated(
 ) -> SimulatedBoard:
     """Return a board in a simulation, with the fastest link that can be simulated.
 
-    ``contents`` is a file with the initial content of its SDRAM or PSRAM, ``image`` one for its
-    flash.
+    ``contents`` is a file with the initial content of the board's SDRAM or PSRAM, and ``image`` a
+    file with the content of the flash.
     """
     core = None
     if board.ddr3 is not None:
@@ -79,7 +79,7 @@ def _modelled(core: Core) -> ModelledDdr3:
 def opened(
     board: Board, config: Config, image: bytes = b""
 ) -> Iterator[tuple[SimulatedBoard, Device]]:
-    """Yield a board in a simulation, and its machine, whose memories hold zeros.
+    """Yield a simulated board and the machine on the board, whose memories hold zeros.
 
     A chip of external memory holds ``image`` from the start, so that writing the same data takes no
     time. With an image the board must have such a chip.
@@ -109,10 +109,10 @@ def board(
 ) -> None:
     """Simulate a board, to its pins, until it is interrupted.
 
-    The first line of output is the port for celosia host --port. With --link spi it begins with
-    spi:, and for each byte that is written to its path the one received can be read. If the machine
-    is neither a preset nor that of a board, its configuration is in a file that celosia host needs.
-    With --flash the board first runs the image.
+    The first line of output is the port for celosia host --port. With --link spi the port begins
+    with spi:, and each byte that is written to the port's path gives one received byte to read. If
+    the machine is neither a preset nor a board's machine, its configuration is in a file that
+    celosia host needs. With --flash the board first runs the image.
     """
     target_board, config = target
     image = None

@@ -54,7 +54,7 @@ class Case:
         return resolve_board(self.board, self.config, self.changes, "uart", self.memory)
 
     def design(self) -> str:
-        """Return the ``design`` of a report of this build."""
+        """Return the digest of all inputs of the build, which a report has as ``design``."""
         board, config = self.target()
         seeds = range(self.seed, self.seed + self.seeds)
         if self.unit is None:
@@ -88,7 +88,7 @@ CASES = (*BOARD_CASES, *MACHINES, *UNITS)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the reports of a folder, by the names of their files, in the order of the builds."""
+    """Return a dictionary from file names to reports in a folder, in the order of the builds."""
     files = {case.file: folder / case.file for case in CASES}
     return {
         name: json.loads(file.read_text(encoding="utf-8"))

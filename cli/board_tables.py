@@ -16,7 +16,7 @@ TODAY = "today's"
 
 
 def row(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line of a report."""
+    """Return the table line of a build's report: a dictionary from column names to cells."""
     used = {
         title: f"{report[key]:,} of {report['available'][key]:,}" if key in report else "-"
         for key, title in RESOURCES.items()
@@ -74,7 +74,7 @@ def summary_table(by_file: Mapping[str, Any]) -> Iterator[str]:
 
 
 def units_table(reports: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the table of units alone."""
+    """Yield the lines of the table of units that are built alone."""
     rows = []
     for case in UNITS:
         if case.file in reports:
@@ -102,9 +102,10 @@ TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table
 
 
 def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
-    """Return a page with every table that it has a place for, made anew from reports.
+    """Return a page in which the tables are made anew from reports.
 
-    Raises :class:`InputError` if the page, which messages call ``name``, has no place.
+    Two comments in the page mark the place of a table. Raises :class:`InputError` if the page,
+    which messages call ``name``, has no place for a table.
     """
     places = 0
     for table, make in TABLES.items():

@@ -60,8 +60,8 @@ def build(
     """Synthesize, place and route, and make the bitstream of a board.
 
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
-    tools' logs. If it has them already for the same design, only the report's cycles are counted
-    anew, on the simulated board.
+    tools' logs. If the folder already has these files for the same design, only the report's cycles
+    are counted anew, on the simulated board.
     """
     board, config = target
     if flash is not None:
@@ -95,7 +95,10 @@ def build(
 
 
 def read_seeds(text: str) -> range:
-    """Return the seeds that a text names; raise :class:`InputError` if there are none."""
+    """Return the seeds that a text such as ``3`` or ``1-3`` names.
+
+    Raises :class:`InputError` if the text names no seeds.
+    """
     ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", text)
     seeds = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else range(0)
     if not seeds:

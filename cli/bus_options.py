@@ -67,7 +67,7 @@ def attached(config: Config, attachment: Attachment) -> Component:
 
 
 def check_modules(component: Component | None, top: str | None, prefix: str | None = None) -> None:
-    """Raise :class:`InputError` if a given name is not possible for a module of Verilog.
+    """Raise :class:`InputError` if a given name is no valid name of a Verilog module.
 
     Without the component, whose ports' names are excluded, only the letters are checked.
     """

@@ -23,7 +23,7 @@ FUNCTIONAL = "functional"
 
 @dataclass
 class Found:
-    """The numbers of reached points and of all, by kind; the missed points, and failures."""
+    """Coverage: pairs (reached points, all points) by kind, the missed points, and failures."""
 
     points: dict[str, tuple[int, int]] = field(default_factory=dict)
     holes: list[str] = field(default_factory=list)
@@ -51,9 +51,9 @@ def coverage(
     runner: Runner,
     as_json: bool,
 ) -> None:
-    """Run the benches of all units or these, and programs, and show the points they do not reach.
+    """Run benches of all units or the given ones, and programs; show the points not reached.
 
-    Points of `line` are blocks, both outcomes of each condition and of each choice; those of
+    Points of `line` are blocks, and both outcomes of each condition and of each choice. Points of
     `toggle` are both changes of each bit. A module that several units or configurations contain
     with the same circuit counts once. Points of `functional` are each instruction with each flag,
     at the bounds of each size, under each timing of memory. With UNIT they are left out;

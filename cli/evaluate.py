@@ -80,11 +80,11 @@ def evaluate(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Measure the integers of MODEL on data, and its floats on the same.
+    """Measure the quality of MODEL's integers on data, beside the quality of its floats.
 
-    With --answers or --labels it runs on a machine, and every tensor is compared; with --text
-    the integers are the golden model's. Without data the distance of its outputs from floats is
-    measured, with activations as tables, in INT16, and with attention in INT16.
+    With --answers or --labels the model runs on a machine, and every tensor is compared; with
+    --text the integers are the golden model's. Without data the distance between integer and float
+    outputs is measured, with activations as tables, in INT16, and with attention in INT16.
     """
     check_simulator(simulator)
     data = [name for name in ("answers", "labels", "inputs") if values[name]]

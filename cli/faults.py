@@ -38,11 +38,11 @@ def faults(
     runner: Runner,
     as_json: bool,
 ) -> None:
-    """Flip a bit of the circuit in a cycle of an inference, at random, and report the effect.
+    """Flip a random bit of the circuit in a random cycle of an inference, and report the effect.
 
-    Every bit of every register and memory is as likely, and every cycle. MODEL is one that
-    `celosia run` takes. A row is an engine or memory of the machine; with UNIT only those rows are
-    hit, or `all registers`.
+    Bits of registers and memories are all equally likely, and so are cycles. MODEL is a model that
+    `celosia run` takes. A row is an engine or a memory of the machine. With UNIT only the bits of
+    this row are flipped; UNIT may also be `all registers`.
     """
     fields = {"model": model, "config": source, "set": ";".join(overrides)}
     fields |= {UNITS: ";".join(units)} if units else {}

@@ -1,4 +1,4 @@
-"""Cases of damaged files, for which a campaign runs this command."""
+"""Campaign cases of damaged files, on which the command ``celosia`` runs."""
 
 import functools
 import importlib

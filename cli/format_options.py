@@ -1,4 +1,4 @@
-"""The option --quantize: choices of a model's integers, the same for every command."""
+"""The option --quantize, the same for every command: number formats of a model."""
 
 import functools
 import math
@@ -88,7 +88,7 @@ DECODER_KEYS = KV_KEYS | KEPT_KEYS | NORM_KEYS
 
 @dataclass(frozen=True, kw_only=True)
 class Formats:
-    """Formats of a model's integers.
+    """Number formats of a quantized model, as option ``--quantize`` gives them.
 
     Raises :class:`InputError` if bits are requested that the weights cannot be read with, a search
     without a bound, or a bound without a search.
@@ -121,9 +121,10 @@ class Formats:
 
     @property
     def quantization(self) -> Mapping[str, Any]:
-        """Fields of :class:`celosia.generators.quantize.options.Quantization`, before any search.
+        """Keyword arguments of :class:`celosia.generators.quantize.options.Quantization`.
 
-        Raises :class:`InputError` if bits are requested that these weights cannot be read with.
+        With ``auto`` weights are INT8, as before the search. Raises :class:`InputError` if bits are
+        requested that these weights cannot be read with.
         """
         check_bits(self.bits, self.weights)
         return {
@@ -136,7 +137,7 @@ class Formats:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Figures of the formats that a command reports."""
+        """Dictionary of the formats that a command reports with its results."""
         return {
             "weights": self.weights,
             "group": self.group,
@@ -147,7 +148,11 @@ class Formats:
         }
 
     def one_bits(self, user: str) -> int:
-        """Return the bits; raise :class:`InputError` if there are several."""
+        """Return the number of bits at which weights are read.
+
+        Raises :class:`InputError`, whose message begins with ``user``, if several numbers are
+        given.
+        """
         if len(self.bits) > 1:
             raise InputError(f"{user} with one number of bits, not {len(self.bits)}")
         return self.bits[0]

@@ -1,4 +1,4 @@
-"""Command lines of earlier versions: each is answered with the line to write today."""
+"""Command lines of earlier versions: the command refuses them with the line to write today."""
 
 import re
 import shlex
@@ -33,17 +33,17 @@ def spelling(command: str, option: str) -> str | None:
 
 
 def holes(template: str) -> list[str]:
-    """Return the names in a template; an empty one stands for the option's value."""
+    """Return the names in braces in a template; an empty name stands for the option's value."""
     return _HOLE.findall(template)
 
 
 def is_gone(template: str) -> bool:
-    """Return whether a template is the reason why an option is gone."""
+    """Return whether a template is the reason why an option was removed."""
     return template.startswith("gone: ")
 
 
 def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
-    """Return the words of today for a command line; None if nothing in it has changed.
+    """Return an earlier version's command line in today's words; None if nothing has changed.
 
     Raises :class:`InputError` with the reason if an option is gone.
     """
@@ -103,7 +103,7 @@ def _value(command: str, hole: str, values: Mapping[str, str]) -> str:
 
 
 def refuse_former(tree: click.Group, words: Sequence[str]) -> None:
-    """Raise :class:`InputError` with the line to write today if a line has a former name."""
+    """Raise :class:`InputError` with today's line if a command line has a former name."""
     line = today(tree, words)
     if line is not None:
         raise InputError(f"This is written in another way today: celosia {shlex.join(line)}")

@@ -53,7 +53,7 @@ def fuzz(
     runner: Runner,
     as_json: bool,
 ) -> None:
-    r"""Try random cases, of all kinds or these: all must be exact, or be refused in a sentence.
+    r"""Try random cases of all kinds or the given ones; all must be exact, or be refused.
 
     A case that fails is reported by a name that `celosia verify replay` runs again.
 

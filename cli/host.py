@@ -34,7 +34,7 @@ from celosia.tb.models.run_inputs import check_room
 
 @dataclass(frozen=True)
 class Line:
-    """The port of a machine, which commands open, so that their --help needs none."""
+    """The port of a machine, which a command opens at its start, so that --help needs no port."""
 
     port: str | None
     baud: int
@@ -48,7 +48,11 @@ class Line:
         return self.port
 
     def open(self, config: Config | None = None) -> Device:
-        """Return the machine, of a configuration or the one that the bitstream names."""
+        """Return the machine at the port.
+
+        ``config`` is by default the option ``--config``; without both, the bitstream names the
+        configuration.
+        """
         return open_port(self.checked(), config or self.config, self.baud)
 
 
@@ -118,10 +122,10 @@ def run(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Run the program in FOLDER, of celosia compile, and compare with the golden machine's outputs.
+    """Run the program in FOLDER, of celosia compile, and compare outputs with the golden machine.
 
-    A language model continues the prompt. An encoder runs on its inputs, without them on the test
-    split of the digits.
+    A language model continues the prompt. An encoder runs on the inputs, or without --inputs on the
+    test split of the digits.
     """
     line.checked()
     program = open_compiled(folder)

@@ -47,12 +47,15 @@ _OPTIONS = (inputs_option, calibration_option, output_option, count_option)
 
 
 def input_options(command: Command) -> Command:
-    """Add options for a model's inputs; :class:`InputOptions` takes the values."""
+    """Add options for a model's inputs; the command gets a value for each option."""
     return added(_OPTIONS, command)
 
 
 def context_option(command: Command) -> Command:
-    """Add ``--context``; the command gets ``context``, which is also ``tokens``, and ``sinks``."""
+    """Add the option ``--context TOKENS:SINKS`` to a command.
+
+    The command gets the tokens as ``context`` and as ``tokens``, and the sinks as ``sinks``.
+    """
 
     @functools.wraps(command)
     def with_context(places: str, **named: Any) -> Any:
@@ -78,7 +81,7 @@ SINKS = 4
 
 
 def random_count(inputs: Path | None) -> tuple[Path | None, int]:
-    """Return the file of ``--inputs``, and the number of random inputs that it requests."""
+    """Return the file that ``--inputs`` names, or None, and the number of random inputs."""
     text = str(inputs)
     if not text.startswith(RANDOM):
         return inputs, 0
@@ -96,7 +99,7 @@ def input_files(values: Mapping[str, Any]) -> Files:
 
 
 def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if the outputs have no file, or an option lacks its inputs."""
+    """Raise :class:`InputError` if outputs cannot be written, or an option needs ``--inputs``."""
     output = values.get("output")
     if output is not None:
         if output.suffix != ".npy":
@@ -115,7 +118,7 @@ def run_encoder(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Compile a model, run it on the inputs among a command's values, and return the figures."""
+    """Compile a model, run it on the inputs that options name, and return figures by name."""
     formats: Formats = values["formats"]
     options, files = encoder_options(formats, values), input_files(values)
     check_inputs(files, values)
@@ -143,7 +146,7 @@ def run_compiled(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Run a compiled encoder on the inputs among a command's values, and return the figures."""
+    """Run a compiled encoder on the inputs that options name, and return figures by name."""
     files, formats = input_files(values), values.get("formats", Formats())
     check_inputs(files, values)
     how = {"count": values["count"], "show": progress, "timing": timing, "bits": formats.bits}
@@ -152,7 +155,7 @@ def run_compiled(
 
 
 def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the outputs of a run if a file is named for them, and return the figures."""
+    """Write a run's outputs if option ``--output`` names a file, and return the run's figures."""
     cut, output = ran.figures["cut"], values.get("output")
     if (files.are_texts or files.answers) and cut:
         warn(

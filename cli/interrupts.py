@@ -122,12 +122,12 @@ def interrupted() -> bool:
 
 @contextlib.contextmanager
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
-    """Answer SIGINT and SIGTERM in the block, which runs in the main thread; it may be nested.
+    """Handle SIGINT and SIGTERM in a ``with`` block of the main thread; blocks may be nested.
 
-    The first signal prints a word, calls ``end`` in another thread, and raises KeyboardInterrupt
-    in the block, unless ``held()``: the main thread then raises it itself. However the block ends,
-    the exit code is 130 (SIGINT) or 143 (SIGTERM). A second signal, or five seconds, end the
-    process at once with the same code.
+    The first signal prints a word, calls ``end`` in another thread, and raises KeyboardInterrupt in
+    the block, unless ``held()``: the main thread then raises it itself. However the block ends, the
+    exit code is 130 (SIGINT) or 143 (SIGTERM). A second signal, or five seconds, end the process at
+    once with the same code.
     """
     global _watch
     if _watch is not None:

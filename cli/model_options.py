@@ -1,4 +1,4 @@
-"""Options for an encoder's integers."""
+"""Options for the quantization of encoders."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,9 +17,10 @@ RANGES = tuple(key.name for key in RANGE_KEYS.values())
 
 
 def encoder_options(formats: Formats, values: Mapping[str, Any] | None = None) -> Options:
-    """Return the compiler's options, before any search.
+    """Return the encoder compiler's options, before any search for formats.
 
-    Ranges, scales and the batch are among a command's ``values``, by default as everywhere.
+    ``values`` are the values of a command's options, with ranges, scales and batch. Without
+    ``values`` these have their defaults.
     """
     options = Options(**formats.quantization, sparse=formats.sparse)
     if values is None:

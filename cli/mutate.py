@@ -47,9 +47,9 @@ def mutate(
 ) -> None:
     """Change units' netlists, one cell at a time, and count the changes that benches detect.
 
-    A mutant that is proven to equal the unit is not counted; the score is of the others. Those that
-    the bench does not detect are named by the source lines of their cells, with the reason if it is
-    known.
+    A mutant that is proven to equal the unit is not counted; the score is the share of detected
+    mutants among the others. Mutants that the bench does not detect are named by the source lines
+    of their cells, with the reason if it is known.
     """
     config = resolve(source, overrides)
     for unit in units:

@@ -21,7 +21,7 @@ Adder = Callable[[Command], Command]
 
 
 def added(options: Sequence[Adder], command: Command) -> Command:
-    """Return a command with options, which its help shows in their order."""
+    """Return a command with options added, which the command's help shows in this order."""
     for option in reversed(options):
         command = option(command)
     return command
@@ -111,7 +111,7 @@ def config_options(default: str) -> Adder:
 
 
 def resolve(source: str, overrides: tuple[str, ...]) -> Config:
-    """Return the configuration that the options name."""
+    """Return the configuration that ``--config`` and ``--set`` select."""
     return machine(source, overrides)
 
 
@@ -122,7 +122,7 @@ TIMINGS = {"chip": ONCHIP, "far": FAR, "sdram": SDRAM, "prompt": MemoryTiming()}
 def memory_options(default: str, *, sized: bool = False) -> Adder:
     """Add ``--memory``; the command gets external memory as ``timing``.
 
-    If it is ``sized`` the command gets its bytes, too, as ``memory_bytes``.
+    With ``sized`` the command also gets the memory's size as ``memory_bytes`` (bytes).
     """
     size = "bytes that the host has, or, also after a comma, " if sized else ""
     option = click.option(
@@ -148,9 +148,9 @@ def memory_options(default: str, *, sized: bool = False) -> Adder:
 
 
 def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
-    """Return the bytes of external memory, None if they are not given, and its timing.
+    """Return the size of external memory (bytes; None if the text has none), and its timing.
 
-    Raises :class:`InputError` if the text is neither.
+    Raises :class:`InputError` if a part of the text is neither a size nor a timing.
     """
     size, timing = None, TIMINGS[default]
     for part in filter(None, text.split(",")):
@@ -177,8 +177,8 @@ def size_argument(
 ) -> Adder:
     """Add an argument for a size such as ``MxKxN``, whose names and order ``form`` gives.
 
-    The command gets it as ``sizes``, a number for each name in lower case. ``smallest`` gives the
-    values of the first names, which may be left out.
+    The command gets the size as ``sizes``, a dictionary from names in lower case to numbers.
+    ``smallest`` gives the values of the first names, which may be left out.
     """
 
     def read(
@@ -194,9 +194,10 @@ def size_argument(
 
 
 def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, int]:
-    """Return a size by the names in its form; raise :class:`InputError` if the text has another.
+    """Return a size such as 64x64x64 as a dictionary from the names in ``form`` to numbers.
 
-    ``smallest`` gives the values of the first names, which may be left out.
+    ``smallest`` gives the values of the first names, which may be left out. Raises
+    :class:`InputError` if the text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")
     missing = len(names) - len(words)
@@ -207,7 +208,7 @@ def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, in
 
 
 def times(sizes: Mapping[str, int]) -> str:
-    """Return the sizes of a product as people write them."""
+    """Return the sizes of a matrix product as text, such as 64x64x64."""
     return "x".join(str(sizes[name]) for name in "mkn")
 
 
@@ -222,7 +223,7 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if a requested unit is explicitly left out.
+    """Raise :class:`InputError` if the command line asks for a unit and also leaves it out.
 
     A unit that a preset leaves out may still be made alone. The command has ``--config`` and
     ``--set``.
@@ -238,7 +239,10 @@ QUANTIZE = "celosia.cli.options.quantize"
 
 
 def given_options(names: Sequence[str]) -> list[str]:
-    """Return those of the command's parameters that the command line gives, as options."""
+    """Return the options that the command line gives, as texts such as ``--seed``.
+
+    ``names`` are the names of the command's parameters to look for.
+    """
     context = click.get_current_context()
     keys = context.meta.get(QUANTIZE, {})
     return [f"--quantize {keys[name]}" for name in names if name in keys] + [
@@ -250,7 +254,7 @@ def given_options(names: Sequence[str]) -> list[str]:
 
 
 def refuse_given(user: str, *names: str) -> None:
-    """Raise :class:`InputError` if the line has a parameter that ``user`` does not take."""
+    """Raise :class:`InputError` if the command line gives an option that ``user`` does not take."""
     refused = given_options(names)
     if refused:
         raise InputError(f"Option {refused[0]} is not for {user}")

@@ -63,10 +63,10 @@ def _column(words: str) -> Column:
 
 @contextmanager
 def progress(title: str) -> Iterator[Update]:
-    """Show a bar on standard error; call the yielded function with the done and the total.
+    """Show a progress bar on standard error; yield a function that updates it with (done, total).
 
-    If standard error is no terminal, a line shows the same every half minute. Text that is printed
-    meanwhile goes to standard error too: standard output carries results only.
+    If standard error is no terminal, a line shows the progress every half minute. Text that is
+    printed meanwhile goes to standard error too: standard output carries results only.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -165,7 +165,7 @@ def exit_code() -> int:
 
 
 def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:
-    """Print where a result's cycles went: the array's, and with ``engines`` each engine's.
+    """Print a table of a result's cycles by activity of the array, and of each engine if known.
 
     ``where`` and ``counters`` of the result are those of :class:`celosia.sim.report.Report`.
     Nothing is printed with ``as_json``, or if the machine has no clock.
@@ -198,7 +198,7 @@ _SHOWN = 12
 def predictions_table(result: Mapping[str, Any], as_json: bool) -> None:
     """Print the first predictions of a result, with the labels if they are known.
 
-    Nothing is printed with ``as_json``, or if the outputs are no scores of classes.
+    Nothing is printed with ``as_json``, or if outputs are not scores of classes.
     """
     predictions, labels = result.get("predictions"), result.get("labels")
     if as_json or not predictions:
@@ -218,7 +218,7 @@ def predictions_table(result: Mapping[str, Any], as_json: bool) -> None:
 
 
 def text(value: Any) -> str:
-    """Return a figure as people write it."""
+    """Return a figure as text: four digits, a comma between thousands, and ``-`` for None."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -62,7 +62,7 @@ def check_ending(path: Path, endings: tuple[str, ...]) -> None:
 def read_bytes(path: Path) -> bytes:
     """Return a file's bytes.
 
-    Raises :class:`InputError` if it cannot be read.
+    Raises :class:`InputError` if the file cannot be read.
     """
     with reading(path):
         return path.read_bytes()

@@ -10,7 +10,7 @@ from celosia.generators.lower.residence import MOST_TEXTS
 
 
 def prompt_option(about: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the option for one text, given to the command as ``prompt``."""
+    """Return a decorator that adds ``--prompt`` for one text; the command gets it as ``prompt``."""
 
     def one(context: click.Context, _: click.Parameter, prompts: tuple[str, ...]) -> str | None:
         if len(prompts) > 1:
@@ -25,7 +25,10 @@ def prompt_option(about: str) -> Callable[[Command], Command]:
 
 
 def prompts_option(about: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the option for one text or two, given as a tuple ``prompts``."""
+    """Return a decorator that adds ``--prompt`` for one text or two.
+
+    The command gets a tuple of texts as ``prompts``.
+    """
 
     def some(_: click.Context, __: click.Parameter, prompts: tuple[str, ...]) -> tuple[str, ...]:
         if len(prompts) > MOST_TEXTS:

@@ -1,4 +1,4 @@
-"""Rates of a board's machine at its models: exact cycles of the simulated board, at some clock."""
+"""Inference and token rates of a board's machine, from exact cycles of the simulated board."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -50,13 +50,14 @@ KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration"
 
 
 def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
-    """Return a machine's rates on a board, and as ``configuration`` its fingerprint.
+    """Return a dictionary of a machine's rates on a board, and of its fingerprint.
 
-    The machine itself counts cycles, in a simulation of the board's complete top level with its
-    external memory: on the chip, or a chip at the pins, whose times are cycles of ``clock_mhz``.
-    The image in the flash is left out, since it is over before a host's first run.
+    The fingerprint is ``configuration``. The machine itself counts cycles, in a simulation of the
+    board's complete top level with its external memory: on the chip, or a chip at the pins, whose
+    times are cycles of ``clock_mhz``. The image in the flash is left out, since the image ends
+    before a host's first run.
 
-    Raises :class:`RunError` if an output is not the golden model's.
+    Raises :class:`RunError` if an output differs from the golden model's output.
     """
     board = replace(board, target_mhz=clock_mhz, flash=None)
     made = {"configuration": f"{fingerprint(config.replace(trace=False)):08x}"}
@@ -71,10 +72,10 @@ def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return ``cycles_per_inference`` and ``inferences_per_second`` of the digits' model.
 
-    Cycles are the mean of the first images'. If the model does not fit the machine, both are None,
-    and ``no_inference`` has the reason.
+    The result is a dictionary; cycles are the mean over the first images. If the model does not fit
+    the machine, both rates are None, and ``no_inference`` has the reason.
 
-    Raises :class:`RunError` if an output is not the golden model's.
+    Raises :class:`RunError` if an output differs from the golden model's output.
     """
     with opened(board, config) as (_, device):
         try:
@@ -94,13 +95,13 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at a position.
 
-    If the machine has room for two texts in the same runs, it also has their rates
-    (:data:`PAIR_RATES`): half the cycles of a run, and the tokens of either text per second. The
-    circuit also fills its weight slots, from external memory; the weights are random, as cycles do
-    not depend on them. Nothing is returned if the model does not fit, or its weights would not stay
-    on the chip.
+    If the machine has room for two texts in the same runs, the dictionary also has the rates of two
+    texts (:data:`PAIR_RATES`): half the cycles of a run, and the tokens of either text per second.
+    The circuit also fills its weight slots, from external memory; the weights are random, as cycles
+    do not depend on them. The dictionary is empty if the model does not fit, or its weights would
+    not stay on the chip.
 
-    Raises :class:`RunError` if a token's scores are not the golden model's.
+    Raises :class:`RunError` if a token's scores differ from the golden model's scores.
     """
     if config.array.weight_depth == RING_SLOTS:
         return {}

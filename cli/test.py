@@ -43,7 +43,7 @@ def test(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Run the cocotb benches of all units or these, with random data and random stalls."""
+    """Run the cocotb benches of all units or the given ones, with random data and random stalls."""
     config = config.replace(trace=True, mem_addr_width=16)
     for unit in units:
         if unit not in BENCHES:

@@ -29,7 +29,7 @@ steps_option = click.option(
 
 @dataclass(frozen=True)
 class Continuation:
-    """Steps and sampling of a text that is continued."""
+    """Number of tokens, and sampling, with which a text is continued."""
 
     steps: int
     sampling: Sampling
@@ -63,7 +63,7 @@ class Continuation:
 
 
 def checked_steps(steps: int) -> int:
-    """Return a number of steps; raise :class:`InputError` if there is none to take."""
+    """Return the number of tokens to add; raise :class:`InputError` if it is below 1."""
     if steps < 1:
         raise InputError(f"Steps must be at least 1, not {steps}")
     return steps
@@ -99,10 +99,10 @@ def compiled_text(
     texts: int = 1,
     steps: int = 1,
 ) -> Program:
-    """Return the program of a language model with the options among a command's values.
+    """Return the compiled program of a language model, with the options that a command gets.
 
-    It is for ``texts`` in the same runs. Raises :class:`InputError` before any work if the model
-    cannot continue one of the ``prompts`` by ``steps`` tokens.
+    The program continues ``texts`` texts in the same runs. Raises :class:`InputError` before any
+    work if the model cannot continue one of the ``prompts`` by ``steps`` tokens.
     """
     formats: Formats = values["formats"]
     options = TextOptions(
@@ -136,14 +136,17 @@ def compiled_text(
 
 
 def tell(program: Program) -> None:
-    """Print the search for formats, and the distance of integers from floats, on standard error."""
+    """Print the result of a search for formats on standard error, and a warning if there is one."""
     if program.summary:
         say(f"celosia: {program.summary}", err=True)
     warn(None if program.parting is None else program.parting.warning)
 
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:
-    """Show the figures of a text, or print all of them as JSON; of two texts, each text as well."""
+    """Show the figures of continued texts, or print all figures as JSON.
+
+    If there are two texts, both texts are shown as well.
+    """
     for entry in () if as_json else result.get("texts", ()):
         say(entry["text"])
     hidden = ("text", "texts", "tokens", "cycles", "counters", "calibration")

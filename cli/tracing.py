@@ -1,4 +1,4 @@
-"""Timelines of the benches' programs."""
+"""The option --trace of benchmarks: a timeline of the measured run."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from celosia.tb.models.timeline import timeline
 
 
 class RunTrace:
-    """Makes a machine that is recorded if a file is named, and writes the file.
+    """Records a benchmark's run if a file is named, and writes a timeline to the file.
 
     Raises :class:`InputError` if the file cannot be written.
     """

@@ -21,7 +21,7 @@ class Command(click.Command):
         self.help = (self.help or "").replace("\\b", "\b")  # of docstrings, which are raw
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the example and the text."""
+        """Write the command's example, and its help text."""
         with formatter.section("Example"):
             formatter.write(f"  {ctx.command_path} {self.example}".rstrip() + "\n")
         super().format_help_text(ctx, formatter)
@@ -91,7 +91,7 @@ class Tree(click.Group):
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Yield all commands below a group, without groups, with their words."""
+    """Yield pairs (words, command) of all commands below a group, without the groups."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -103,7 +103,7 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 def command_of(group: click.Group, name: str) -> click.Command | None:
-    """Return the command of some words, or None; only its module is loaded.
+    """Return the command that words such as ``bench gemm`` name, or None; import only its module.
 
     Raises :class:`InputError` as :meth:`Tree.get_command`.
     """
