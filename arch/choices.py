@@ -1,4 +1,4 @@
-"""Fields that replace fields of earlier versions, whose names are still accepted."""
+"""Configuration fields that replace fields of earlier versions; earlier names stay accepted."""
 
 from collections.abc import Mapping
 from typing import Any

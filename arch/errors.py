@@ -15,8 +15,8 @@ class InputTypeError(InputError, TypeError):
 class ProgramError(ValueError):
     """An invalid machine program; the message names the instruction and its word.
 
-    The author of a hand-written program can correct it. For a compiled program it is a bug in the
-    compiler.
+    The author of a hand-written program can correct the program. An invalid compiled program is a
+    bug in the compiler.
     """
 
 

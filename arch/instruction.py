@@ -101,7 +101,7 @@ class Instruction:
         return DEFINITIONS[self.opcode]
 
     def operand(self, name: str) -> Operand:
-        """Return the operand of a name; 0 if the instruction leaves the operand out."""
+        """Return the operand with the given name; 0 if the instruction leaves the operand out."""
         value = self.operands.get(name, 0)
         return value if isinstance(value, Operand) else Operand(value)
 

@@ -127,7 +127,7 @@ def softmax_beat_cycles(*, deferred: bool) -> int:
 
 
 def norm_latency(lanes: int, longest_row: int) -> int:
-    """Return the cycles from the last beat of a row to its first normalized value."""
+    """Return the norm unit's cycles from a row's last beat to the row's first normalized value."""
     variance_width = ((longest_row**2 << 30) + (1 << EPS_WIDTH) - 1).bit_length()
     root = -(-_log2(variance_width) // 2) + POLYNOMIAL_LATENCY
     return 14 + -(-_log2(lanes) // 2) + root
@@ -168,7 +168,7 @@ def weights_latency(config: Config) -> int:
 
 
 def array_latency(config: Config) -> int:
-    """Return the cycles from activations to their sums."""
+    """Return the array's cycles from a row of activations to the row's sums."""
     if config.array.kind == "tree":
         added = _log2(config.array.rows)
         return weights_latency(config) + product_latency(config) + added
@@ -190,7 +190,7 @@ def load_bytes(config: Config) -> int:
 
 
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
-    """Return the cycles of a SPARSE of m rows, exact if no lane waits with a sum.
+    """Return the cycles of a SPARSE instruction of m rows, exact if no lane waits with a sum.
 
     The first row is loaded before the products, further rows during the products of the previous
     row. After each row the lanes' last sums are added one after another.

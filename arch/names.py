@@ -7,10 +7,10 @@ LONGEST = 255
 
 
 def check_name(label: str, name: object) -> None:
-    """Raise an error if ``name`` is not a short printable string; ``label`` is its kind.
+    """Raise an error if ``name`` is not a short printable string; ``label`` is the kind of name.
 
-    Raises :class:`InputTypeError` if it is no string, and :class:`InputError` if it is too long or
-    has unprintable characters such as line ends and escape codes.
+    Raises :class:`InputTypeError` if the name is no string, and :class:`InputError` if the name is
+    too long or has unprintable characters such as line ends and escape codes.
     """
     if not isinstance(name, str):
         raise InputTypeError(f"{label} must be a string, not {name!r}")

@@ -99,9 +99,9 @@ def fit(
 ) -> Polynomial:
     """Return the polynomials that interpolate a function at the Chebyshev nodes of each segment.
 
-    ``function`` maps operands to results, both in units of their last bit. It is evaluated only
-    inside segments, so it may have a kink where two segments meet. The operand is two's complement
-    if ``signed``, else unsigned.
+    ``function`` maps operands to results, both in units of their last bit. ``function`` is
+    evaluated only inside segments, so it may have a kink where two segments meet. The operand is
+    two's complement if ``signed``, else unsigned.
 
     Raises :class:`InputError` if ``segments`` is not a power of two from 2 to ``2**x_width``.
     """

@@ -32,7 +32,7 @@ ENTRIES = 4096
 
 
 class Op(enum.IntEnum):
-    """Kind of a record; docs/protocol.md describes each."""
+    """Kind of a record in a power-on image; docs/protocol.md describes each kind."""
 
     END = 0
     REQUEST = 1
@@ -43,7 +43,7 @@ class Op(enum.IntEnum):
 
 
 class Refusal(enum.IntEnum):
-    """Reason to reject an image."""
+    """Reason to reject a power-on image."""
 
     NONE = 0
     OTHER = 1

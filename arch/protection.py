@@ -40,12 +40,13 @@ def protection(text: str) -> dict[str, str]:
 
 
 def code_columns(width: int, level: str) -> list[int]:
-    """Return for each of ``width`` data bits the mask of the check bits that cover it.
+    """Return a list of masks of check bits, one mask for each of ``width`` data bits.
 
-    With ``detect`` there is one check bit, the parity. With ``correct`` all columns differ and have
-    an odd number of bits, at least three. A wrong data bit, a wrong check bit and two wrong bits
-    therefore look different: the code of Hsiao (1970). Check bits cover about equal numbers of data
-    bits, because the largest number sets the depth in gates.
+    A mask, or column, has the check bits that cover its data bit. With ``detect`` there is one
+    check bit, the parity. With ``correct`` all columns differ and have an odd number of bits, at
+    least three. A wrong data bit, a wrong check bit and two wrong bits therefore look different:
+    the code of Hsiao (1970). Check bits cover about equal numbers of data bits, because the largest
+    number sets the depth in gates.
     """
     if level == "detect":
         return [1] * width

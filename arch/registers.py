@@ -38,7 +38,7 @@ class Register:
 
 
 class Cause(enum.IntEnum):
-    """Why a run was stopped, as encoded in field CAUSE of STATUS."""
+    """The reason for which a run was stopped, as encoded in field CAUSE of register STATUS."""
 
     NONE = 0
     INSTRUCTION = 1

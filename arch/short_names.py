@@ -165,7 +165,7 @@ def _check_absent(record: str, held: Mapping[str, Any]) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value as error messages write it."""
+    """Return a field's value as text for an error message."""
     return repr(value) if isinstance(value, str) else str(value).lower()
 
 

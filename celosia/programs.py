@@ -108,7 +108,7 @@ class Program(Shown):
 
     @property
     def tokenizer(self) -> TokenizerLike | None:
-        """Converts a language model's texts into tokens and back."""
+        """The tokenizer, which converts texts into tokens and back; None if the model has none."""
         return self.own_tokenizer if self.model is None else self.model.source.tokenizer
 
     @property
@@ -150,13 +150,13 @@ class Program(Shown):
         )
 
     def run(self, inputs: Inputs, on: str = "golden", *, timing: MemoryTiming = FAR) -> Run:
-        """Run the program on inputs and compare each tensor with the golden machine's.
+        """Run the program on inputs and compare each tensor with the golden machine.
 
         ``inputs`` are as :meth:`celosia.Model.floats` accepts them. If the program was opened
         without its model, they are rows of the machine's input, [tokens, features] each. ``on`` is
         ``golden``, ``verilator``, ``icarus`` or the port of a board, such as ``/dev/ttyUSB0``. On
-        ``golden`` the tensors are compared with the integer reference. ``timing`` is that of a
-        simulated memory.
+        ``golden`` the tensors are compared with the integer reference. ``timing`` is the timing of
+        a simulated memory.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.
@@ -189,7 +189,7 @@ class Program(Shown):
         progress: Progress | None = None,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> Inferences:
-        """Run an encoder on rows of the machine's input, and return all that was measured."""
+        """Run an encoder on rows of the machine's input; return outputs, cycles and mismatches."""
         code = self._traced(on)
         assert isinstance(code, EncoderHost)
         return infer(self._machine(on, timing), code, rows, timing, progress, bits)
@@ -229,7 +229,7 @@ class Program(Shown):
         return Run(outputs, total.cycles or None, total.mismatches, total.tensors, total.counters)
 
     def check_texts(self, count: int) -> None:
-        """Raise :class:`InputError` if the program is for another number of texts at once."""
+        """Raise :class:`InputError` if the program is not for ``count`` texts in the same runs."""
         if self.code.texts != count:
             own = "1 text" if self.code.texts == 1 else f"{self.code.texts} texts at once"
             raise InputError(f"Program {self.name} is compiled for {own}, not {count}")

@@ -124,11 +124,11 @@ def measure(
     all ``tokens`` tokens whatever an input's length.
 
     ``cosine_mean`` and ``cosine_worst`` compare each output of the whole model, including the
-    host's steps, with the float model's. ``similarities`` compare the first input's output, or the
-    mean of its rows, with that of each other input. ``predictions`` are the numbers of the largest
-    column of each output, if outputs are single rows of several columns; otherwise None. With
-    labels ``accuracy`` and ``float_accuracy`` are the fractions of the integer outputs, and of the
-    float outputs, whose largest column is the label. ``host`` names the host's steps.
+    host's steps, with the float model's output. ``similarities`` compare the first input's output,
+    or the mean of its rows, with that of each other input. ``predictions`` are the numbers of the
+    largest column of each output, if outputs are single rows of several columns; otherwise None.
+    With labels ``accuracy`` and ``float_accuracy`` are the fractions of the integer outputs, and of
+    the float outputs, whose largest column is the label. ``host`` names the host's steps.
     ``calibration`` is the distance between integer and float outputs on the first calibration
     inputs.
     """

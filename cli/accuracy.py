@@ -22,8 +22,8 @@ def accuracy(
 ) -> None:
     """Measure the largest error of nonlinear units and number formats against float64.
 
-    Errors are in steps of the output. Formats are those of weights, keys and values, low-rank
-    corrections, and activations of INT16.
+    Errors are in steps of the output. Formats are number formats of weights, keys and values,
+    low-rank corrections, and INT16 activations.
     """
     if rows < 1:
         raise InputError(f"Rows must be positive, not {rows}")

@@ -1,4 +1,4 @@
-"""celosia bench: measured figures of single units."""
+"""celosia bench: measurements of the machine in cycles."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -45,7 +45,7 @@ def _spread(seeds: Mapping[str, float | None]) -> str | None:
 
 
 def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the boards' table, and below it the machines that do not fit."""
+    """Yield the lines of the boards' table, and below them the machines that do not fit."""
     cases = [case for case in CASES if case.unit is None and case.file in by_file]
     reports = [by_file[case.file] for case in cases]
     yield from _table(

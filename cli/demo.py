@@ -1,4 +1,4 @@
-"""celosia demo: the main job, with a table and a picture."""
+"""celosia demo: classify images on a simulated machine, with a table and a picture."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +28,7 @@ SMALLER_COUNT = 3
 def demo(picture: Path) -> None:
     """Classify the digits' test split with two Transformers on the Verilated `small` machine.
 
-    Without PICTURE it is build/demo.png.
+    PICTURE is the file for a picture, by default build/demo.png.
     """
     check_ending(picture, (".png", ".svg", ".pdf"))
     check_folder(picture.parent, [picture.name])

@@ -158,7 +158,10 @@ class Formats:
         return self.bits[0]
 
     def refuse_bits(self, user: str) -> None:
-        """Raise :class:`InputError` if fewer bits are requested; ``user`` computes with all."""
+        """Raise :class:`InputError` if weights are to be read with fewer than 8 bits.
+
+        ``user`` is the noun in the message for the computation that needs all bits.
+        """
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))
             raise InputError(
@@ -166,7 +169,10 @@ class Formats:
             )
 
     def refuse_search(self, model: str) -> None:
-        """Raise :class:`InputError` if a search is requested for ``model``, which has no loss."""
+        """Raise :class:`InputError` if a search for formats is requested.
+
+        ``model`` is the noun in the message for a model that is not trained.
+        """
         if self.loss is not None:
             raise InputError(f"Option --quantize weights={AUTO} needs a trained model, not {model}")
 

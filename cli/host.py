@@ -82,7 +82,7 @@ def host(context: click.Context, port: str | None, baud: int, source: str | None
 @json_option
 @click.pass_obj
 def info(line: Line, as_json: bool) -> None:
-    """Show the board's description of itself."""
+    """Show the description that the machine on the board reports."""
     device = line.open()
     figures = {
         "port": device.name,

@@ -92,7 +92,7 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
 
 
 def input_files(values: Mapping[str, Any]) -> Files:
-    """Return the files that a command's values name."""
+    """Return the files of inputs that the values of a command's options name."""
     inputs, random = random_count(values["inputs"])
     names = ("answers", "labels", "calibration")
     return Files(inputs=inputs, random=random, **{name: values.get(name) for name in names})

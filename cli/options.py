@@ -75,7 +75,7 @@ override_option = click.option(
 
 
 def source_option(default: str) -> Adder:
-    """Add ``--config``; :func:`resolve` makes a configuration of it and ``--set``."""
+    """Add ``--config``; :func:`resolve` makes a configuration of ``--config`` and ``--set``."""
     return click.option(
         "--config",
         "source",

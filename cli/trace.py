@@ -55,7 +55,7 @@ def trace(
     timing: MemoryTiming,
     as_json: bool,
 ) -> None:
-    """Run MODEL once and write every engine's activity, cycle by cycle.
+    """Run MODEL once, and write a timeline of every engine's activity in each cycle.
 
     The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle.
     """

@@ -46,7 +46,11 @@ class LinkModel:
         self._started: int | None = None  # tag of a START, until a request of another kind or tag
 
     def receive(self, byte: int, broken: bool = False) -> bytes:
-        """Receive a byte, with a wrong stop bit if ``broken``, and return the answer's bytes."""
+        """Receive a byte of a request, and return the bytes of the answer.
+
+        The result is empty until a request is complete. With ``broken`` the byte has a wrong stop
+        bit.
+        """
         if not self._frame:
             if byte == REQUEST_SYNC and not broken:
                 self._frame = bytes([byte])

@@ -11,7 +11,7 @@ _MASK = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of one run."""
+    """The outcome of one run: cycles, counters, and signatures of written bytes."""
 
     cycles: int = 0
     """Clock cycles from start to halt; 0 if the machine has no clock."""

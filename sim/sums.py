@@ -2,7 +2,7 @@
 
 A product of ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word of
 the memory. Columns of the last tile past ``n`` get undefined sums, which depend on the weights in
-the slots and on sleeping columns. A program must not read them.
+the slots and on sleeping columns. A program must not read these columns.
 """
 
 import numpy as np

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 
 def line_levels(data: bytes, divisor: int) -> NDArray[np.uint8]:
-    """Return the line level in each cycle while bytes are sent, [10 * divisor * bytes].
+    """Return the serial line's level in each cycle of a transmission, [10 * divisor * bytes].
 
     A byte is a start bit 0, eight data bits (least significant first), and a stop bit 1.
     """
@@ -16,7 +16,7 @@ def line_levels(data: bytes, divisor: int) -> NDArray[np.uint8]:
 
 
 def line_bytes(levels: NDArray[np.uint8], divisor: int) -> list[tuple[int, bool]]:
-    """Return each byte on a line without noise, and whether its stop bit is wrong.
+    """Return pairs (byte, True if its stop bit is wrong) of a serial line without noise.
 
     A byte begins when the line falls to 0; its bits are sampled in their middles. After a wrong
     stop bit no byte begins until the line is 1.

@@ -38,7 +38,7 @@ SUM_CYCLES = 3
 
 
 class Form(enum.Enum):
-    """Operand fields of a micro-instruction."""
+    """Form of a micro-instruction: its operand fields in written order."""
 
     REGISTER = "rd, ra, rb"
     IMMEDIATE = "rd, ra, immediate"
