@@ -66,8 +66,9 @@ def read_inputs(
 
     ``count`` is the number of inputs, None for all. The labels are None if they are unknown.
 
-    Raises :class:`InputError` if a file or the count cannot be used, if the numbers of labels and
-    inputs differ, or if no file is given for a model that does not accept the digits.
+    Raises :class:`InputError` if a file or the count cannot be used, or if the numbers of labels
+    and inputs differ. It is also raised if no file is given for a model that does not accept the
+    digits.
     """
     if not files.given():
         samples, images, right = read_digits(model, source)

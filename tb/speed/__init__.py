@@ -1,1 +1,1 @@
-"""Speed: benches that measure machines, simulations and the compiler."""
+"""Benchmarks of the speed of machines, memory controllers and simulations."""

@@ -1,4 +1,4 @@
-"""Attention of a model of one layer, compiled, run and measured."""
+"""Benchmark of attention: an encoder of one layer is compiled, run and measured."""
 
 from typing import Any
 
@@ -26,11 +26,12 @@ def bench_attention(
     heads: int,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Compile an encoder of one layer of random weights, run it, and return its figures.
+    """Measure the attention of an encoder layer with random weights; return figures by name.
 
-    ``cycles`` are those that the array works for the attention of all heads: scores, softmax,
-    values. Cycles of the vector engine count while the array is idle. ``ideal_cycles`` are the
-    products over the array's elements. ``whole`` has the figures of the whole model.
+    ``seq`` is the number of tokens, ``head_dim`` the columns of a head. ``cycles`` are the cycles
+    of the matrix engine for the scores, softmax and context of all heads. Cycles of the vector
+    engine count while the matrix engine is idle. ``ideal_cycles`` are the attention's products
+    divided by the array's elements. ``whole`` has the figures of the whole model.
 
     Raises :class:`InputError` if the model does not fit the configuration.
     """

@@ -1,4 +1,4 @@
-"""A decoder layer's step after many positions, its weights streamed, run and measured."""
+"""Benchmark of a decoder layer: one token after many positions, with streamed weights."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,17 +38,19 @@ def bench_decode(
     layers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Compile a model of random weights, run one token, and return its figures.
+    """Measure one token of a decoder with random weights; return figures, a dictionary by name.
 
-    Its ``layers`` are Llama's. The token attends to itself and to ``positions`` others, whose keys
-    and values are zeros: cycles do not depend on them. ``sparsity`` is the share of the layers'
-    weights that are 0; with ``sparse`` they are skipped if that is faster. With ``recompute`` keys
-    and values are recomputed from attention's input. ``make_machine`` makes a machine from the
-    configuration, which has rotary embeddings, and the needed bytes of external memory.
+    The decoder's ``layers`` are Llama's. The token attends to itself and to ``positions`` earlier
+    tokens, whose keys and values are zeros, since cycles do not depend on them. ``sparsity`` is the
+    share of the layers' weights that are 0; with ``sparse`` zero weights are skipped if that is
+    faster. With ``recompute`` keys and values are recomputed from attention's input.
+    ``make_machine(config, memory_bytes)`` returns a machine with this configuration and external
+    memory; the configuration has rotary embeddings and a trace port. Nested weights are read with
+    ``bits`` bits.
 
-    ``ideal_cycles`` is the number of words that cross the port; ``bandwidth_utilization`` is that
-    divided by ``cycles``: the port's peak is a word in every cycle, refresh included.
-    ``mismatches`` counts tensors that differ from the golden machine's.
+    ``ideal_cycles`` is the number of words read over the memory port, one word per cycle, refresh
+    included. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``. ``mismatches``
+    counts the tensors that differ from the golden machine's.
 
     Raises :class:`InputError` if the layer does not fit the configuration.
     """

@@ -1,4 +1,4 @@
-"""Speed of the fast simulation against cocotb's, on one design in one run."""
+"""Benchmark of the fast simulation against cocotb, with the same circuit and program."""
 
 import json
 import tempfile
@@ -25,11 +25,12 @@ FAST_RUNS = 100
 
 
 def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
-    """Run one random program under both and return cycles per second of each, and their ratio.
+    """Run a random program in the fast simulation and under cocotb, and return both speeds.
 
-    Both run Verilator on the same Verilog, and both report the vector engine's writes. Before the
-    clock starts, both are built and the fast simulation has run once; cocotb's cycles include those
-    that load the program.
+    The result is a dictionary: ``cycles_per_second`` of the fast simulation,
+    ``cocotb_cycles_per_second``, and their ``ratio``. Both simulations run Verilator on the same
+    Verilog, and both report the vector engine's writes. Building is not measured, nor is the first
+    run of the fast simulation; cocotb's cycles include the loading of the program.
     """
     config = config.replace(trace=True, mem_addr_width=16)
     program = random_program(config, np.random.default_rng(seed), STEPS)

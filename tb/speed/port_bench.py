@@ -1,4 +1,4 @@
-"""Random bursts over a memory port of a circuit, on Verilator, and the rate of reading in order."""
+"""Benchmark of a memory controller in Verilator: random bursts, and the rate of ordered reads."""
 
 import shutil
 from dataclasses import dataclass
@@ -22,9 +22,11 @@ _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wn
 
 @dataclass(frozen=True)
 class PortFigures:
-    """Bytes that differed, cycles until the memory was ready, and those of ``words`` in order.
+    """Figures of a memory controller at its ports.
 
-    ``told`` are the lines that the circuit wrote.
+    ``mismatches`` are the bytes that differed, ``ready`` the cycles until the memory was ready, and
+    ``cycles`` the cycles in which ``words`` words were read in order. ``told`` are the lines that
+    the circuit printed.
     """
 
     mismatches: int
@@ -37,10 +39,10 @@ class PortFigures:
 def bench_port(
     verilog: str, config: Config, *, seed: int, bursts: int, memory_bytes: int
 ) -> PortFigures:
-    """Measure random bursts over the memory ports of a simulated circuit, and return the figures.
+    """Simulate random bursts over the memory ports of a circuit, and return the figures.
 
-    ``verilog`` has the module ``top`` with the ports ``read`` and ``write``. Its port ``ready`` is
-    1 when the memory may be used, and ``failed`` is 1 if it cannot be used.
+    ``verilog`` has the module ``top`` with the memory ports ``read`` and ``write``. Its output
+    ``ready`` is 1 when the memory may be used, and ``failed`` is 1 if the memory cannot be used.
     """
     check_simulator("verilator")
     source = _SOURCE.read_text(encoding="utf-8")

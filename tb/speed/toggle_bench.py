@@ -1,4 +1,4 @@
-"""Toggles of a machine's registers in a product, with and without sleep."""
+"""Benchmark of clock gating: register toggles in a product, with and without ``sleep``."""
 
 from typing import Any
 
@@ -16,11 +16,12 @@ UNITS = ("matrix", "vector", "accumulators")
 
 
 def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> dict[str, Any]:
-    """Run a linear layer of random weights on the machine without and with the field ``sleep``.
+    """Count register toggles in a linear layer, on machines without and with the field ``sleep``.
 
-    Return the bits of registers that changed in the run of each, by unit and in total (``awake``,
-    ``asleep``, and ``fewer``, the share of changes saved), and the cycles of both. A result that is
-    not the product counts in ``mismatches``.
+    The layer [m, k] by [k, n] has random weights. Return a dictionary. ``units`` lists for each
+    unit and in total the register bits that changed without sleep (``awake``) and with sleep
+    (``asleep``), and the share of changes saved (``fewer``). ``cycles_awake`` and ``cycles_asleep``
+    are the cycles of the runs; ``mismatches`` counts wrong elements of the results.
 
     Raises :class:`InputError` if the product does not fit the configuration, or the configuration
     is microcoded.

@@ -1,1 +1,1 @@
-"""Verification at random and by proof: programs, coverage, faults, fuzz, mutants, properties."""
+"""Verification by random tests, coverage, fault injection, fuzzing, mutation, and formal proof."""

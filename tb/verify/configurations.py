@@ -1,4 +1,4 @@
-"""Random configurations: every field varies over sizes that a simulation can run."""
+"""Random configurations, in which every field varies over sizes that a simulation can run."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Random instructions, with random shapes and places, that fit a configuration."""
+"""Random instructions with random shapes and addresses that fit a configuration."""
 
 from dataclasses import dataclass, field
 
@@ -31,11 +31,11 @@ _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 
 @dataclass
 class InstructionMaker:
-    """Makes instructions of all kinds that the configuration has.
+    """Maker of random instructions of all kinds that a configuration has.
 
-    ``row_bytes`` are those of a row of external memory. It holds ``IMAGE_ROWS`` rows for LOAD from
-    address 0 on, and as many for STORE from ``result_addr`` on. ``filled`` maps an address of the
-    accumulators to the m and n of the sums that wait there.
+    External memory contains ``IMAGE_ROWS`` rows for LOAD from address 0 on, and the same number of
+    rows for STORE from ``result_addr`` on; a row has ``row_bytes`` bytes. ``filled`` is a
+    dictionary from an accumulator address to the shape (m, n) of the sums that wait there.
     """
 
     config: Config
@@ -168,7 +168,7 @@ class InstructionMaker:
         return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
 
     def drain(self) -> Instruction:
-        """Make a DRAIN of waiting sums."""
+        """Return a random DRAIN of sums that wait in the accumulators."""
         acc_addr = int(self.rng.choice([*self.filled]))
         m, n = self.filled.pop(acc_addr)
         flags = self._flags(Opcode.DRAIN)
@@ -297,7 +297,7 @@ class InstructionMaker:
         return Instruction(opcode, operands, frozenset(flags))
 
     def mover(self, opcode: Opcode) -> Instruction:
-        """Make LOAD or STORE."""
+        """Return a random instruction with the opcode LOAD or STORE."""
         config = self.config
         m = self._size(MAX_M)
         row = self._size(min(self.row_bytes, config.bank_bytes // 4 // m))
@@ -319,7 +319,7 @@ class InstructionMaker:
         return Instruction(Opcode.TABLE, operands)
 
     def any(self) -> Instruction:
-        """Make one instruction of a kind that the configuration has."""
+        """Return a random instruction of any kind that the configuration has."""
         config = self.config
         makers = [
             self._matmul,

@@ -1,4 +1,4 @@
-"""Random models: shapes, weights and inputs of encoders and decoders."""
+"""Random encoders and decoders: descriptions, weights and inputs."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from celosia.generators.frontend.weights import Weights, check_weights
 
 
 def random_model(rng: np.random.Generator) -> ModelDescription:
-    """Return a small model of any supported kind."""
+    """Return the description of a small random encoder of any supported kind."""
     while True:
         kv_heads, head_dim = int(rng.integers(1, 4)), int(rng.integers(1, 9))
         heads = kv_heads * int(rng.integers(1, 4))
@@ -46,7 +46,7 @@ def random_model(rng: np.random.Generator) -> ModelDescription:
 
 
 def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights:
-    """Return weights with which activations keep their size from layer to layer."""
+    """Return random weights of an encoder, with which activations keep their size in all layers."""
     weights = {}
     for name, shape in model.shapes().items():
         if len(shape) == 2:
@@ -61,7 +61,10 @@ def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights
 def random_inputs(
     rng: np.random.Generator, model: ModelDescription, count: int = 4
 ) -> list[NDArray[Any]]:
-    """Return inputs, of any lengths if the model accepts them."""
+    """Return ``count`` random inputs of an encoder: tokens [n], or features [n, features].
+
+    The length n is random if the model accepts any length.
+    """
     least = 1 if model.variable else model.tokens
     rows = [int(rng.integers(least, model.tokens + 1)) for _ in range(count)]
     if model.embedding == "tokens":
@@ -70,7 +73,7 @@ def random_inputs(
 
 
 def random_text_model(rng: np.random.Generator) -> TextDescription:
-    """Return a small decoder of any supported kind, sometimes with a source."""
+    """Return the description of a small random decoder, sometimes of an encoder-decoder."""
     while True:
         fields: dict[str, Any] = {
             name: str(rng.choice(choices)) for name, choices in TextDescription.CHOICES.items()
@@ -98,7 +101,7 @@ def random_text_model(rng: np.random.Generator) -> TextDescription:
 
 
 def random_text_weights(model: TextDescription) -> Weights:
-    """Return weights of a decoder, all of one spread, and the same every time."""
+    """Return weights of a decoder with a standard deviation of 0.5, the same in every call."""
     rng = np.random.default_rng(0)
     tensors = {name: rng.normal(0, 0.5, shape) for name, shape in model.shapes().items()}
     return check_weights(tensors, model)

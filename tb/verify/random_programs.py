@@ -1,4 +1,4 @@
-"""Random programs: every instruction that a configuration has, with random shapes and places."""
+"""Random programs of all instructions of a configuration, with random shapes and addresses."""
 
 from dataclasses import dataclass, replace
 
@@ -20,10 +20,10 @@ CLEARED_ROW = 256
 
 
 def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
-    """Return instructions that clear all but accumulators, which a machine clears after a reset.
+    """Return instructions that clear the scratchpad, parameters, LUTs and weight slots.
 
-    They clear the scratchpad, parameters, tables and weight slots. They need a scratchpad row of
-    zeros in external memory at the address ``zeros``.
+    The instructions need a scratchpad row of zeros in external memory at the address ``zeros``.
+    They do not clear the accumulators, since a machine clears these after a reset.
     """
     row = min(CLEARED_ROW, config.bank_bytes)
     rows = config.bank_bytes // row
@@ -59,7 +59,7 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
 
 
 def clearing_sums(config: Config) -> list[Instruction]:
-    """Return instructions that clear accumulators, after :func:`clearing`."""
+    """Return instructions that clear the accumulators; they must run after :func:`clearing`."""
     program = []
     for first, count in _pieces(config.accumulators.depth, config.bank_bytes // config.array.cols):
         operands = {
@@ -79,7 +79,11 @@ def _pieces(total: int, most: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class RandomProgram:
-    """Words, the external memory they start from, and the bytes of it that they may change."""
+    """A random program: its words, the initial external memory, and the bytes it may write.
+
+    ``image`` is external memory's content from address 0 on. The program may write
+    ``result_bytes`` bytes from the address ``result_addr`` on.
+    """
 
     words: list[int]
     image: bytes
@@ -197,12 +201,12 @@ def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[In
 def random_program(
     config: Config, rng: np.random.Generator, steps: int, *, alone: bool = False
 ) -> RandomProgram:
-    """Return a program of ``steps`` random instructions between its loading and its drains.
+    """Return a random program: loads, then ``steps`` random instructions, then drains and stores.
 
-    The external memory and, from it, parts of the scratchpad are random, a fifth of it zeros.
-    Registers and loops are used, so that some instructions run more than once. Cells that it reads
-    and did not write are expected to be zero; with ``alone`` it first clears all that a machine
-    does not clear itself after a reset.
+    The program's external memory is random, with a fifth of zeros; loads copy parts of it to the
+    scratchpad. Registers and loops are used, so that some instructions run more than once. On-chip
+    memories must be zero at first. With ``alone`` the program itself first clears all memories that
+    a machine does not clear after a reset.
     """
     row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
     data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)

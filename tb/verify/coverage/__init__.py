@@ -1,1 +1,1 @@
-"""Coverage of the circuits and of the instruction set by tests."""
+"""Test coverage of the circuits (line and toggle) and of the instruction set (functional)."""

@@ -1,4 +1,4 @@
-"""The configurations that are covered."""
+"""Configurations for which coverage is measured."""
 
 from celosia.arch.config import Config
 from celosia.arch.errors import check_known
@@ -28,7 +28,11 @@ registered one whose norms and softmaxes store their factors."""
 
 
 def covered_config(name: str) -> Config:
-    """Return one of ``CONFIGURATIONS``, with trace ports for every write, and half a megabyte."""
+    """Return the configuration ``name`` of ``CONFIGURATIONS``, changed for coverage.
+
+    It has trace ports, 512 KB of external memory, and a watchdog. Raises :class:`InputError` if the
+    name is unknown.
+    """
     check_known("configuration", name, CONFIGURATIONS)
     source, changes = CONFIGURATIONS[name]
     return load(source, list(changes)).replace(trace=True, mem_addr_width=19, watchdog=4000)

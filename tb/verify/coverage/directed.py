@@ -1,4 +1,4 @@
-"""Instructions with given flags and sizes, each matrix at a separate place in the scratchpad."""
+"""Directed tests: instructions with given flags and sizes, with separate scratchpad matrices."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -28,7 +28,7 @@ _TRIES = 12
 
 
 def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
-    """Return a flag with those that a configuration's instruction needs besides it."""
+    """Return a flag together with the flags that an instruction needs besides this flag."""
     flags = {flag} if flag else set()
     if flag in _COMPANIONS and _COMPANIONS[flag] in DEFINITIONS[opcode].flags:
         flags.add(_COMPANIONS[flag])
@@ -45,9 +45,10 @@ def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
 
 @cache
 def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
-    """Return the largest value of a size for an instruction with a flag, other sizes being small.
+    """Return the largest allowed value of the operand ``size`` (such as m) of an instruction.
 
-    It is 0 if the configuration has no such instruction.
+    The instruction has the flag ``flag``; its other sizes have their smallest values. The result is
+    0 if the configuration has no such instruction.
     """
     rng = np.random.default_rng(0)
     flags = companions(opcode, flag, config)
@@ -66,7 +67,7 @@ def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
 
 
 def least_sizes(opcode: Opcode, flags: frozenset[str], config: Config) -> dict[str, int]:
-    """Return the smallest sizes that an instruction allows."""
+    """Return the smallest sizes of an instruction with flags, a dictionary from size to value."""
     least = {name: 1 for name in SIZES if name in DEFINITIONS[opcode].operands}
     if "rotate" in flags:
         least["n"] = 2
@@ -86,9 +87,10 @@ def build(
     *,
     least: bool = False,
 ) -> Instruction | None:
-    """Return an instruction with the given sizes; others are random, with ``least`` the smallest.
+    """Return an instruction with flags and the sizes ``asked``, or None if there is none.
 
-    Return None if the checker refuses it, or its matrices do not fit the scratchpad side by side.
+    Other sizes are random, with ``least`` the smallest. There is none if the checker refuses the
+    instruction, or its matrices do not fit the scratchpad side by side.
     """
     if index_of(flags) > len(config.formats):
         return None

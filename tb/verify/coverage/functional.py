@@ -1,4 +1,4 @@
-"""Functional points: each instruction with each flag, at the bounds of each size, by timing."""
+"""Functional coverage: each instruction with each flag, at bounds of each size, by timing."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ STALLS = {
 
 @dataclass(frozen=True, order=True)
 class Goal:
-    """An instruction with a flag, one of whose sizes is to be at a bound."""
+    """A goal of functional coverage: an instruction with a flag, and one size at a bound."""
 
     opcode: Opcode
     flag: str
@@ -39,11 +39,11 @@ class Goal:
 
 @cache
 def goals(config: Config) -> tuple[Goal, ...]:
-    """Return the goals that a configuration's instructions can reach.
+    """Return the goals of functional coverage that a configuration's instructions can reach.
 
-    A size's bounds are 1, exactly the array's size, one more, and the largest that passes the
-    checker and fits the scratchpad. Instructions that the checker refuses are no goals: a flag
-    whose unit is absent, an odd row of pairs, a second row for the largest element.
+    The bounds of a size are 1, the array's size, one more, and the largest size that the checker
+    accepts and that fits the scratchpad. Instructions that the checker refuses are no goals, such
+    as a flag whose unit is absent, or an odd number of columns with ``rotate``.
     """
     return tuple(_goals(config))
 
@@ -84,7 +84,7 @@ def _side(opcode: Opcode, size: str, config: Config) -> int:
 
 
 def reached(step: Step, config: Config) -> set[str]:
-    """Return the names of the goals that a step reaches."""
+    """Return the names of the goals that an executed instruction (step) reaches."""
     flags = step.flags or {PLAIN}
     return {name for flag in flags for name in _names(step, flag, config)}
 

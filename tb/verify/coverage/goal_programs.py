@@ -1,4 +1,4 @@
-"""Cases of functional coverage: programs that aim at some goals, on the circuit and its model."""
+"""Cases of functional coverage: programs for some goals, on circuit and golden machine."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,21 +36,24 @@ _OUTPUT = frozenset({"per_tensor", "wide_out"})
 
 
 def points(name: str) -> set[str]:
-    """Return the functional points of a configuration: its goals under all timings."""
+    """Return the functional points of the configuration ``name``: its goals under all timings.
+
+    A point is the text of a goal and the name of a timing.
+    """
     return {f"{goal} {stall}" for goal in goals(covered_config(name)) for stall in STALLS}
 
 
 def cases(name: str) -> int:
-    """Return the number of cases for all of a configuration's goals under all timings."""
+    """Return the number of cases for all functional points of the configuration ``name``."""
     return len(STALLS) * -(-len(goals(covered_config(name))) // GOALS)
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a program for some goals of the configuration ``config`` under one timing of memory.
+    """Run a case: a program for some goals of its ``config``, under one timing of memory.
 
-    ``reached`` names the goals of its steps, with the timing; none if the circuit differs from the
-    golden machine. The whole scratchpad is stored at the end, and every write of the vector engine
-    is compared.
+    In the result, ``mismatch`` is the difference between circuit and golden machine, or empty.
+    ``reached`` lists the points that the program reaches; it is empty after a mismatch. The whole
+    scratchpad is stored at the end, and every write of the vector engine is compared.
     """
     config = covered_config(case["config"])
     part, timing = divmod(case.index, len(STALLS))
@@ -79,7 +82,10 @@ def run(case: Case) -> dict[str, Any]:
 
 
 class DirectedProgram:
-    """A program that begins with random memories, and an image of external memory for it."""
+    """A program for goals of functional coverage, with its image of external memory.
+
+    The program begins with instructions that fill the on-chip memories with random data.
+    """
 
     def __init__(self, config: Config, rng: np.random.Generator):
         self.config = config
@@ -119,7 +125,11 @@ class DirectedProgram:
         return Instruction(Opcode.LOAD, operands)
 
     def add(self, goal: Goal) -> None:
-        """Add a goal's instruction, those that it needs before it, and those to show its result."""
+        """Add a goal's instruction to the program.
+
+        Instructions that prepare its data come before it, instructions that store its result after
+        it.
+        """
         flags = companions(goal.opcode, goal.flag, self.config)
         sizes = {goal.size: goal.value} if goal.size else {}
         instruction = self._build(goal.opcode, flags, sizes)
@@ -147,7 +157,7 @@ class DirectedProgram:
             self._program.append(self._stored(instruction, value))
 
     def wait_for_store(self, goal: Goal) -> None:
-        """Add a MATMUL that pops a STORE's token, though there is no hazard between them."""
+        """Add a STORE, and a goal's instruction that waits for the STORE's token without need."""
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}
         matrix, store = frozenset({Engine.MATRIX}), frozenset({Engine.STORE})
@@ -223,7 +233,10 @@ class DirectedProgram:
         return Instruction(Opcode.STORE, operands | {"dram_addr": SOURCE_BYTES})
 
     def compare(self, golden: Interpreter, machine: VerilatorMachine) -> str:
-        """Run on both machines; return how the circuit's results differ, nothing if they do not."""
+        """Run the program on the golden machine and the circuit, and compare all results.
+
+        Return a sentence on the difference, or an empty text.
+        """
         config = self.config
         row = min(_ROW, config.bank_bytes)
         dump = {"dram_addr": _DUMP, "dram_stride": row, "sp_stride": row}

@@ -21,9 +21,11 @@ _NO_CODE = re.compile(
 
 @dataclass
 class Points:
-    """A number of points, with bit masks of the reached and the impossible ones, and the missed.
+    """Coverage points of a module, all of one kind: line or toggle.
 
-    Points that were impossible in every design so far do not count.
+    ``all`` is the number of points; ``reached`` and ``impossible`` are bit masks over the points.
+    ``missed`` is a dictionary from the number of a missed point to its description. Points that
+    were impossible in every design so far do not count.
     """
 
     all: int
@@ -32,7 +34,7 @@ class Points:
     missed: dict[int, str] = field(default_factory=dict)
 
     def merge(self, other: Self) -> None:
-        """Add the points that another run has reached."""
+        """Add the points that another run of the same module has reached."""
         self.reached |= other.reached
         self.impossible &= other.impossible
         self.missed = {
@@ -46,18 +48,18 @@ class Points:
 
     @property
     def holes(self) -> list[str]:
-        """Points that could be reached and were not."""
+        """Descriptions of the points that are possible but were not reached."""
         return [text for place, text in self.missed.items() if not self.impossible >> place & 1]
 
     @property
     def count(self) -> int:
-        """Number of points that can be reached."""
+        """Number of points that are possible."""
         return self.all - (self.impossible & ~self.reached).bit_count()
 
 
 @dataclass
 class ModuleCoverage:
-    """The points of a module, by their kind."""
+    """Coverage of a module: a dictionary from kind (``line``, ``toggle``) to its points."""
 
     name: str
     points: dict[str, Points]
@@ -68,10 +70,10 @@ Coverage = dict[str, ModuleCoverage]
 
 
 def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
-    """Read the file that a simulation left.
+    """Return the coverage from the file ``data`` that a Verilator simulation wrote.
 
-    The points are those of blocks, of both outcomes of each condition and of each choice between
-    values, and of both changes of each bit; instances of a module count together.
+    Line points are blocks, and both outcomes of each condition and of each multiplexer. Toggle
+    points are both changes of each bit. Instances of a module count together.
     """
     counts: dict[str, dict[tuple[int, int, str], int]] = {kind: {} for kind in KINDS}
     for text in data.read_text(encoding="utf-8").splitlines():
@@ -114,7 +116,7 @@ def _describe(key: tuple[int, int, str], verilog: CoveredVerilog) -> str:
 
 
 def merge(into: Coverage, other: Coverage) -> None:
-    """Add another run's points to some."""
+    """Add the coverage of another run to the coverage ``into``, in place."""
     for key, module in other.items():
         if key not in into:
             points = {k: replace(p) for k, p in module.points.items()}
@@ -125,7 +127,7 @@ def merge(into: Coverage, other: Coverage) -> None:
 
 
 def totals(coverage: Iterable[ModuleCoverage]) -> dict[str, tuple[int, int]]:
-    """Return the number of reached points of each kind, and the number of all."""
+    """Return the sums over modules, a dictionary from kind to (reached points, all points)."""
     modules = list(coverage)
     return {
         kind: (
@@ -137,7 +139,7 @@ def totals(coverage: Iterable[ModuleCoverage]) -> dict[str, tuple[int, int]]:
 
 
 def to_json(coverage: Coverage) -> dict[str, Any]:
-    """Return modules in a form for JSON."""
+    """Return the coverage of modules as a dictionary that JSON can represent."""
     return {
         key: {
             "name": module.name,
@@ -151,7 +153,7 @@ def to_json(coverage: Coverage) -> dict[str, Any]:
 
 
 def from_json(described: dict[str, Any]) -> Coverage:
-    """Return the modules from the result of :func:`to_json`."""
+    """Return the coverage of modules from the result of :func:`to_json`."""
     return {
         key: ModuleCoverage(
             module["name"],

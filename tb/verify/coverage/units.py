@@ -1,4 +1,4 @@
-"""Cases of coverage: a unit's bench, and the points of the unit's Verilog that it reaches."""
+"""Cases of line and toggle coverage: a unit's bench, and the points that the bench reaches."""
 
 import tempfile
 from pathlib import Path
@@ -25,10 +25,10 @@ _TIMEOUT = 1200.0  # seconds, for the build and for the run each
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run the bench of the ``index``-th of the case's ``units`` on its configuration ``config``.
+    """Run a case: the bench of one of its ``units`` on its configuration ``config``.
 
-    ``modules`` is the coverage of :mod:`celosia.tb.verify.coverage.points`. Raises
-    :class:`RunError` if the bench fails.
+    The case's ``index`` selects the unit. In the result, ``modules`` is the coverage in the form of
+    :func:`celosia.tb.verify.coverage.points.to_json`. Raises :class:`RunError` if the bench fails.
     """
     config = covered_config(case["config"])
     units = case["units"].split(",")

@@ -1,4 +1,4 @@
-"""Verilog whose coverage is measured: its modules, and the lines of Python of its conditions."""
+"""Verilog whose coverage is measured: its modules, and its conditions' lines in Python."""
 
 import os
 import re
@@ -25,10 +25,11 @@ _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
 
 @dataclass(frozen=True)
 class CoveredModule:
-    """A module's lines, ``first`` to ``last``.
+    """A module of a Verilog text, from the line ``first`` to the line ``last``.
 
     ``key`` is the same for all modules with the same circuit, in any design and with any order of
-    assignments; ``numbers`` has the same number for the same line of each.
+    assignments. ``numbers`` is a dictionary from line to a number; the same line has the same
+    number in all modules with the same key.
     """
 
     name: str
@@ -38,13 +39,13 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return a point's place in the module's order, from its line, column and comment."""
+        """Return the sort key of a point (line, column, comment) in the module's order."""
         line, column, comment = point
         return self.numbers[line], column, comment
 
 
 class CoveredVerilog:
-    """A component's Verilog, its modules, and the places in Python of its conditions."""
+    """A component's Verilog, with its modules and the Python source lines of its conditions."""
 
     def __init__(self, component: Component):
         annotated = to_verilog(component, TOP, places=True)
@@ -55,9 +56,9 @@ class CoveredVerilog:
         self._decided = _decided(self.lines, self.modules)
 
     def place(self, line: int) -> str:
-        """Return the place in Python of the innermost condition around a line, if known.
+        """Return the Python file and line of the innermost condition around a line of Verilog.
 
-        It is the place of the condition's expression.
+        This is where the condition's expression is in Python; the text is empty if unknown.
         """
         depth = len(self.lines[line - 1]) + 1
         for number in range(line, 0, -1):
@@ -72,9 +73,10 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Return whether a line's condition always has the opposite outcome of a point.
+        """Return whether a coverage point is impossible, because its condition has one outcome.
 
-        This is so if the design ties it to a constant, or it is nested in the same condition.
+        ``line`` and ``comment`` are the point's. A condition has one outcome if the design ties it
+        to a constant, or if it is nested in the same condition.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")

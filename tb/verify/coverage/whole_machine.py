@@ -45,7 +45,7 @@ Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 
 
 def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
-    """Run one of ``PARTS`` on a configuration, and return its coverage of the accelerator.
+    """Run the part ``part`` of ``PARTS`` on a configuration; return the accelerator's coverage.
 
     Raises :class:`RunError` if the circuit differs from the golden machine.
     """

@@ -1,1 +1,1 @@
-"""Campaigns of faults: a bit that flips in a run, and its effect."""
+"""Fault injection: campaigns in which a bit of the circuit flips during a run."""

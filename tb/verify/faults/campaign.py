@@ -1,4 +1,4 @@
-"""Faults in inferences of trained models: a campaign's cases, and their table."""
+"""Cases of fault injection in inferences of trained models, and the table of outcomes."""
 
 import functools
 import math
@@ -35,9 +35,10 @@ _Z = 1.959964  # of a two-sided interval of 95 %
 
 
 def fault_config(source: str, overrides: str) -> Config:
-    """Return the configuration named by a campaign's fields; overrides are separated by semicolons.
+    """Return the configuration of a campaign, with a short watchdog and without trace ports.
 
-    Raises :class:`InputError` if it is microcoded, or is not admissible.
+    ``source`` names the configuration; ``overrides`` are fields separated by semicolons. Raises
+    :class:`InputError` if the configuration is microcoded, or is not admissible.
     """
     config = load(source, [text for text in overrides.split(";") if text])
     if config.micro is not None:
@@ -46,7 +47,7 @@ def fault_config(source: str, overrides: str) -> Config:
 
 
 def units_of(text: str) -> list[str]:
-    """Return the units of a field of a campaign."""
+    """Return the names of units in a campaign's field, which semicolons separate."""
     return text.split(";") if text else []
 
 
@@ -56,7 +57,11 @@ def _problem(model: str, config: str, overrides: str) -> Problem:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Flip a bit of the case in an inference of the case, and return its class."""
+    """Run a case: flip a random bit in an inference, and return the fault and its outcome.
+
+    The result is a dictionary of ``unit``, ``site``, ``cycle``, ``class`` (one of ``CLASSES``),
+    ``cause`` in STATUS, and ``simulated`` cycles.
+    """
     problem = _problem(case["model"], case["config"], case["set"])
     problem.infer(case.index // CASES)
     problem.machine.limit_to(units_of(dict(case.fields).get(UNITS, "")))
@@ -73,7 +78,7 @@ def run(case: Case) -> dict[str, Any]:
 
 
 def classify(problem: Problem, ran: Ran) -> str:
-    """Return the one of ``CLASSES`` that a run with a fault belongs to."""
+    """Return the class, one of ``CLASSES``, of a run with a fault."""
     if ran.end == End.GOES_ON:
         return "hung"
     if ran.end == End.ENDED:
@@ -97,9 +102,10 @@ def interval(count: int, total: int) -> tuple[float, float]:
 
 
 def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each unit, and one for all, with the number of faults of each class.
+    """Return a table of cases' results: the number of faults of each class, by unit.
 
-    ``silent_low`` and ``silent_high`` are the interval of the share of silent ones.
+    There is a row, a dictionary, for each unit and for all units. ``silent_low`` and
+    ``silent_high`` are the 95 % interval of the share of silent faults.
     """
     units: dict[str, Counter[str]] = {}
     for result in results:

@@ -1,4 +1,4 @@
-"""A machine whose runs are repeated with a bit flipped."""
+"""A simulated machine that repeats a run with one bit flipped."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ REGISTERS = "all registers"
 
 
 class End(IntEnum):
-    """Ends of a run with a fault."""
+    """How a run with a fault ended in the simulation."""
 
     AS_BEFORE = 0
     """In a state from which it continues as without the fault."""
@@ -36,7 +36,7 @@ class End(IntEnum):
 
 @dataclass(frozen=True)
 class Flip:
-    """A bit of a word of a site, after ``cycle`` cycles of the run."""
+    """A fault: the bit ``bit`` of a site's word flips after ``cycle`` cycles of the run."""
 
     site: Site
     word: int
@@ -46,7 +46,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Ran:
-    """Report of the circuit on a run with a fault."""
+    """The outcome of a run with a fault: its end, STATUS, and the number of corrected words."""
 
     end: End
     cycles: int
@@ -56,7 +56,10 @@ class Ran:
 
 
 def check_names(units: Collection[str], component: Component) -> None:
-    """Raise :class:`InputError` if a machine has no unit of one of the names; this is fast."""
+    """Raise :class:`InputError` if a component lacks a unit of one of the names ``units``.
+
+    This check is fast: it elaborates only the top of the component.
+    """
     names = (REGISTERS, *unit_names(component))
     for unit in units:
         if unit.removesuffix(MEMORIES) not in names:
@@ -67,7 +70,7 @@ def check_names(units: Collection[str], component: Component) -> None:
 
 
 def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
-    """Raise :class:`InputError` if one of the units has none of a circuit's sites."""
+    """Raise :class:`InputError` if none of a circuit's sites is in one of the units."""
     known = {site.unit for site in sites}
     for unit in units:
         if unit not in known and unit != REGISTERS:
@@ -76,12 +79,13 @@ def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
 
 
 class FaultMachine(VerilatorMachine):
-    """A machine that keeps states of the run that :meth:`start` begins when it is armed.
+    """A Verilator machine that can repeat a run with a fault, an inverted bit.
 
-    Then :meth:`inject` runs it again from a state shortly before a fault. A fault in a memory does
-    nothing until the word is read; if the word is written first, or never read, nothing is
-    simulated. A run ends early if all registers, and all words that are still to be read, are as in
-    the run without a fault. Bursts outside external memory end in MEMORY, as on a bus.
+    If ``armed`` is true, :meth:`start` keeps states of the run. Then :meth:`inject` repeats the run
+    from a state shortly before the fault. A fault in a memory has no effect until the word is read;
+    if the word is written first, or never read, nothing is simulated. A run ends early if all
+    registers, and all words that are still to be read, are as in the run without a fault. Bursts
+    outside external memory end the run with the cause MEMORY, as on a bus.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
@@ -103,7 +107,10 @@ class FaultMachine(VerilatorMachine):
         ]
 
     def start(self, pc: int = 0) -> Report:
-        """Run as any machine does; if armed, also keep the states that :meth:`inject` needs."""
+        """Run the loaded program from the word address ``pc`` to HALT, and return the report.
+
+        If ``armed`` is true, keep the states that :meth:`inject` needs.
+        """
         if not self.armed:
             return super().start(pc)
         self.armed = False
@@ -114,9 +121,9 @@ class FaultMachine(VerilatorMachine):
         return self.report()
 
     def count_toggles(self) -> Counter[str]:
-        """Run the program from its first word; return the number of register bit changes, by unit.
+        """Run the program from word 0; return the number of register bits that changed, by unit.
 
-        ``cycles`` is set, as by :meth:`start`.
+        The attribute ``cycles`` becomes the number of cycles of the run.
         """
         self.wait(self._limit)
         self.write_register("PC", 0)
@@ -129,7 +136,7 @@ class FaultMachine(VerilatorMachine):
         return toggles
 
     def limit_to(self, units: Collection[str]) -> None:
-        """Draw from these units' sites only; without any, from all.
+        """Let :meth:`draw` choose from the sites of these units only; without units, from all.
 
         Raises :class:`InputError` if the circuit lacks a unit.
         """
@@ -143,11 +150,11 @@ class FaultMachine(VerilatorMachine):
 
     @property
     def bits(self) -> int:
-        """Number of bits from which a flip is drawn."""
+        """Number of bits from which :meth:`draw` chooses."""
         return int(self._ends[-1])
 
     def draw(self, rng: np.random.Generator) -> Flip:
-        """Return a bit of the circuit and a cycle of the run, all equally likely."""
+        """Return a random fault: any bit of the circuit in any cycle of the run, equally likely."""
         number = int(rng.integers(self.bits))
         index = int(np.searchsorted(self._ends, number, side="right"))
         site = self._drawn[index]
@@ -155,9 +162,10 @@ class FaultMachine(VerilatorMachine):
         return Flip(site, word, bit, int(rng.integers(self.cycles)))
 
     def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
-        """Run again with a flip; if it ENDED, memory and registers are as it left them.
+        """Repeat the run with the fault ``flip``, and return the outcome.
 
-        With ``whole`` every cycle of the run is simulated.
+        If the end is ENDED, external memory and registers contain the results of this run. With
+        ``whole`` every cycle of the run is simulated.
         """
         numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
         (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")

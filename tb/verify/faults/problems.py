@@ -1,4 +1,4 @@
-"""The inferences in which faults are tried."""
+"""Inferences of trained models in which faults are injected."""
 
 from abc import ABC, abstractmethod
 
@@ -24,9 +24,10 @@ BEFORE, CONTEXT = 6, 32
 
 
 class Problem(ABC):
-    """A machine with a model, and one inference of it without a fault.
+    """A machine with a model, and one inference of the model without a fault.
 
-    The inference takes ``cycles``; its result is ``expected``, with the class or token ``choice``.
+    ``cycles`` are the cycles of this inference, ``expected`` the bytes of its result, and
+    ``choice`` the class or token that the result stands for.
     """
 
     machine: FaultMachine
@@ -38,7 +39,7 @@ class Problem(ABC):
         self._number = -1
 
     def infer(self, number: int) -> None:
-        """Run an inference without a fault, unless it is the one that ran last."""
+        """Run the inference ``number`` without a fault, unless it was the last inference."""
         number %= INFERENCES
         if number != self._number:
             self._infer(number)
@@ -52,15 +53,15 @@ class Problem(ABC):
 
     @abstractmethod
     def outputs(self) -> bytes:
-        """Return the result of the last run."""
+        """Return the bytes of the result of the machine's last run."""
 
     @abstractmethod
     def chosen(self, outputs: bytes) -> int:
-        """Return the class or token that outputs stand for."""
+        """Return the class or token that a result's bytes stand for."""
 
 
 class DigitsProblem(Problem):
-    """Images of the digits' test split on a model of them."""
+    """Inferences of a compiled model of digits on test images."""
 
     def __init__(self, compiled: CompiledModel):
         super().__init__()
@@ -85,7 +86,7 @@ class DigitsProblem(Problem):
             raise RunError(f"Image {number} without a fault differs from the golden machine")
 
     def outputs(self) -> bytes:
-        """Return the bytes of the outputs in external memory."""
+        """Return the bytes of the model's output in external memory."""
         return self.machine.read_memory(self._compiled.output_addr, self._compiled.output_count)
 
     def chosen(self, outputs: bytes) -> int:
@@ -94,10 +95,10 @@ class DigitsProblem(Problem):
 
 
 class TextProblem(Problem):
-    """Steps of a language model: the token after a few random ones.
+    """Inferences of a language model: one token after a few random tokens.
 
     The result is the largest logit and its token. The effect of a fault on keys and values for
-    later tokens is not examined. Raises :class:`InputError` if the machine has no argmax.
+    later tokens is not examined. Raises :class:`InputError` if the configuration has no argmax.
     """
 
     def __init__(self, model: str, config: Config):
@@ -127,19 +128,19 @@ class TextProblem(Problem):
             raise RunError(f"Text {number} without a fault differs from the golden machine")
 
     def outputs(self) -> bytes:
-        """Return the largest logit and its token."""
+        """Return the bytes of two INT64: the most likely token, and its logit."""
         registers = [self.machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE")]
         return np.array(registers, np.int64).tobytes()
 
     def chosen(self, outputs: bytes) -> int:
-        """Return the token."""
+        """Return the token from the bytes of :meth:`outputs`."""
         return int(np.frombuffer(outputs, np.int64)[0])
 
 
 def open_problem(model: str, config: Config) -> Problem:
-    """Return the inferences of a model on a configuration.
+    """Return the inferences of a model for fault injection, on a machine of a configuration.
 
-    Raises :class:`InputError` if the model is unknown, or does not fit.
+    Raises :class:`InputError` if the model is unknown, or does not fit the configuration.
     """
     if is_text(model):
         return TextProblem(model, config)

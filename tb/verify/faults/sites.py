@@ -1,4 +1,4 @@
-"""The registers and memories of a circuit's Verilog, and their names in its compiled simulation."""
+"""Registers and memories in a circuit's Verilog, with their names in Verilator's C++."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -31,7 +31,10 @@ _TOP = "top"  # the unit of registers outside of all others
 
 @dataclass(frozen=True)
 class Site:
-    """A register, or a memory of ``depth`` words of ``width`` bits, by its path from the top."""
+    """A register or memory in which a fault can be injected, by its path from the top module.
+
+    It has ``depth`` words of ``width`` bits; a register has a depth of 1.
+    """
 
     path: str
     width: int
@@ -42,12 +45,15 @@ class Site:
 
     @property
     def bits(self) -> int:
-        """Bits that can flip."""
+        """Number of bits that can flip."""
         return self.width * self.depth
 
     @property
     def unit(self) -> str:
-        """The engine or memory that it is part of, and whether it is a memory of it."""
+        """Name of the unit (engine or memory) that contains the site.
+
+        For a memory the name ends with ``MEMORIES``.
+        """
         top = self.path.split(".")
         name = top[0] if len(top) > 1 else _TOP
         return f"{name}{MEMORIES}" if self.depth > 1 else name
@@ -59,7 +65,7 @@ class Site:
 
     @property
     def member(self) -> str:
-        """Its name in the C++ that Verilator makes."""
+        """Name of the site's member in Verilator's C++ class."""
         return _member(self.path)
 
 
@@ -69,9 +75,9 @@ def _member(path: str) -> str:
 
 
 def noting(verilog: str) -> str:
-    """Return Verilog in which Verilator keeps the memories' ports, and some registers.
+    """Return Verilog in which Verilator keeps the ports of memories, and some registers.
 
-    These registers are ports, or copies of others that Verilator would merge.
+    These registers are outputs of modules, or copies of registers that Verilator would merge.
     """
 
     def keep(module: re.Match[str]) -> str:
@@ -99,13 +105,16 @@ class _Shallow:
 
 
 def unit_names(component: Component) -> list[str]:
-    """Return the names that units may have, without their memories; this is fast."""
+    """Return the names of a component's units, without the names of the units' memories.
+
+    This is fast: only the top of the component is elaborated.
+    """
     parts = Fragment.get(component, _Shallow(component)).subfragments
     return sorted([_TOP, *(name for _, name, _ in parts if name)])
 
 
 def find_sites(verilog: str) -> list[Site]:
-    """Return all registers and memories that are written, by path."""
+    """Return the sites of all registers and memories that are written, sorted by path."""
     modules = {module[1]: module[0] for module in _MODULE.finditer(verilog)}
 
     def walk(module: str, path: str) -> Iterator[Site]:
@@ -123,9 +132,10 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return C++ with the places of sites in Verilator's class, and the sites that it contains.
+    """Return a C++ header with the offsets of sites in Verilator's class, and these sites.
 
-    ``header`` is the class's text; it lacks registers that Verilator has optimized away.
+    ``header`` is the C++ text of the class. The class lacks registers that Verilator has optimized
+    away; these are not among the returned sites.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

@@ -1,1 +1,1 @@
-"""Proofs of the circuits' properties."""
+"""Formal verification: proofs of the circuits' properties."""

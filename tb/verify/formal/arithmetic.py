@@ -1,4 +1,4 @@
-"""Properties of arithmetic: it equals its equations, for all operands at small widths."""
+"""Properties of arithmetic circuits: results equal the equations for all small operands."""
 
 from collections.abc import Callable
 from types import ModuleType

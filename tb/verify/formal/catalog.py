@@ -1,4 +1,4 @@
-"""All properties that are proven, and the page that lists them (docs/proofs.md)."""
+"""Catalog of all proven properties, and their table for docs/proofs.md."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,9 +29,9 @@ PROPERTIES = {
 
 
 def choose(names: Sequence[str]) -> list[Property]:
-    """Return the properties of these names, or all if none is given.
+    """Return the properties with the given names, or all properties without names.
 
-    Raises :class:`InputError` for an unknown name, and if a proof's tools are not installed.
+    Raises :class:`InputError` if a name is unknown, or the tools for proofs are not installed.
     """
     for name in names:
         check_known("property", name, PROPERTIES)
@@ -48,10 +48,12 @@ def results(
     jobs: int,
     tell: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Return a line for each proof: its bound, counterexample and time.
+    """Run proofs, ``jobs`` at a time, and return a dictionary for each proof.
 
-    With ``broken`` the circuits are the properties' mutants. The result ``as_expected`` is true if
-    there is no counterexample, or with ``broken`` if there is one.
+    Its entries are ``property``, ``holds`` (the bound), ``counterexample`` or None, ``as_expected``
+    and ``seconds``. With ``broken`` the circuits are the properties' mutants. ``as_expected`` is
+    true if there is no counterexample, with ``broken`` if there is one. ``tell`` receives the
+    number of proofs done so far and in all.
 
     Raises :class:`RunError` if a tool fails.
     """
@@ -85,7 +87,7 @@ def _result(proof: Property, broken: bool) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Return the table of the properties for docs/proofs.md."""
+    """Return the table of all properties for docs/proofs.md, in Markdown."""
     lines = ["| property | circuit | statement | holds |", "|---|---|---|---|"]
     for proof in PROPERTIES.values():
         module = proof.module.removeprefix("celosia.")

@@ -1,4 +1,4 @@
-"""Parts of the harnesses of proofs."""
+"""Harness for proofs of a circuit's properties, and common assumptions and assertions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,11 +9,13 @@ from amaranth.lib.wiring import In, Out
 
 
 class Harness(wiring.Component):
-    """A circuit whose ports are the harness's, with statements about them.
+    """A component that contains a circuit, with assumptions and assertions about its ports.
 
-    ``state(m, dut, probes)`` adds assumptions and assertions to ``m``. ``probes`` are inputs of
-    these shapes, which the proof connects to signals inside the circuit. Each run begins from the
-    registers' values at power-on, as there is no reset, except with ``reset`` in any cycle.
+    The circuit's ports are the harness's port ``ports``. ``state(m, dut, probes)`` adds assumptions
+    and assertions to the module ``m``. ``probes`` is a dictionary from name to shape of further
+    inputs, which the proof connects to signals inside the circuit. Each run begins with the
+    registers' values at power-on. Without ``reset`` there is no reset; with ``reset`` there may be
+    a reset in any cycle.
     """
 
     def __init__(
@@ -32,7 +34,7 @@ class Harness(wiring.Component):
         super().__init__({"ports": Out(dut.signature), **inputs})
 
     def elaborate(self, _platform):
-        """Lead the ports through and state the properties."""
+        """Connect the circuit's ports to the harness's ports, and add the statements."""
         m = Module()
         m.submodules.dut = self._dut
         wiring.connect(m, wiring.flipped(self.ports), self._dut)
@@ -56,25 +58,25 @@ def _held(m: Module, stream: Any) -> Value:
 
 
 def assume_held(m: Module, stream: Any) -> None:
-    """Assume that a stream holds its payload and keeps ``valid`` until ``ready``."""
+    """Add the assumption to ``m`` that a stream keeps ``valid`` and its payload until ``ready``."""
     m.d.comb += Assume(_held(m, stream))
 
 
 def assert_held(m: Module, stream: Any) -> None:
-    """Assert that a stream holds its payload and keeps ``valid`` until ``ready``."""
+    """Add the assertion to ``m`` that a stream keeps ``valid`` and its payload until ``ready``."""
     m.d.comb += Assert(_held(m, stream))
 
 
 def transfers(stream: Any) -> Value:
-    """Return whether a stream moves its payload at the next clock edge."""
+    """Return a 1-bit value: whether a stream transfers its payload at the next clock edge."""
     return stream.valid & stream.ready
 
 
 class ModelQueue:
-    """A queue of at most ``depth`` values, the oldest first, as plain registers.
+    """A model of a queue of at most ``depth`` values in registers, for comparison in a proof.
 
-    ``count`` values are held; ``values[0]`` is the oldest. If none is held, an arriving value is
-    also the oldest in the same cycle, which ``oldest`` and ``any`` show.
+    ``count`` is the number of values in the queue; ``values[0]`` is the oldest value. ``any`` is 1
+    and ``oldest`` is valid if the queue has a value, or if a value arrives in this cycle.
     """
 
     def __init__(

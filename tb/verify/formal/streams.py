@@ -1,4 +1,4 @@
-"""Properties of registers in streams."""
+"""Properties of registers in streams, such as register slices and skid buffers."""
 
 from types import ModuleType
 

@@ -1,1 +1,1 @@
-"""Cases at random: their attempts, and their errors if any."""
+"""Fuzzing: random cases for files, models, graphs, programs and links, each with its check."""

@@ -1,4 +1,4 @@
-"""Damage to files of every format: bytes, fields by their meaning, and the file system's kinds."""
+"""Random damage to files of every format: changed bytes, changed fields, or no regular file."""
 
 import copy
 import json
@@ -26,9 +26,10 @@ _SPECIAL = 0.08  # part of the cases in which the file becomes another kind of e
 
 
 def damage(path: Path, outside: Path, rng: Rng) -> str:
-    """Change a file at random; return a word for the kind of change.
+    """Damage a file at random, and return the name of the kind of damage.
 
-    ``outside`` is a valid file of the same content elsewhere, which no command may read.
+    The file may also be replaced by a link, a device or another kind of entry. ``outside`` is a
+    copy of the valid file in another folder, to which the link leads and which no command may read.
     """
     if rng.random() < _SPECIAL:
         return _replace(path, outside, rng)
@@ -89,7 +90,7 @@ def _bytes(content: bytes, rng: Rng) -> bytes:
 
 
 def change(tree: Any, rng: Rng) -> Any:
-    """Return a tree of lists, mappings and values with one place in it changed."""
+    """Return a copy of a tree of lists and dictionaries with one random entry changed."""
     places: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:

@@ -1,4 +1,4 @@
-"""Small valid files of every format that is read, and the command that reads them."""
+"""Small valid files of every input format, with the command that reads each."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ MODEL = "m/"
 
 @dataclass(frozen=True)
 class Seed:
-    """Files of a folder, the names of those to be damaged, and the command that reads them."""
+    """Valid files in a folder: the command that reads them, and the names of files to damage."""
 
     words: tuple[str, ...]
     """Words of the command, which runs in the folder."""

@@ -1,4 +1,4 @@
-"""Damaged files of every format: the command refuses them in a sentence, in time, or reads them."""
+"""Fuzzing with damaged files: a command must read each file, or refuse it in one sentence."""
 
 import os
 import re
@@ -29,7 +29,7 @@ _OK, _REFUSED = (0, 1), 2
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that has ended: its exit code, or None if it was killed."""
+    """The end of a command: its exit code (None if it was killed), time, and outputs."""
 
     code: int | None
     seconds: float
@@ -41,11 +41,13 @@ class Ended:
 
 
 def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
-    """Damage a valid file of the case's ``format``, and run the command that reads it.
+    """Run a case: damage a valid file of its ``format``, and run the command that reads the file.
 
-    ``main`` is the command's function. It must accept the file, or refuse it with exit code 2 and
-    one sentence within 5 s of processor time. It must not read files outside the folder. It runs in
-    a process forked from this one, with limits of time and memory.
+    ``main`` is the function of the command line. The command must accept the file, or refuse it
+    with exit code 2 and one sentence within 5 s of processor time. It must not read files outside
+    the folder. The command runs in a forked process, with limits of time and memory. The result is
+    a dictionary of ``mismatch`` (empty if none), ``refusal``, ``file`` and ``way`` (the kind of
+    damage).
     """
     rng = case.rng()
     make = FORMATS[case.choice("format", FORMATS)]
@@ -69,7 +71,7 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
 
 def judged(ended: Ended) -> str:
-    """Return a sentence on the error in a command's end, or an empty text if there is none."""
+    """Return a sentence on a command's wrong behaviour, or an empty text if there is none."""
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:
         return f"A file outside the folder was opened: {ended.opened}"

@@ -1,4 +1,4 @@
-"""Random ONNX graphs: read, compared with ONNX's results, compiled, and run."""
+"""Fuzzing with random ONNX graphs, which are read, compared with ONNX, compiled and run."""
 
 import tempfile
 from pathlib import Path
@@ -23,7 +23,7 @@ _STRANGE = 0.2  # part of the graphs that have a node at a place where no encode
 
 
 class RandomGraph:
-    """An encoder of random sizes; its parts have one of the forms that exporters write."""
+    """A random encoder as an ONNX graph, whose parts have forms that exporters write."""
 
     def __init__(self, rng: np.random.Generator):
         self._rng = rng
@@ -119,7 +119,7 @@ class RandomGraph:
         return self._linear(hidden, size, self._dim)
 
     def save(self, path: Path) -> None:
-        """Write the graph, whose input is [1, tokens, features]."""
+        """Write the graph to an ONNX file; the graph's input is [1, tokens, features]."""
         kind = onnx.TensorProto.FLOAT
         graph = helper.make_graph(
             self._nodes,
@@ -133,10 +133,11 @@ class RandomGraph:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Read a random graph, which compares it with ONNX's run, and compile it for some machine.
+    """Run a case: read a random ONNX graph, and compile it for a random machine.
 
-    A graph may be refused by a sentence, and so may machines; for all others every tensor equals
-    the integer reference.
+    Reading compares the model with ONNX's results. A graph may be refused by a sentence, and so may
+    machines. For all other graphs every tensor must equal the integer reference. The result is a
+    dictionary of ``mismatch`` and ``refusal``, empty if there is none.
     """
     rng = case.rng()
     graph = RandomGraph(rng)

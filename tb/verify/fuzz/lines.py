@@ -1,4 +1,4 @@
-"""The host link and the bus bridges, in cocotb, under random bytes and random behaviour."""
+"""Fuzzing of the host link and the bus bridges in cocotb, with random data and timing."""
 
 import dataclasses
 from typing import Any
@@ -24,10 +24,11 @@ _ADDRESS = 32  # bits
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a bench once: ``line`` of the case is ``link``, ``axi4`` or ``wishbone``.
+    """Run a case: the bench of its ``line``, which is ``link``, ``axi4`` or ``wishbone``.
 
-    The width of memory words, stalls, latencies, the part of a bus that answers with errors and all
-    data are random.
+    The width of memory words, stalls, latencies, the share of memory that answers with errors, and
+    all data are random. The result is a dictionary of ``mismatch`` (empty if none) and the
+    parameters.
     """
     rng, line = case.rng(), case.choice("line", LINES)
     width = int(rng.choice(_WIDTHS))

@@ -1,4 +1,4 @@
-"""Random machines with room for models, and their circuits."""
+"""Random configurations with room for models, and simulations of their circuits."""
 
 import contextlib
 import shutil
@@ -28,7 +28,10 @@ def random_machine(rng: np.random.Generator) -> Config:
 
 
 def random_text_machine(rng: np.random.Generator) -> Config:
-    """Return such a configuration for a decoder, most often with slots for all its weights."""
+    """Return a random configuration with room for a decoder's program and small tensors.
+
+    Most often it has weight slots for all weights of the decoder.
+    """
     config = _roomy(rng)
     slots = int(rng.choice(_SLOTS))
     return config.replace(
@@ -42,7 +45,11 @@ def random_text_machine(rng: np.random.Generator) -> Config:
 
 
 def random_format(rng: np.random.Generator, config: Config) -> dict[str, Any]:
-    """Return options of weights in one of the machine's formats, or of none."""
+    """Return random options for quantized weights: one of the configuration's formats, or none.
+
+    The result is a dictionary of ``weights`` (the format's name) and ``group`` (rows per scale, or
+    0), or empty.
+    """
     names = [form.name for form in config.formats]
     if not names or rng.random() < 0.2:
         return {}
@@ -76,10 +83,10 @@ def simulated(config: Config) -> Config:
 def circuit(
     rng: np.random.Generator, config: Config, memory_bytes: int
 ) -> Iterator[tuple[VerilatorMachine, MemoryTiming]]:
-    """Yield the circuit of a machine, simulated by Verilator, with a memory of random timing.
+    """Yield a Verilator machine of a configuration, and the random timing of its memory.
 
-    Registers and memories begin with random contents, or with zeros if they are protected: an
-    unwritten word would be a wrong code word there. The build is removed at the end.
+    Registers and memories begin with random contents. They begin with zeros if memories are
+    protected, since a random word would be a wrong code word. The build is removed at the end.
     """
     timing = MemoryTiming(latency=int(rng.integers(60)), interval=int(rng.choice([1, 1, 2])))
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

@@ -1,4 +1,4 @@
-"""Random models compiled for random machines: circuit, golden machine, integer reference."""
+"""Fuzzing with random models, compiled for random machines and compared with the reference."""
 
 import itertools
 from collections.abc import Sequence
@@ -30,12 +30,13 @@ _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Compile a random model for a random machine, and compare every tensor of an inference.
+    """Run a case: compile a random model for a random machine, and compare every tensor.
 
-    One case in four is a decoder's, with a random text. One in eight runs on the circuit as well
-    (:func:`celosia.tb.verify.fuzz.machines.circuit`): unless the machine may be hot it returns
-    ``cycles`` and the ``predicted`` ones. Pairs that are refused by a sentence are counted, and
-    others drawn in their place.
+    One case in four is a decoder with a random text. One case in eight also runs on the circuit
+    (:func:`celosia.tb.verify.fuzz.machines.circuit`). The result is a dictionary: ``mismatch`` is
+    empty if there is none, and ``words`` is the program's length. Cases on the circuit have
+    ``cycles`` and ``predicted`` cycles, unless the machine is throttled. A refused pair of model
+    and machine is replaced by another pair, and counted in ``refused``.
     """
     rng = case.rng()
     place = case.index % _TURN
@@ -77,12 +78,12 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
 
 
 def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
-    """Return the first error of a compiled model, or an empty text.
+    """Return the first error of a compiled model as a sentence, or an empty text.
 
-    Its programs are checked for every order in which engines can run them. Every tensor and the
-    output of an inference are compared with those of the graph's integer reference, which knows no
-    tiles. If weights stay on the chip, so are those of a run that finds them there. Nested weights
-    are read with all their bits.
+    The model's programs are checked for every order in which engines can run their commands. Every
+    tensor and the output of an inference are compared with the integer reference. If weights stay
+    on the chip, the last inference is repeated with the weights found there. Nested weights are
+    read with each of their widths.
     """
     config, model = compiled.config, compiled.quantized.description
     if len(compiled.words) > config.control.program_depth:

@@ -1,4 +1,4 @@
-"""Random programs, legal and not, on the circuit and on the golden machine."""
+"""Fuzzing with random programs, legal and illegal, on the circuit and the golden machine."""
 
 import contextlib
 from collections.abc import Iterator
@@ -36,15 +36,16 @@ class _Wanted:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a random program of the configuration ``config`` on the circuit and the golden machine.
+    """Run a case: a random program for its ``config``, on the circuit and the golden machine.
 
     Half of the programs have some random words. If the checker and the golden machine accept a
-    program, the circuit must give the golden machine's results. Any other must end, normally or by
-    ABORT, and the program without those words must then be exact.
+    program, the circuit must give the golden machine's results. Any other program must end,
+    normally or by ABORT, and the program without random words must then be exact. The result is a
+    dictionary of ``mismatch`` and ``refusal``, empty if there is none, and the ``cause`` in STATUS.
 
-    Registers and memories of the circuit begin with random contents. They begin with zeros, as the
-    golden machine's do, if a program with random words is accepted, since it may read unwritten
-    words.
+    Registers and memories of the circuit begin with random contents. If a program with random words
+    is accepted, they begin with zeros, like the golden machine's, since the program may read words
+    that it has not written.
     """
     rng = case.rng()
     config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])

@@ -1,4 +1,4 @@
-"""Random decoders compiled for random machines."""
+"""Fuzzing with random decoders, compiled for random machines."""
 
 from typing import Any
 
@@ -22,10 +22,12 @@ _LENGTH = 12  # tokens of a text at most
 
 
 def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
-    """Return the outcome of a decoder; raise :class:`InputError` if the pair is refused.
+    """Compile a random decoder for a random machine, run a text, and return the outcome.
 
-    The golden machine's logits must be those of the integer reference. On the circuit each tensor
-    must be the golden machine's.
+    The golden machine's logits must equal the integer reference. With ``on_circuit`` each tensor of
+    the circuit must equal the golden machine's. The result is a dictionary as in
+    :func:`celosia.tb.verify.fuzz.models.run`. Raises :class:`InputError` if the pair of decoder and
+    machine is refused.
     """
     config, model = random_text_machine(rng), random_text_model(rng)
     # Most of the reasons for a refusal during calibration.

@@ -1,4 +1,4 @@
-"""Disturbed runs: resets, aborts, refusals, memory that is silent or fails."""
+"""Fuzzing of recovery: runs disturbed by resets, aborts, illegal instructions or memory errors."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ from celosia.tb.machine.recovery import KINDS, Campaign
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Return the outcome of a trial (``celosia.tb.machine.recovery``) on ``config``.
+    """Run a case: a trial of ``celosia.tb.machine.recovery`` on its configuration ``config``.
 
-    The kind of trial depends on the case's number.
+    The case's index selects the kind of trial. The result is a dictionary of ``mismatch`` (empty if
+    there is none), ``befell`` (the kind of trial) and ``cause`` in STATUS.
     """
     rng = case.rng()
     seed, latency = int(rng.integers(1, 1 << 30)), int(rng.integers(60))

@@ -1,1 +1,1 @@
-"""Mutants of the units' netlists, and a check that the units' benches detect them."""
+"""Mutation testing: mutants of the units' netlists, which the units' benches must detect."""

@@ -1,4 +1,4 @@
-"""Cases of mutation: some mutants of a unit, each run by the unit's bench."""
+"""Cases of mutation testing: the unit's bench runs on some mutants of the unit."""
 
 import json
 import tempfile
@@ -29,11 +29,12 @@ _TIMEOUT = 3600.0  # seconds of all mutants of a case
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run ``GROUP`` mutants of the ``count`` of a unit by its bench.
+    """Run a case: a unit's bench on ``GROUP`` of the unit's ``count`` mutants.
 
-    ``killed`` counts those that the bench detects: a test fails, or does not end. Among the others,
-    ``equivalent`` counts those proven, in about ``prove`` seconds each, to change nothing;
-    ``survivors`` names the rest.
+    The result is a dictionary. ``mutants`` is the number of mutants. ``killed`` counts the mutants
+    that the bench detects: a test fails, or does not end. ``equivalent`` counts the mutants that a
+    proof, in about ``prove`` seconds each, finds to change nothing. ``survivors`` lists the other
+    mutants.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = MUTATED[case.choice("unit", MUTATED)]

@@ -1,4 +1,4 @@
-"""Circuits at the pins of devices, which no configuration contains alone, with benches for mutants.
+"""Mutation testing of circuits at the pins of devices, such as memory controllers.
 
 Chips are small and start soon, but otherwise have the times of their data sheets, so that a bench
 reaches rows, refreshes and every step of a start.
@@ -50,7 +50,7 @@ FLASH_SHEET = replace(data_sheets.FLASH["IS25LP128F"], vsl=1.0, res1=0.5, rst=1.
 
 
 def memory_config(config: Config) -> Config:
-    """Return a configuration whose words are two columns of the SDRAM's or the PSRAM's."""
+    """Return a configuration whose memory words are two columns of the SDRAM or PSRAM."""
     return config.replace(mem_width=32, mem_addr_width=13)
 
 
@@ -66,7 +66,7 @@ def _starter() -> Starter:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceBench:
-    """A circuit's bench, used like a :class:`celosia.tb.benches.catalog.Bench`."""
+    """Bench of a circuit at a device's pins, like :class:`celosia.tb.benches.catalog.Bench`."""
 
     name: str
     module: str
@@ -77,7 +77,7 @@ class DeviceBench:
     inner: tuple[str, ...] = ()
 
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
-        """Return the circuit and its bench's parameters."""
+        """Return the circuit's component for a configuration, and its bench's parameters."""
         return self.component(config), {**self.settings, "config": memory_config(config).fields()}
 
 

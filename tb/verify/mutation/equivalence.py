@@ -1,4 +1,4 @@
-"""Proof that a mutation changes nothing that is visible from power-on on, for all inputs."""
+"""Proof that a mutant's outputs equal the unit's outputs for all inputs from power-on."""
 
 import contextlib
 import re
@@ -45,18 +45,18 @@ END"""
 
 
 def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
-    """Return the numbers of mutants whose outputs equal the unit's in every cycle from power-on.
+    """Return the numbers of suspects proven equivalent: their outputs always equal the unit's.
 
-    All inputs are allowed. A port's payload is compared while its ``valid`` is 1. Small memories
-    become registers. The values that a large memory receives count as outputs, and its answers as
-    inputs: the memories of both units have the same content as long as they receive the same
-    values.
+    Outputs are compared in every cycle from power-on. All inputs are allowed. A port's payload is
+    compared while its ``valid`` is 1. Small memories become registers. The values that a large
+    memory receives count as outputs, and its answers as inputs: the memories of both units have the
+    same content as long as they receive the same values.
 
     First the changed submodule of the unit is compared alone, for any inputs, which is a smaller
-    question; if that proves nothing, the whole unit is. The proof is by induction: ABC's ``scorr``
-    searches signals of both circuits that are always equal, and ``pdr`` a reason why their
-    remaining differences are never reached. A mutant that neither proves equal in time is not
-    returned; nor is one that differs only for inputs that the unit never gets.
+    problem. If that proves nothing, the whole unit is compared. The proof is by induction: ABC's
+    ``scorr`` searches signals of both circuits that are always equal, and ``pdr`` a reason why the
+    remaining differences are never reached. A mutant is not returned if no proof ends in time, or
+    if it differs only for inputs that the unit never gets.
 
     ``seconds`` is the time for the induction of one mutant. Proven results are kept beside the
     netlist.

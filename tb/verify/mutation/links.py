@@ -1,4 +1,4 @@
-"""Circuits of the host's links and between commands, which no configuration contains alone."""
+"""Mutation testing of the host link's circuits, and of small parts of the vector engine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,7 +23,7 @@ _FACTORS = {"row_factors": 8, "multiplier_width": 16, "norm": True, "softmax": T
 
 @dataclass(frozen=True, kw_only=True)
 class LinkBench:
-    """A circuit's bench, used like a :class:`celosia.tb.benches.catalog.Bench`."""
+    """Bench of such a circuit, used like :class:`celosia.tb.benches.catalog.Bench`."""
 
     module: str
     component: Callable[[Config], Component]
@@ -36,7 +36,7 @@ class LinkBench:
     inner: Sequence[str] = ()
 
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
-        """Return the circuit and its bench's parameters."""
+        """Return the circuit's component for a configuration, and its bench's parameters."""
         own = config.replace(**self.changes)
         return self.component(own), {**self.settings, "config": own.fields()}
 

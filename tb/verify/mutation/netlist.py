@@ -1,4 +1,4 @@
-"""A unit's netlist with all of its mutations; a number chooses one of them."""
+"""A unit's netlist that contains all mutations of the unit; a number selects one mutation."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _FIELD = re.compile(r" -(mode|cell|port|portbit|ctrlbit|wire|wirebit|src) (\S+)"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mutation: the change to a port of a cell, and the cell's source lines."""
+    """One mutant of a unit: the change to a port of a cell, and the cell's source lines."""
 
     number: int
     mode: str
@@ -45,22 +45,25 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Mutants:
-    """``folder`` holds the netlist: ``top.v``, and ``both.il`` for proofs of equivalence."""
+    """A unit's mutants, and the folder with the netlist that contains all of them.
+
+    ``folder`` contains ``top.v`` for simulations, and ``both.il`` for proofs of equivalence.
+    """
 
     folder: Path
     mutants: list[Mutant]
 
     @property
     def verilog(self) -> str:
-        """The Verilog, with the top module ``top``."""
+        """Verilog of the unit's netlist with all mutations; the top module is named ``top``."""
         return (self.folder / "top.v").read_text(encoding="utf-8")
 
 
 def mutate(component: Component, count: int, seed: int, without: Sequence[str] = ()) -> Mutants:
-    """Return a component's netlist with ``count`` mutations, spread by Yosys over its cells.
+    """Return ``count`` mutants of a component, which Yosys spreads over the component's cells.
 
-    All of them are in one netlist, so that one build of a simulation runs any. The cells of the
-    submodules ``without``, paths of names with dots, have none.
+    One netlist contains all mutations, so that one simulation can run each mutant. ``without`` are
+    submodules whose cells have no mutations, as names joined by dots.
     """
     # What Yosys chooses depends on the order of places, which must not on where they are.
     text = rtlil.convert(component, name="top").replace(f"{PACKAGE}/", "").replace(f"{ROOT}/", "")
@@ -186,5 +189,5 @@ def _chosen_by_file(verilog: str) -> str:
 
 
 def write_number(folder: Path, number: int) -> None:
-    """Choose a mutation for a simulation that runs in a folder."""
+    """Select the mutation of a simulation that runs in ``folder``; 0 selects none."""
     (folder / NUMBER_FILE).write_text(f"{number:x}\n", encoding="utf-8")

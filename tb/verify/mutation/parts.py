@@ -1,4 +1,4 @@
-"""The submodules of a unit's netlist as separate circuits, each with its mutations."""
+"""Submodules of a unit's netlist as separate circuits, each with its mutations."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,10 @@ _PART = "celosia_part"
 
 
 def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
-    """Return mutants by the unit's submodule that contains their cell, if any does."""
+    """Return a dictionary from a unit's submodule to the mutants whose cells it contains.
+
+    Mutants of cells outside of submodules are left out.
+    """
     parts: dict[str, list[Mutant]] = {}
     for mutant in mutants:
         path = re.sub(r"^\$flatten|\\", "", mutant.cell)
@@ -23,10 +26,10 @@ def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
 
 
 def write_part(mutated: Mutants, part: str, mutants: Sequence[Mutant], folder: Path) -> None:
-    """Write ``both.il`` of one submodule: the number of a mutation is an input.
+    """Write the netlist ``both.il`` of the submodule ``part`` with its mutations to ``folder``.
 
-    Its outputs are the signals that other cells of the unit read from it, its inputs the signals
-    that it reads from them.
+    The number of the selected mutation is an input of the netlist. The other inputs are the signals
+    that the submodule reads from the unit, the outputs the signals that the unit reads from it.
     """
     for name in ("flat.il", "list.ys"):
         text = (mutated.folder / name).read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 @functools.cache
 def reasons() -> dict[str, dict[str, str]]:
-    """Return the reason of every known survivor, by unit and mutant."""
+    """Return the reason of every known survivor: a dictionary by unit, then by mutant."""
     path = Path(__file__).with_name("survivors.toml")
     units = tomllib.loads(path.read_text(encoding="utf-8"))
     return {
