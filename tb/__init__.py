@@ -1,3 +1,3 @@
-"""Benches and simulation harnesses."""
+"""Testbenches, simulation harnesses and verification of the circuits."""
 
 assert __name__ == "celosia.tb", "import celosia.tb: tb alone would be a second copy"

@@ -224,7 +224,7 @@ class Host:
         await self.write("PC", pc)
 
     async def start(self) -> None:
-        """Start a run as soon as STATUS is not busy, as it is during recovery from a reset."""
+        """Wait until STATUS is not busy (it is during recovery from a reset), and start a run."""
         while await self.read("STATUS") & STATUS_BUSY:
             pass
         await self.write("CONTROL", CONTROL_START)

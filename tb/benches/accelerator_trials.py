@@ -127,7 +127,7 @@ class Trials:
         self.stored()
 
     def stored(self) -> None:
-        """Check that each byte of external memory is unchanged or as the run writes it."""
+        """Check that each byte of external memory is unchanged, or has the run's expected value."""
         program, golden = self.before
         content = self.memory.bytes
         old = golden.dram[: content.size].copy()

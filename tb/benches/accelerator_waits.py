@@ -107,7 +107,7 @@ class LongTrials(Trials):
         await self.over(Cause.SILENCE)
 
     async def silent_start(self) -> None:
-        """A start requested while memory owes a transfer waits for that transfer."""
+        """A run requested while a memory transfer is outstanding begins after the transfer."""
         host, memory = self.host, self.memory
         await self.begin()
         while not memory.owes:

@@ -160,7 +160,7 @@ class Rows:
 
 @cocotb.test()
 async def rows_are_those_that_were_added(dut: Any) -> None:
-    """Every drained row is the sum of the rows added to it since its last drain or scrub."""
+    """Every drained row is the sum of all rows added since the address was drained or scrubbed."""
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut)

@@ -72,7 +72,7 @@ def _hide(beat: dict[str, Any], name: str) -> dict[str, Any]:
 
 @cocotb.test()
 async def values_and_sums_are_exact(dut: Any) -> None:
-    """Normalized values and sums equal the golden model's, with the input's mask and last."""
+    """Normalized values and sums equal the golden model's; ``mask`` and ``last`` pass through."""
     settings = parameters()
     generator = rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]
@@ -112,7 +112,7 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def no_beat_waits(dut: Any) -> None:
-    """Without stalls there is a beat in each cycle, for short rows and for the longest."""
+    """Without stalls the unit outputs a beat in each cycle, for short rows and ``max_row``."""
     settings = parameters()
     lanes, max_row, latency = settings["lanes"], settings["max_row"], settings.get("latency")
     await start_clock(dut, rng())

@@ -1,4 +1,4 @@
-"""Bench of polynomial tables: loads every slot, then looks up bytes and functions, with pauses.
+"""Bench of the activation LUTs with polynomials: loads every slot, then looks up with pauses.
 
 Parameters: ``lanes``, ``slots`` and ``operand_width`` of the unit.
 """
@@ -23,7 +23,7 @@ CYCLES = 3000
 
 
 def tables(slots, random):
-    """Return a table for each slot: polynomials of smooth functions, random bytes in the last."""
+    """Return a LUT for each slot: polynomials of smooth functions, random bytes in the last."""
     smooth = [
         pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
         for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])
@@ -40,7 +40,7 @@ def write(dut, place, value):
 
 @cocotb.test()
 async def test_functions(dut):
-    """Every lane outputs its table's entry at an index, or the table's polynomial of an input."""
+    """Every lane outputs the entry at its index, or the polynomial of its input, from a LUT."""
     settings, random = parameters(), rng()
     lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))
     wide, narrow = (data.ArrayLayout(signed(bits), lanes) for bits in (16, 8))

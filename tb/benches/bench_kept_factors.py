@@ -1,4 +1,4 @@
-"""Bench of ``celosia.hdl.vector.kept_factors``: norms, softmaxes, and late factors.
+"""Bench of ``celosia.hdl.vector.kept_factors``: row factors of norms and softmaxes.
 
 Parameters: ``config``, every field of the configuration, whose ``row_factors`` is a power of two;
 ``commands``, the number of commands.

@@ -143,7 +143,7 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 
 @cocotb.test()
 async def requests_are_answered(dut: Any) -> None:
-    """Answers, register writes and memory equal the golden model's for any input."""
+    """Answers, register writes and memory are those of the golden model, for any input bytes."""
     settings, random = parameters(), rng()
     config, identity = Config.of(**settings["config"]), Identity(**settings["identity"])
     await start_clock(dut)

@@ -190,7 +190,7 @@ def _config() -> Config:
 
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
-    """At each command's ``done`` the accumulators equal the golden model's."""
+    """At each command's ``done`` the accumulators contain the golden model's sums."""
     settings, config = parameters(), _config()
     jobs = Jobs(config, rng())
     for name, m, k, n, flags, *where in settings.get("products", []):

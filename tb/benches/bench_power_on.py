@@ -85,7 +85,7 @@ class _Board:
 
 @cocotb.test(timeout_time=_LIMIT * 30 * PERIOD_NS, timeout_unit="ns")
 async def images_are_carried_out(dut: Any) -> None:
-    """Each image's text, requests to the link, and refusal equal the golden model's."""
+    """Each image gives the same text, requests to the link, and refusal as the golden model."""
     random = rng()
     for image, status, answers in images(random):
         contents = image[: SIZE - ADDR].ljust(SIZE - ADDR, b"\0")

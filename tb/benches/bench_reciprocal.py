@@ -39,7 +39,7 @@ def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[i
 
 @cocotb.test()
 async def test_results(dut):
-    """Results come in order, with the stated latency, and equal the golden model's."""
+    """Every result equals the golden model's result, ``latency`` enabled cycles later, in order."""
     settings, random = parameters(), rng()
     width = settings["width"]
     x = [

@@ -106,7 +106,7 @@ def _make_marginal(
 
 @cocotb.test()
 async def results_are_exact(dut: Any) -> None:
-    """Every result equals the golden model's, ``latency`` enabled cycles after its operands."""
+    """Every result equals the golden model's result, ``latency`` enabled cycles later."""
     settings = parameters()
     generator = rng()
     count, stall = settings["count"], settings["stall"]

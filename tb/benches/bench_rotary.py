@@ -51,7 +51,7 @@ def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np
 
 @cocotb.test()
 async def results_are_exact(dut: Any) -> None:
-    """Every result equals the golden model's, after the stated number of enabled cycles."""
+    """Every result equals the golden model's result, ``latency`` enabled cycles after its input."""
     settings, random = parameters(), rng()
     lanes, operand_width = settings["lanes"], settings["operand_width"]
     wide_layout = data.ArrayLayout(signed(16), lanes)

@@ -5,8 +5,8 @@ Parameters: ``config``, the fields that differ from the preset ``small``; ``lane
 not accept a request in a cycle; ``report``, the path of a JSON file that receives each problem's
 cycles of work (optional).
 
-Every sum is compared with the golden model's, and must be in the accumulators by ``done``. The
-counts of products and of skipped zeros must equal the golden model's.
+Every sum is compared with the golden model's sum, and must be in the accumulators by ``done``. The
+counts of products and of skipped zeros must equal the golden model's counts.
 """
 
 import json

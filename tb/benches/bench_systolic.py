@@ -174,7 +174,7 @@ class Schedule:
 
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
-    """Every sum equals the golden model's, ``latency`` cycles after its vector."""
+    """Every sum equals the golden model's sum, ``latency`` cycles after the activation vector."""
     settings = parameters()
     config = PRESETS["small"].replace(**{"lanes": 1} | settings["config"])
     schedule = Schedule(config, rng(), settings["cycles"], settings["rate"])

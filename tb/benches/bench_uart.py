@@ -33,7 +33,7 @@ def _baud(divisor: float) -> int:
 
 @cocotb.test()
 async def bytes_are_received(dut: Any) -> None:
-    """Received bytes equal the golden model's, with gaps, glitches and broken stop bits."""
+    """The golden model receives the same bytes, with gaps, glitches and broken stop bits."""
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
     dut.rx.value = 1
@@ -84,7 +84,7 @@ async def _send(line: Any, data: bytes, bit: float) -> None:
 
 @cocotb.test()
 async def bytes_of_another_clock_are_received(dut: Any) -> None:
-    """Bytes of a sender with nearly the largest allowed clock error are received.
+    """The receiver accepts bytes of a sender with nearly the largest allowed clock error.
 
     The sender's bits begin at a random time within a clock cycle.
     """

@@ -263,7 +263,7 @@ def _expect(golden: Interpreter, program: RandomProgram) -> tuple[list[_Expected
 
 @cocotb.test()
 async def every_instruction_is_exact(dut: Any) -> None:
-    """After every command the scratchpad and the accumulators equal the golden machine's."""
+    """After every command, scratchpad and accumulators are the same as in the golden machine."""
     settings = parameters()
     room = await _surroundings(dut, settings["stall"])
     config, random = room.config, room.random

@@ -79,8 +79,8 @@ class Campaign:
     """Trials on one machine of a configuration, whose memories and registers are random at first.
 
     Each trial starts a random program and disturbs the run in a random cycle. Then it runs another
-    program as any host would. The results of the second run must equal the golden machine's, and
-    its cycles must equal those on an undisturbed machine. The disturbances are:
+    program as any host would. The results of the second run must equal the golden machine's
+    results, and its cycles must equal the cycles on an undisturbed machine. The disturbances are:
 
     - a reset of 1 to 4 cycles, of the machine alone or with external memory;
     - an abort of the host, or an abort and a start at once;

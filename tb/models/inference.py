@@ -1,4 +1,4 @@
-"""Inferences of a compiled model on a machine, with tensors compared to the golden machine's."""
+"""Inferences of a compiled model on a machine, with a comparison of its tensors."""
 
 import functools
 import itertools

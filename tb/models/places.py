@@ -1,4 +1,4 @@
-"""Purpose of each command of a recorded run: the tensor that it helps to write."""
+"""Place in the model of each command of a recorded run: the tensor it helps to compute."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -144,7 +144,7 @@ def check_room(code: EncoderHost | TextHost, memory_bytes: int) -> None:
 
 
 def cosine(output: NDArray[np.floating], other: NDArray[np.floating]) -> float:
-    """Return the cosine similarity of two outputs of any shape; 1 if both are all zeros."""
+    """Return the cosine similarity of two outputs of any shape; 1 if both outputs are zero."""
     a, b = output.ravel(), other.ravel()
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / size if size else float(np.array_equal(a, b))

@@ -50,7 +50,7 @@ def bench_decode(
 
     ``ideal_cycles`` is the number of words read over the memory port, one word per cycle, refresh
     included. ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``. ``mismatches``
-    counts the tensors that differ from the golden machine's.
+    counts the tensors that differ from the golden machine's tensors.
 
     Raises :class:`InputError` if the layer does not fit the configuration.
     """

@@ -136,7 +136,7 @@ class FaultMachine(VerilatorMachine):
         return toggles
 
     def limit_to(self, units: Collection[str]) -> None:
-        """Let :meth:`draw` choose from the sites of these units only; without units, from all.
+        """Let :meth:`draw` choose from the sites of ``units`` only; without units, from all sites.
 
         Raises :class:`InputError` if the circuit lacks a unit.
         """

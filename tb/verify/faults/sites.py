@@ -132,10 +132,10 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return a C++ header with the offsets of sites in Verilator's class, and these sites.
+    """Return a C++ header with the offsets of sites in Verilator's class, and the list of sites.
 
     ``header`` is the C++ text of the class. The class lacks registers that Verilator has optimized
-    away; these are not among the returned sites.
+    away; such registers are not among the returned sites.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

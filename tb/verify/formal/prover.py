@@ -95,7 +95,7 @@ def missing_tools() -> list[str]:
 
 
 def prove(proof: Property, *, broken: bool = False) -> str | None:
-    """Prove a property of its circuit, or with ``broken`` of the mutant; return None if it holds.
+    """Prove a property of a circuit, or with ``broken`` of its mutant; return None if proven.
 
     Otherwise return the failing assertion and its cycle. For an induction the cycles count from any
     state in which the assertions hold, otherwise from power-on. Raises

@@ -44,7 +44,7 @@ def run(case: Case) -> dict[str, Any]:
     dictionary of ``mismatch`` and ``refusal``, empty if there is none, and the ``cause`` in STATUS.
 
     Registers and memories of the circuit begin with random contents. If a program with random words
-    is accepted, they begin with zeros, like the golden machine's, since the program may read words
+    is accepted, they begin with zeros, as in the golden machine, since the program may read words
     that it has not written.
     """
     rng = case.rng()

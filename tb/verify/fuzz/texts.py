@@ -25,7 +25,7 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     """Compile a random decoder for a random machine, run a text, and return the outcome.
 
     The golden machine's logits must equal the integer reference. With ``on_circuit`` each tensor of
-    the circuit must equal the golden machine's. The result is a dictionary as in
+    the circuit must equal the golden machine's tensor. The result is a dictionary as in
     :func:`celosia.tb.verify.fuzz.models.run`. Raises :class:`InputError` if the pair of decoder and
     machine is refused.
     """
