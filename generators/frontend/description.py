@@ -150,8 +150,8 @@ class ModelDescription(Description):
     One inference takes a float array [tokens, features]: patches of an image, frames of a sound,
     rows of a table; or, with ``embedding = "tokens"``, the numbers of ``tokens`` tokens. It returns
     [classes], or [sequence, classes] without pooling. If ``classes`` is 0 there is no classifier,
-    and ``dim`` replaces ``classes``. With ``variable`` an inference may have fewer tokens: no token
-    attends to the missing ones, and pooling leaves them out.
+    and ``dim`` replaces ``classes``. With ``variable`` an inference may have fewer tokens:
+    attention and pooling leave out the missing tokens.
 
     A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``, varied by the fields:
 

@@ -86,7 +86,7 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> FolderTokenizer
 def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:
     """Return the tokenizer of a folder for texts that are continued token by token.
 
-    ``begin`` and ``ends`` are those of
+    ``begin`` and ``ends`` are parameters of
     :class:`celosia.generators.frontend.tokenizer.TextTokenizer`.
 
     Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`, and

@@ -30,7 +30,7 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     (``minilm``). It may also be an ONNX file, or a folder with config.json, model.safetensors and
     perhaps tokenizer.json, or a folder with model.toml and weights.safetensors. ``tokens`` is the
     length of the longest input, for a text model or a graph of open length; 0 selects a default.
-    ``quick`` is that of :func:`celosia.generators.frontend.onnx.importer.load_onnx`.
+    ``quick`` is the option of :func:`celosia.generators.frontend.onnx.importer.load_onnx`.
 
     Raises :class:`InputError` if the model is unknown or cannot be read, or if ``tokens`` is given
     and the model's length is fixed.

@@ -25,9 +25,9 @@ def untrained(
 ) -> Decoder:
     """Return a quantized decoder with random weights, made from ``seed``.
 
-    ``sparsity`` is the share of the layers' weights that are 0. The decoder's programs and cycles
-    are those of a trained decoder of the same shape. Raises :class:`InputError` if the share is not
-    from 0 to 1.
+    ``sparsity`` is the share of the layers' weights that are 0. Programs and cycles equal the
+    programs and cycles of a trained decoder of the same shape. Raises :class:`InputError` if the
+    share is not from 0 to 1.
     """
     return quantize_decoder(model, random_weights(model, seed, sparsity), 0, options)
 

@@ -250,7 +250,7 @@ def open_tokenizer(
 ) -> TokenizerLike:
     """Return the tokenizer in a file, by the file's name, or one of numbers without a file.
 
-    ``begin``, ``ends`` and ``cleaned`` are those of
+    ``begin``, ``ends`` and ``cleaned`` are parameters of
     :class:`celosia.generators.frontend.tokenizer.TextTokenizer`. With ``split`` the names of
     special tokens in a text are not treated as tokens.
 

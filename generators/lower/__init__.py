@@ -1,1 +1,1 @@
-"""From a quantized model to instructions: blocks, buffers, order."""
+"""Compiler: from a quantized model to instructions, with tiling, buffers and schedules."""

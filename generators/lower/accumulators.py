@@ -1,4 +1,4 @@
-"""Allocation of the accumulators' rows, for encoders and decoders."""
+"""Allocation of accumulator rows, for encoders and decoders."""
 
 from celosia.arch.config import Config
 from celosia.generators.lower.blocks import even
@@ -9,7 +9,7 @@ BANKS = 2
 
 
 class Accumulators:
-    """Allocates rows: for the next product, or permanently for a name."""
+    """Allocates accumulator rows, temporarily for the next product or permanently by name."""
 
     def __init__(self, config: Config, model: str):
         self.depth, self.model, self.config = config.accumulators.depth, model, config
@@ -18,21 +18,21 @@ class Accumulators:
         self._taken = {False: 0, True: 0}
 
     def restart(self) -> None:
-        """Allocate rows from the start again, so that iterations are alike."""
+        """Allocate temporary rows from row 0 again, so that loop iterations use the same rows."""
         self._next = 0
 
     def take(self, rows: int) -> int:
-        """Return the first of ``rows`` rows, different ones from the last call's."""
+        """Allocate ``rows`` rows that differ from the last call's rows; return the first row."""
         first = 0 if self._next + rows > self.depth else self._next
         self._next = first + rows
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Return the first of the ``rows`` rows, an even one, that belong to a name.
+        """Return the first of ``rows`` rows that belong permanently to a name, an even row.
 
-        Names whose sums are computed ``later``, after all others have been drained, get rows from
-        the last one down; all others get rows from the first one up. So the two groups overlap if
-        there are few rows.
+        Names whose sums are computed ``later``, after all other sums have been drained, get rows
+        from the last row down; other names get rows from the first row up. So the two groups
+        overlap if there are few rows.
         """
         if name not in self._named:
             before = self._taken[later]
@@ -48,9 +48,9 @@ class Accumulators:
         return self._named[name]
 
     def height(self, m: int) -> int:
-        """Return the number of m rows of one tile column that fit half of the accumulators."""
+        """Return the size of equal parts of ``m`` rows that fit half of the accumulators."""
         return even(m, min(m, self.depth // 2))
 
     def tiles(self, height: int) -> int:
-        """Return the number of tile columns of a height that fit half of the accumulators."""
+        """Return how many tile columns of ``height`` rows fit half of the accumulators."""
         return max(1, self.depth // 2 // height)

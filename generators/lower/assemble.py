@@ -1,4 +1,4 @@
-"""From lowered operations to a program: places loads, assigns addresses to buffers, makes words."""
+"""Assembly of a lowered model: places loads, assigns buffer addresses, encodes words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why there is no program, and how far the program was from fitting."""
+    """The reason why a program could not be made, and how far it was from fitting."""
 
     stage: int
     excess: int
@@ -56,7 +56,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Program:
-    """A program's words, and its properties."""
+    """A program's words, instructions and entry points."""
 
     words: list[int]
     drafts: list[Draft]
@@ -81,9 +81,9 @@ def place(
     loop_layers: bool,
     spills: bool = False,
 ) -> Placed | Refusal:
-    """Return a lowered model with addresses, or the reason why it has none.
+    """Return a lowered model with buffer addresses, or the reason why it does not fit.
 
-    With ``spills`` blocks leave for external memory if they do not fit.
+    With ``spills`` blocks that do not fit the scratchpad are moved to external memory.
     """
     sections = _sections(lowered, ahead, loop_layers)
     nodes = _nodes(sections, loop_layers)
@@ -128,7 +128,10 @@ def _extent(nodes: Sequence[Node]) -> tuple[int, dict[str, Use]]:
 
 
 def assemble(placed: Placed, config: Config, layers: int | None = None) -> Program | Refusal:
-    """Return the program of a placed model, or of its first layers only, or why there is none."""
+    """Return the program of a model with addresses, or the reason why it does not fit.
+
+    If ``layers`` is given, the program ends after that number of layers.
+    """
     lowered = placed.lowered
     if layers is not None:
         lowered = replace(lowered, layers=lowered.layers[:layers])
@@ -172,13 +175,13 @@ def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return the instructions of later runs, or none if they are those of the first."""
+    """Return a later run's instructions, without one-time loads; empty if nothing changes."""
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []
 
 
 def kept_buffers(nodes: Sequence[Node]) -> set[str]:
-    """Return the buffers whose content is still there in later runs."""
+    """Return the buffers that only the first run fills and that later runs read."""
     once, later = set[str](), set[str]()
     for draft in flatten(nodes):
         (once if draft.once else later).update(buffers_of(draft))

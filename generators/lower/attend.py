@@ -1,4 +1,4 @@
-"""Attention of all texts of a run: its projections, their rows, and the order of its steps."""
+"""Attention of all texts in a run: projections, and the order of instructions."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,7 +15,7 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add instructions that compute and store a source's keys and values for one layer."""
+    """Add instructions that compute and store one layer's keys and values of a source."""
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):
         make.linear(projection, "h")
@@ -26,11 +26,11 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 
 
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
-    """Add the attention of all texts of a run, up to the input of its last product.
+    """Add the instructions of an attention for all texts of a run, up to the context.
 
-    It begins with normalized rows. ``waiting`` are the products that compute its queries, keys and
-    values, or only its queries if the keys and values of a source have been kept. If inputs are
-    kept, keys and values are those of all tokens.
+    The instructions begin with the products of normalized rows. ``waiting`` are the products that
+    compute queries, keys and values, or only queries if the keys and values belong to a source. If
+    the cache stores inputs, keys and values of all tokens are computed.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

@@ -1,6 +1,6 @@
-"""Attention's instructions and their order, for whole sequences and for a cache.
+"""Instructions of attention, for whole sequences and for a KV cache.
 
-The caller chooses the places of operands, sums and parameters.
+The caller chooses the addresses of operands, sums and parameters.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ WRITTEN = ("wide_out", "per_tensor")
 
 
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
-    """Return the order of steps: products of one run beside the softmax of the previous one.
+    """Return steps in the order in which a product runs beside the previous step's softmax.
 
-    ``contexts`` uses the results of ``probabilities`` at the same or an earlier place.
+    Each step of ``contexts`` uses results of ``probabilities`` with the same or a lower index.
     """
     order: list[T] = [*probabilities[:1]]
     for ahead, behind in zip_longest(probabilities[1:], contexts):
@@ -38,9 +38,9 @@ def score(
     *names: str,
     above: int = 0,
 ) -> Draft:
-    """Return the product of a head's queries and some keys: rows, or columns from a slot on.
+    """Return the product of a head's queries and keys; keys are rows, or columns in slots.
 
-    Queries begin with ``above`` zeros, one for each place of the slot above their keys.
+    Queries begin with ``above`` zeros, one for each slot row above the keys.
     """
     flags = names if isinstance(keys, int) else ("b_transpose", *names)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
@@ -56,9 +56,9 @@ def softmax(
     limit_step: int = 0,
     row: int = 0,
 ) -> Draft:
-    """Return the softmax of a head's scores, or with the flag ``drain`` of their sums.
+    """Return the softmax of a head's scores, or of their sums with the flag ``drain``.
 
-    ``row`` is the first row's place in its sequence.
+    ``row`` is the first row's index in the sequence.
     """
     diagonal = op.heads[head].diagonal
     return work.softmax(
@@ -73,7 +73,7 @@ def softmax(
 
 
 def drain_context(op: Attention, work: Work, *flags: str) -> Draft:
-    """Return the requantization of sums of values to columns of the context."""
+    """Return the requantization of a context's sums to the context's columns."""
     return work.requantize(Opcode.DRAIN, *flags, tensor=op.target, residual=op.residual)
 
 
@@ -87,6 +87,6 @@ def mix(
     n: int,
     *flags: str,
 ) -> Draft:
-    """Return the product of a head's probabilities and some columns of its values."""
+    """Return the product of a head's probabilities and some columns of the head's values."""
     zeros = {"a_zero": op.probability_zero, "b_zero": op.value.zero}
     return product(probabilities, values, sums, m, k, n, *flags, **zeros)

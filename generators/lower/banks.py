@@ -1,8 +1,8 @@
-"""Assignment of buffers to banks: buffers that engines read at the same time are separated.
+"""Assignment of buffers to scratchpad banks, to avoid simultaneous reads of one bank.
 
 A program's predicted timeline gives the cycles in which two buffers are read at the same time; this
-is the cost of having both in one bank. Buffers are moved and exchanged between banks as long as the
-sum of these costs decreases and every bank still has room.
+number of cycles is the cost of placing both buffers in one bank. Buffers are moved and exchanged
+between banks as long as the sum of these costs decreases and every bank still has room.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ REBANKS = 4
 
 @dataclass(frozen=True)
 class Timed:
-    """A program whose buffers have addresses, as a search compares it with others."""
+    """A program with buffer addresses and predicted cycles, as a candidate in a search."""
 
     addresses: Mapping[str, int]
     drafts: Sequence[Draft]
@@ -59,9 +59,9 @@ class _Read:
 def conflicts(
     drafts: Sequence[Draft], timeline: Sequence[Span], config: Config
 ) -> dict[Pair, float]:
-    """Return the cost in cycles for pairs of buffers if both were in one bank.
+    """Return the cost of placing each pair of buffers in one bank (cycles).
 
-    ``timeline`` has the span of every instruction.
+    ``timeline`` contains the first and end cycle of every instruction.
     """
     costs: dict[Pair, float] = defaultdict(float)
     matrix: list[_Read] = []
@@ -124,10 +124,10 @@ def settle(
     moved: Callable[[T, Mapping[str, int]], T | None],
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> T:
-    """Return the best program found by repeatedly moving buffers to other banks.
+    """Return the fastest program found by repeatedly moving buffers to other banks.
 
     Each round starts from the timeline of the best program so far. ``moved`` returns a program with
-    other addresses, if possible; the buffers of ``held`` keep theirs.
+    other addresses, or None; the buffers in ``held`` keep their addresses.
     """
     for _ in range(REBANKS):
         costs = conflicts(best.drafts, best.timeline, config)
@@ -140,7 +140,7 @@ def settle(
 
 
 class Banks:
-    """Searches addresses at which conflicts cost less."""
+    """Searches for buffer addresses with the lowest cost of bank conflicts."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Banks:
             self.near[buffer][other] = self.near[other][buffer] = cycles
 
     def run(self) -> dict[str, int]:
-        """Return the addresses after the last exchange, the old ones if none helps."""
+        """Return the improved address of each buffer, or the old addresses if no exchange helps."""
         for _ in range(ROUNDS):
             # What suffers most comes first.
             names = sorted(self.near, key=lambda name: (-self._cost(name, self.bank[name]), name))

@@ -1,4 +1,4 @@
-"""A quantized model for several inputs at once, whose rows are concatenated."""
+"""Batches: a quantized model for several inputs, whose rows are concatenated."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from celosia.generators.graph.tensors import Tensor
 
 
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:
-    """Return the model for ``count`` inputs at once; each tensor has ``count`` times the rows.
+    """Return the model for a batch of ``count`` inputs; tensors have ``count`` times the rows.
 
     Row ``i * rows + j`` is row j of input i. Weights are not repeated, so that each is loaded once
     for all inputs. Raises :class:`InputError` if the count is not positive, if inputs differ in

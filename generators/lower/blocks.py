@@ -1,8 +1,8 @@
-"""Blocks of a tensor, each a separate buffer, so that each fits one bank.
+"""Division of tensors into blocks, each a buffer that fits one scratchpad bank.
 
-An access of the scratchpad stays inside a bank, and so does a row (``celosia.sim.admission``). A
-tensor that is normalized, or that is loaded or stored as a whole, is cut into blocks of rows. Any
-other one is cut into blocks of columns, at multiples of its readers' units.
+A scratchpad access must stay inside a bank, and so must a row (``celosia.sim.admission``). A tensor
+that is normalized, or that is loaded or stored as a whole, is cut into blocks of rows. Any other
+tensor is cut into blocks of columns, at multiples of the units that its readers need.
 """
 
 import itertools
@@ -23,25 +23,25 @@ Part = tuple[int, int]
 
 
 def even(total: int, most: int) -> int:
-    """Return the size of equal parts of ``total``, each at most ``most``."""
+    """Return the size of the fewest equal parts of ``total`` with at most ``most`` each."""
     return -(-total // -(-total // most))
 
 
 def parts(total: int, size: int) -> list[Part]:
-    """Return (first, count) of the parts of ``total`` in steps of ``size``."""
+    """Return (first, count) of the parts of ``total`` with ``size`` each; the last may be less."""
     return [(first, min(size, total - first)) for first in range(0, total, size)]
 
 
 def cut(total: int, marks: Iterable[int]) -> list[Part]:
-    """Return (first, count) of ``total`` cut at every mark inside it."""
+    """Return (first, count) of the parts of ``total`` between the positions ``marks``."""
     edges = sorted({0, total, *(mark for mark in marks if 0 < mark < total)})
     return [(first, last - first) for first, last in itertools.pairwise(edges)]
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Return the parts of ``total``, at most ``most`` units each, grouped by the marks between.
+    """Return groups of parts (first, count) of ``total``, one group between two ``marks``.
 
-    The parts of a group are of one size, except the last.
+    A part has at most ``most`` units. The parts of a group have equal size, except the last part.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -51,7 +51,7 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of the tensors that use a buffer one after another."""
+    """The blocks of a buffer, which several tensors use one after another."""
 
     buffer: str
     rows: int
@@ -65,32 +65,32 @@ class Blocks:
 
     @property
     def row_marks(self) -> range:
-        """First rows of all blocks."""
+        """First row of each block."""
         return range(0, self.rows, self.row_step)
 
     @property
     def column_marks(self) -> range:
-        """First columns of all blocks."""
+        """First column of each block."""
         return range(0, self.columns, self.column_step)
 
     def stride(self, column: int) -> int:
-        """Return the bytes from row to row of the block that holds a column."""
+        """Return the row stride of the block that contains a column (bytes)."""
         first = column // self.column_step * self.column_step
         return min(self.column_step, self.columns - first) * self.size
 
     def place(self, row: int, column: int) -> Ref:
-        """Return the place of an element."""
+        """Return the scratchpad address of an element, relative to its block's buffer."""
         block_row, inside_row = divmod(row, self.row_step)
         block_column, inside_column = divmod(column, self.column_step)
         offset = inside_row * self.stride(column) + inside_column * self.size
         return Ref(self._name(block_row, block_column), offset)
 
     def view(self, row: int, column: int) -> View:
-        """Return the rows from an element on."""
+        """Return the view of the rows from an element on, inside the element's block."""
         return View(self.place(row, column), self.stride(column))
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of every block by the name of its buffer."""
+        """Return the size of every block (bytes), by buffer name."""
         return {
             self.place(row, column).buffer: min(self.row_step, self.rows - row)
             * self.stride(column)
@@ -105,10 +105,10 @@ class Blocks:
 
 
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
-    """Return a tensor cut into blocks of whole rows.
+    """Return a tensor's division into blocks of whole rows.
 
-    A block has at most ``most`` bytes, unless one row has more. Blocks are of whole external words,
-    so that one can be loaded or stored separately.
+    A block has at most ``most`` bytes, unless one row has more. A block has whole external words,
+    so that it can be loaded or stored separately.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -120,11 +120,11 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 
 
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
-    """Return a tensor cut into blocks of columns.
+    """Return a tensor's division into blocks of columns.
 
     A block has whole units and at most ``most`` bytes, unless one unit has more. ``units`` are the
-    possible numbers of columns, the preferred first: the first unit that fits is used, or else the
-    last.
+    possible numbers of columns, the preferred number first. The first unit that fits is used, or
+    else the last unit.
     """
     step = tensor.columns
     if tensor.bytes > most:
@@ -174,7 +174,7 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
-    """Return the blocks of every buffer of a model, of at most ``most`` bytes if possible."""
+    """Return the blocks of every buffer, at most ``most`` bytes each if possible, by name."""
     buffers: dict[str, _Buffer] = {}
 
     def note(tensor: Tensor) -> _Buffer:

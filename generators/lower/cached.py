@@ -1,4 +1,4 @@
-"""Keys and values that an attention reads: kept in weight slots, the scratchpad or outside."""
+"""Access to the KV cache of an attention: in weight slots, scratchpad or external memory."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ from celosia.generators.quantize.options import NARROW_BITS
 
 
 class Cached:
-    """The instructions that keep keys and values, and their use as operands."""
+    """Makes the instructions that store keys and values, and the operands that read them."""
 
     def __init__(self, make: Instructions, kept: Kept):
         self.make, self.plan, self.kept = make, make.plan, kept
@@ -34,13 +34,13 @@ class Cached:
         self.lower = frozenset({"lower"}) if lower else frozenset[str]()
 
     def recall(self) -> None:
-        """Load the keys and values that the tokens attend to, and room for the new ones."""
+        """Load the keys and values from external memory, if they are there."""
         for name, addr in self.kept.outside.items():
             stride = self.plan.cache_strides[name]
             self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
     def remember(self) -> None:
-        """Keep the new tokens' inputs, from which keys and values are made."""
+        """Store the new tokens' inputs, from which each run computes keys and values."""
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, inputs = self.model.dim, View(Ref("h"), self.model.dim)
         target, written = self.target(INPUTS), Written(INPUTS)
@@ -49,14 +49,15 @@ class Cached:
         self.keep()
 
     def keep(self) -> None:
-        """Store the new tokens' keys and values, or inputs, if these are in external memory."""
+        """Store the new tokens' keys and values, or inputs, if the cache is in external memory."""
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Load the new tokens' keys and values once more.
+        """Load the new tokens' keys and values again.
 
-        So the instructions after the layers wait for the same instructions as one more layer would.
+        So the instructions after the layers wait for the same instructions as a further layer
+        would.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -69,7 +70,7 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the place that ``keys`` or ``values`` are drained to, or appended from.
+        """Return the view to which ``keys`` or ``values`` are drained, or the ``inputs`` stored.
 
         For ``inputs`` it is the place where they are kept.
         """
@@ -94,11 +95,11 @@ class Cached:
         return View(Ref(buffer, offset), self.plan.cache_strides[name])
 
     def inputs(self) -> View:
-        """Return the inputs of all tokens."""
+        """Return the view of the stored inputs of all tokens."""
         return self._buffer(INPUTS)
 
     def append_keys(self) -> None:
-        """Add new keys to those in weight slots, as columns."""
+        """Append new keys, as columns, to the keys in weight slots."""
         if self.plan.resident:
             line, flags = self.kept.line(Register.KEY_LINE), frozenset({"append", "b_transpose"})
             flags |= {"pair", *self.lower} if self.paired_keys else set()
@@ -109,7 +110,7 @@ class Cached:
                 self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
 
     def append_values(self) -> None:
-        """Add new values to those in weight slots, as rows."""
+        """Append new values, as rows, to the values in weight slots."""
         if self.plan.resident:
             line, flags = self.kept.line(Register.VALUE_LINE), frozenset({"append"})
             flags |= ({"pair"} if self.paired else set()) | self.block
@@ -134,9 +135,9 @@ class Cached:
             yield tile * cols, min(cols, width - tile * cols), slots.first
 
     def keys(self, head: int) -> tuple[View | int, frozenset[str]]:
-        """Return a key head's keys as an operand, and the flags that select them in a slot.
+        """Return the operand of a key head's keys, and the flags that select them in a slot.
 
-        They are rows, or the first slot of columns.
+        The operand is a view of rows, or the number of the first slot.
         """
         if self.plan.resident:
             half = self._half(head) if self.paired_keys else frozenset[str]()
@@ -144,11 +145,11 @@ class Cached:
         return self._buffer("keys", head * self.key_dim), frozenset()
 
     def above(self, head: int) -> int:
-        """Return the places of a slot that are used by other heads' keys above a key head's."""
+        """Return the number of slot rows above a key head's keys, which other heads' keys use."""
         return head % self.plan.key_heads * self.key_dim
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:
-        """Return first column, columns, operand and flags of each part of a key head's values."""
+        """Return (first column, columns, operand, flags) of each part of a key head's values."""
         if self.plan.resident:
             tiles = len(self.kept.values[head])
             return [

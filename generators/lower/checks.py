@@ -1,4 +1,4 @@
-"""Requirements of a model on a configuration, apart from the sizes of memories."""
+"""Checks that a configuration has the units that a model needs, except memory sizes."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
-    """Refuse an encoder that no tiling can make fit."""
+    """Refuse an encoder that cannot run on a configuration with any tiling."""
     _check_units([quantized], config)
     check_factors(quantized, config, 0)
     _check_rows([quantized], config)
@@ -27,7 +27,7 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 
 
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
-    """Refuse a decoder that lacks a unit, or whose sums or context are too long."""
+    """Refuse a decoder that needs a missing unit, or whose sums or context are too long."""
     model = decoder.description
     graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
     _check_units(graphs, config)
@@ -54,7 +54,7 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
 
 
 def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
-    """Refuse texts of one run that need too many registers, or that share kept data."""
+    """Refuse several texts in a run if the model or the cache does not support them."""
     if not 1 <= texts <= MOST_TEXTS:
         raise InputError(f"Texts of a run must be from 1 to {MOST_TEXTS}, not {texts}")
     if texts == 1:
@@ -128,10 +128,10 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 
 
 def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
-    """Refuse a model whose norms and softmaxes do not fit ``row_factors``, for ``texts`` texts.
+    """Refuse a model whose deferred norms and softmaxes do not fit ``row_factors``.
 
-    The configuration needs a row for each factor that norms and softmaxes leave to products. With
-    ``row_factors`` all norms and softmaxes must do so.
+    A run of ``texts`` texts needs a row for each factor that deferred norms and softmaxes leave to
+    products. With ``row_factors`` all norms and softmaxes must be deferred.
     """
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]
@@ -153,10 +153,10 @@ def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
 def check_described(
     model: ModelDescription | TextDescription, config: Config, *, wide_functions: bool
 ) -> None:
-    """Refuse a model that needs units which a configuration leaves out, before it is calibrated.
+    """Refuse, before calibration, a model that needs units which a configuration lacks.
 
-    Raises :class:`InputError` with the fields to set. Units that only the integer model reveals are
-    checked later.
+    Raises :class:`InputError` with the configuration fields to set. Units that only the integer
+    model reveals are checked later.
     """
     functions = {model.activation} - {"relu"}
     if isinstance(model, ModelDescription) and model.head_hidden:

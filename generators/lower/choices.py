@@ -1,4 +1,4 @@
-"""Choices that define an encoder's program: its loops, and the cutting of operations."""
+"""Choices of tiling, loops and placement that define an encoder's program."""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ MOST_AHEAD = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """The choices that define a program of a quantized model."""
+    """Choices of tiling, loops and placement that define an encoder's program."""
 
     loop_layers: bool
     loop_heads: bool
@@ -40,20 +40,20 @@ class Choices:
 
     @property
     def loops(self) -> bool:
-        """True if the program may have loops (see celosia.generators.program.loops)."""
+        """True if the program may contain loops (see celosia.generators.program.loops)."""
         return self.loop_layers or self.loop_heads or self.loop_parts
 
     @property
     def coded(self) -> bool:
-        """True if weights may be stored in the code of the zero-skip unit, where that is faster."""
+        """True if weights may be coded for the zero-skip unit, if that is faster."""
         return self.compact and self.sparse
 
     def is_smaller(self, other: "Choices") -> bool:
-        """Return whether loads and blocks are at most as large as in other choices."""
+        """Return whether loads and blocks are at most as large as with ``other``."""
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self.compact == other.compact
 
     @property
     def unplaced(self) -> "Choices":
-        """The choices without those that only affect the places of loads and blocks."""
+        """The choices without those that affect only when loads are placed."""
         return replace(self, ahead=0)

@@ -1,6 +1,6 @@
-"""A decoder's instructions for the tokens of one run: one, or a chunk of a prompt.
+"""Instructions of a decoder's run, for one token or for a chunk of a prompt.
 
-Tokens are rows; each program has room for a fixed number of them.
+Tokens are rows; each program has room for a fixed number of tokens.
 """
 
 from collections.abc import Sequence
@@ -27,21 +27,21 @@ STREAM = Ref("x")
 
 @dataclass
 class Layers(Instructions):
-    """Makes the instructions of whole programs, of a decoder or of a source's encoder."""
+    """Makes the instructions of whole programs, of a decoder or an encoder-decoder's encoder."""
 
     _nodes: list[Node] = field(default_factory=list)
     _turned: bool = False
     """True if the rotations of the tokens' places are loaded."""
 
     def done(self) -> list[Node]:
-        """Return all instructions."""
+        """Return all instructions of the program."""
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Load the rotations of the tokens' places, unless they stay; copy them for several texts.
+        """Load the rotations for the tokens' positions, unless they stay; copy for several texts.
 
-        Instructions that wait for a later load then need not wait for these. So iterations of a
-        loop are alike, though only the first one would have to wait.
+        Instructions that wait for a later load then need not wait for the rotations. So iterations
+        of a loop are alike, though only the first iteration would have to wait.
         """
         here = self.plan.rows_stay and self.texts == 1
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -51,10 +51,10 @@ class Layers(Instructions):
     def embed(
         self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
     ) -> None:
-        """Add the lookup of a token's embedding, with its position's row if there are positions.
+        """Add the lookup of a token's embedding, plus the position's row if positions are learned.
 
-        ``word`` and ``place`` are the registers of the token and of the first place; the token's
-        place is ``behind`` places later. The result is ``row`` rows after ``first``.
+        ``word`` and ``place`` are the registers of the token and of the first position; the token's
+        position is ``behind`` positions later. The result is written ``row`` rows after ``first``.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -84,10 +84,10 @@ class Layers(Instructions):
         return place
 
     def layers(self) -> None:
-        """Add all layers; the residual stream is there, and its first norm is not.
+        """Add the instructions of all layers, from the residual stream before its first norm.
 
-        If weights stay, or parameters are loaded too, they are the iterations of a loop: each ends
-        with the norm that begins the next one, or the head.
+        If weights stay on the chip, or parameters are streamed as well, the layers are iterations
+        of a loop. Each iteration ends with the norm that begins the next layer, or the head.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.resident and not self.plan.rows_stay and not self._turned
@@ -191,7 +191,7 @@ class Layers(Instructions):
                 self.multiply_ready(target, parts[place - 1][1] * cols)
 
     def head(self, text: int = 0) -> None:
-        """Add the computation of all vocabulary scores, from the last row or from a text's row."""
+        """Add the scores of the vocabulary for the last token, or for the row of a text."""
         if self.plan.passing:
             self._passing_head()
             return

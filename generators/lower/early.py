@@ -1,4 +1,4 @@
-"""Refusals before calibration, of models that do not fit with any calibration."""
+"""Checks before calibration that refuse large models which cannot fit a configuration."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,13 +35,13 @@ def check_memory(
     options: Quantization,
     memory_bytes: int | None = None,
 ) -> None:
-    """Refuse a model of many weights that alone exceed external memory.
+    """Refuse a large model whose weights alone exceed external memory.
 
-    ``memory_bytes`` is a board's memory; None: the range of ``mem_addr_width``. Some models are
-    left to the compiler, which knows all that a model needs: those whose weights stay on the chip,
-    those with whole tiles of zeros, and those that are calibrated in seconds.
+    ``memory_bytes`` is the size of a board's memory; None stands for the range of
+    ``mem_addr_width``. Some models are not checked here but by the compiler: models whose weights
+    stay on the chip, models with whole tiles of zeros, and models that are calibrated in seconds.
 
-    Raises :class:`InputError` with a change that gives room for the weights.
+    Raises :class:`InputError` with a change of the configuration that fits the weights.
     """
     if isinstance(model, TextDescription) and config.array.weight_depth > RING_SLOTS:
         return
@@ -87,18 +87,18 @@ def check_memory(
 def check_units(
     model: Description, weights: Weights, config: Config, options: Quantization
 ) -> None:
-    """Refuse a model of many weights that needs units which a configuration leaves out.
+    """Refuse a large model that needs units which a configuration lacks.
 
-    Raises :class:`InputError` with the fields to set.
+    Raises :class:`InputError` with the configuration fields to set.
     """
     if sum(weights[name].size for name in _linear_weights(model)) >= MANY:
         check_described(model, config, wide_functions=options.wide_functions)
 
 
 def check_rows(model: ModelDescription, config: Config) -> None:
-    """Refuse an encoder of many scores whose rows of scores exceed a configuration's.
+    """Refuse an encoder with many attention scores whose rows exceed a configuration's limit.
 
-    Raises :class:`InputError` with the fields to set, or the most tokens that a model may have.
+    Raises :class:`InputError` with the configuration fields to set, or the most tokens that fit.
     """
     if model.layers * model.heads * model.sequence**2 < MANY:
         return
@@ -124,12 +124,12 @@ def check_rows(model: ModelDescription, config: Config) -> None:
 
 
 def check_layers(model: D, weights: Weights, compile: Callable[[D], object]) -> None:
-    """Refuse a model of many weights whose first layers alone do not fit.
+    """Refuse a large model whose first layers alone do not fit.
 
-    ``compile`` raises :class:`FitError` if a model does not fit. A program of all layers is no
-    shorter than that of the first ones, and needs no less room.
+    ``compile`` raises :class:`FitError` if a model does not fit. A program of all layers is at
+    least as long as a program of the first layers, and needs at least as much memory.
 
-    Raises :class:`InputError` with a change that fits the first layers.
+    Raises :class:`InputError` with a change of the configuration that fits the first layers.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

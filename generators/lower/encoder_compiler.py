@@ -1,4 +1,4 @@
-"""From a trained model to a program and its memory image, for any configuration that has room."""
+"""Compilation of an encoder to a program and a memory image, for any configuration."""
 
 from dataclasses import dataclass, replace
 
@@ -35,7 +35,7 @@ COMPARED = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Quantization):
-    """Choices that change a program's numbers or its speed."""
+    """Compiler options that change a program's results or its speed."""
 
     sparse: bool = False
     """True if matrices are coded for the zero-skip unit if that is faster."""
@@ -48,7 +48,7 @@ class Options(Quantization):
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledModel(EncoderHost):
-    """An encoder's programs for a configuration, with the model in integers."""
+    """A compiled encoder: programs, memory image, and the quantized model."""
 
     quantized: QuantizedModel
     pool_piece: Piece | None
@@ -72,11 +72,11 @@ class CompiledModel(EncoderHost):
         again: bool = False,
         bits: int = OPERAND_BITS,
     ) -> Prediction:
-        """Return the predicted figures of an inference.
+        """Return the predicted cycles of an inference.
 
-        ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
-        word. ``rows`` is the number of the input's rows, by default the most. With ``again`` the
-        weights that stay on the chip are there from an earlier run. Nested weights are read with
+        External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
+        word. ``rows`` is the number of input rows, by default the largest number. With ``again`` an
+        earlier run has loaded the weights that stay on the chip. Nested weights are read with
         ``bits`` bits.
         """
         name = self.entry(again=again, bits=bits)
@@ -84,7 +84,7 @@ class CompiledModel(EncoderHost):
 
     @property
     def written(self) -> list[Written]:
-        """Tensors that vector instructions write, in the order in which they run."""
+        """Tensor parts that vector instructions write, in execution order."""
         return self.entries[ENCODE].written
 
     def model_at(self, bits: int) -> QuantizedModel:
@@ -92,23 +92,23 @@ class CompiledModel(EncoderHost):
         return coarser(self.quantized, bits)
 
     def length(self, rows: int | None) -> int:
-        """Return the sequence's length for an input of ``rows`` rows, or for the longest."""
+        """Return the sequence length for an input of ``rows`` rows, by default the longest."""
         model, source = self.quantized.description, self.quantized.input
         return model.sequence - (0 if rows is None or not model.variable else source.rows - rows)
 
     def registers(self, length: int) -> dict[int, int]:
-        """Return the registers of an inference of some length."""
+        """Return the register values for an inference with a sequence length."""
         numbers = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
         return numbers | row_counts(self.rows, length)
 
     def least_bytes(
         self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS
     ) -> int:
-        """Return the bytes that an inference must read: weights, parameters and input.
+        """Return the bytes that an inference must load: weights, parameters and input.
 
-        The input has ``rows`` rows, by default the most. With ``again`` the weights and parameters
-        that stay on the chip are there from an earlier run. Nested weights are read with ``bits``
-        bits.
+        The input has ``rows`` rows, by default the largest number. With ``again`` an earlier run
+        has loaded the weights and parameters that stay on the chip. Nested weights are read with
+        ``bits`` bits.
         """
         source, missing = self.quantized.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
@@ -118,7 +118,7 @@ class CompiledModel(EncoderHost):
         return len(self.image) - self.output_piece.size - missing * source.stride - kept
 
     def macs(self, rows: int | None = None) -> int:
-        """Return the useful products of a run on an input of some rows, or on a batch."""
+        """Return the useful multiply-accumulates of a run, for an input of ``rows`` rows."""
         return self.batch * self.quantized.macs(self.length(rows))
 
     @property
@@ -127,7 +127,7 @@ class CompiledModel(EncoderHost):
         return 1 if self.quantized.description.variable else self.input.rows
 
     def beside(self, rows: int) -> Request:
-        """Return the request of an input of some rows, without the input itself."""
+        """Return the request for an input of ``rows`` rows, without the input itself."""
         length, writes = self.length(rows), list[tuple[int, bytes]]()
         if self.pool_piece is not None:
             (pool, *_) = (op for op in self.quantized.after if isinstance(op, Pool))
@@ -136,7 +136,7 @@ class CompiledModel(EncoderHost):
         return Request(tuple(writes), self.registers(length))
 
     def parting(self, weights: Weights, samples: Samples) -> Parting:
-        """Compare the integers with floats on the first calibration inputs."""
+        """Return the distance between integers and floats on the first calibration inputs."""
         some = [np.asarray(values) for values in samples[:COMPARED]]
         return parting(self.quantized, weights, some)
 
@@ -148,14 +148,14 @@ def compile_model(
     config: Config,
     options: Options | None = None,
 ) -> CompiledModel:
-    """Return a model's program and memory image.
+    """Return a compiled encoder: calibrated, quantized, and lowered to a program.
 
-    ``calibration_inputs`` are inputs for :func:`forward`, one array each or all in one. The cutting
-    of the model is searched (``celosia.generators.lower.schedule``).
+    ``calibration_inputs`` are inputs for :func:`forward`, a list of arrays or one array. The tiling
+    is searched (``celosia.generators.lower.schedule``).
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
-    :class:`celosia.generators.lower.fitting.FitError` if it is too large; the message names the
-    field.
+    :class:`celosia.generators.lower.fitting.FitError` if the model is too large; the message names
+    the configuration field.
     """
     options = options or Options()
     if options.sparse and not config.sparse_lanes:
@@ -175,7 +175,7 @@ def compile_model(
 
 
 def compile_quantized(quantized: QuantizedModel, config: Config, options: Options) -> CompiledModel:
-    """Return the program of a model that is quantized for the configuration.
+    """Return a compiled encoder from a model that is quantized for the configuration.
 
     Raises :class:`InputError` as :func:`compile_model`.
     """

@@ -1,4 +1,4 @@
-"""Fields of a configuration that the options of a model require."""
+"""Configurations extended by the units that quantization options require."""
 
 from celosia.arch.config import Config
 from celosia.arch.formats import NESTED, PLANES
@@ -9,10 +9,10 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 
 
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
-    """Return a configuration with the fields that options require.
+    """Return a configuration extended by the units that quantization options require.
 
-    These are INT16 rows of products with their operands and sums, polynomials of functions, and the
-    factors of ``rows``. A configuration without weight formats gets those of the options.
+    Options may require INT16 operands, piecewise polynomials, and factors of ``rows`` rows. A
+    configuration without weight formats gets the formats in the options.
     """
     if options.deferred:
         rows = max(rows, config.row_factors)
@@ -34,7 +34,7 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 
 def paired(config: Config, decoder: Decoder) -> Config:
-    """Return a configuration whose slots hold a decoder's keys and values in pairs, if possible."""
+    """Return a configuration with packed slots for a decoder's keys and values, if possible."""
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:
         return config

@@ -1,4 +1,4 @@
-"""Programs that fill the chip before the first token, cut to the size of external memory."""
+"""Setup programs that load the chip before the first token, limited by external memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ Assemble = Callable[[Sequence[Draft]], list[int]]
 
 @dataclass(frozen=True)
 class Fill:
-    """Contents of external memory from address 0 on, and the program that loads them."""
+    """A setup program, and the contents of external memory that it loads."""
 
     image: bytes
     words: list[int]
@@ -41,10 +41,11 @@ class _Part:
 def fills(
     drafts: Sequence[Draft], image: Bytes, config: Config, memory_bytes: int, assemble: Assemble
 ) -> list[Fill]:
-    """Split instructions whose loads read an image from front to end, into few parts.
+    """Split setup instructions, which load an image from front to end, into few programs.
 
-    The number of parts is the least possible. The image of each part has at most ``memory_bytes``
-    bytes, and its program fits the program memory. No load may be larger.
+    The number of programs is the least possible. The image of each program has at most
+    ``memory_bytes`` bytes, and each program fits the program memory. No single load may exceed
+    ``memory_bytes``.
     """
     parts = [_Part(0, 0)]
     for draft in drafts:

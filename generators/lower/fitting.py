@@ -1,4 +1,4 @@
-"""Models that do not fit: finds changes of the configuration by compiling again."""
+"""Remedies for models that do not fit: configuration changes, found by compiling again."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,9 +18,9 @@ MOST_TRIES = 24
 
 
 class FitError(InputError):
-    """A memory or a unit of a configuration does not suffice for a model.
+    """A model does not fit a memory or a unit of the configuration.
 
-    ``remedies`` are changes, each the smallest of its kind; any one of them may help.
+    ``remedies`` are alternative changes of configuration fields, each the smallest of its kind.
     """
 
     def __init__(self, text: str, *remedies: Changes):
@@ -32,7 +32,7 @@ class FitError(InputError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """Compiles a model that did not fit for other configurations."""
+    """A compilation that failed, which can be repeated with other configurations."""
 
     config: Config
     compile: Callable[[Config], object]
@@ -41,7 +41,7 @@ class Attempt:
 
 @contextmanager
 def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]:
-    """Attach to a :class:`FitError` raised in the block the attempt that :func:`remedy` repeats."""
+    """Attach an :class:`Attempt` to a :class:`FitError` from the block, for :func:`remedy`."""
     try:
         yield
     except FitError as error:
@@ -50,16 +50,16 @@ def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]
 
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
-    """Return a field's change to the next power of two, at least ``least``."""
+    """Return the change of a field to the next power of two, at least ``least``."""
     return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
-    """Return a clause with the changes of the configuration with which the model compiles.
+    """Return a clause with the configuration changes with which the model compiles.
 
-    They are found by compiling for ever larger configurations, those with the fewest changes first;
-    all that are found with the same number of changes are named. ``progress`` is called with the
-    tries that have begun, and the most there may be.
+    Changes are found by compiling for larger configurations, the fewest changes first. The clause
+    names all changes with the same number of fields. ``progress`` is called with the number of
+    started tries and the largest possible number.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"

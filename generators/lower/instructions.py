@@ -1,7 +1,7 @@
-"""Instructions of each kind of node, for encoders and decoders, with places chosen already.
+"""Instructions of each type of operation, with addresses chosen by the caller.
 
-The number of rows is fixed, or that of a run. Operands are in the scratchpad, weights there or in
-slots of the array, sums in the accumulators.
+The number of rows is fixed, or set for each run. Operands are in the scratchpad, weights in the
+scratchpad or in weight slots, sums in the accumulators.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,14 +36,14 @@ class View:
     """Bytes from row to row, or accumulator rows from tile column to tile column."""
 
     def operands(self, name: str) -> Operands:
-        """Return the operands of an instruction that reads or writes it."""
+        """Return an instruction's address and stride operands for this view, by operand name."""
         return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
 
 
 def rescale_words(rescale: Rescale, config: Config, *, by_tile: bool = False) -> Bytes:
-    """Return the parameter words of a rescale, [words, bytes]; ``by_tile`` in DRAIN's order.
+    """Return requantization parameters as words, [words, bytes]; ``by_tile`` as DRAIN reads.
 
-    A rescale that is the same for all columns is one word, the same in every lane.
+    Parameters that all columns share are one word, with the same content in every lane.
     """
     repeat = config.vector.lanes if rescale.per_tensor else 1
     return param_words(
@@ -56,7 +56,7 @@ def rescale_words(rescale: Rescale, config: Config, *, by_tile: bool = False) ->
 
 
 def table_bytes(values: Ints) -> Bytes:
-    """Return an activation's table, [256], as bytes."""
+    """Return an activation table, [256], as bytes."""
     return values.astype(np.int8).view(np.uint8)
 
 
@@ -71,7 +71,10 @@ def product(
     a_zero: int = 0,
     b_zero: int = 0,
 ) -> Draft:
-    """Return the product of rows and another tensor, in the scratchpad or from a slot on."""
+    """Return the instruction of a matrix product.
+
+    ``other`` is a view in the scratchpad, or the number of the first weight slot.
+    """
     operands = source.operands("a") | sums.operands("acc")
     operands |= {"m": m, "k": k, "n": n, "a_zero": a_zero}
     if isinstance(other, View):
@@ -82,7 +85,7 @@ def product(
 
 @dataclass(frozen=True)
 class Work:
-    """Rows that an instruction of the vector engine reads and writes."""
+    """Rows that a vector instruction reads and writes, with the parameters' address."""
 
     source: View
     target: View
@@ -110,10 +113,10 @@ class Work:
         table: int = 0,
         beside: View | None = None,
     ) -> Draft:
-        """Return a DRAIN of sums or a MAP of rows, to rows of a ``tensor`` if there is one.
+        """Return a DRAIN of sums or a MAP of rows, in the format of ``tensor`` if given.
 
-        ``beside`` are rows that are added, used as rotations, or multiplied; with ``residual`` the
-        target's old values are added.
+        ``beside`` are second operands: rows to add, rotations or multipliers. With ``residual`` the
+        old values of the target are added.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -125,7 +128,7 @@ class Work:
         return self._draft(opcode, "acc" if opcode == Opcode.DRAIN else "i", names, operands)
 
     def norm(self, op: Norm) -> Draft:
-        """Return the normalization of the rows."""
+        """Return the instruction that normalizes the rows."""
         on = {"rms": op.rms, "wide_out": op.target.wide, "per_tensor": op.rescale.per_tensor}
         on |= {"factors": op.deferred}
         operands: Operands = {"o_zero": op.target.zero}
@@ -142,7 +145,7 @@ class Work:
         zero: int = 0,
         diagonal: tuple[int, int] = (0, 0),
     ) -> Draft:
-        """Return the softmax of rows of scores, or with the flag ``drain`` of sums.
+        """Return the softmax of rows of scores, or of sums with the flag ``drain``.
 
         Scores after ``limit`` are masked; the limit increases by ``limit_step`` from row to row.
         ``diagonal`` is the first row's column on the diagonal, and the value added there.
@@ -160,10 +163,10 @@ def drain(
     table: int = 0,
     beside: View | None = None,
 ) -> Draft:
-    """Return the requantization of a product's sums, with its activation or residual.
+    """Return the instruction that requantizes a product's sums, with activation or residual.
 
-    If the first operation ``behind`` rotates by ``beside`` or multiplies by it, the same
-    instruction does so; ``table`` is the operand of the activation or of that operation.
+    If the first operation in ``behind`` rotates or multiplies by ``beside``, the same instruction
+    does so. ``table`` is the table operand of the activation or of that operation.
     """
     done = {Gate: ("times",), Rotary: ("rotate",)}.get(type(next(iter(behind), None)), op.look_up)
     names = [*flags, *done, *(["relu"] if op.relu else []), *(["factors"] if op.factors else [])]
@@ -174,7 +177,7 @@ def drain(
 
 
 def rowwise(op: Norm | Convert, work: Work) -> Draft:
-    """Return the normalization or the conversion of INT16 rows."""
+    """Return the instruction that normalizes or converts INT16 rows."""
     if isinstance(op, Norm):
         return work.norm(op)
     flags = ("wide_in", "per_tensor") if op.rescale.per_tensor else ("wide_in",)
@@ -182,9 +185,9 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return a drain and its followers, merged if the next one normalizes its result.
+    """Return a drain and its followers; a following norm of the result is merged into it.
 
-    With ``keep`` the sums are written as well.
+    With ``keep`` the merged instruction also writes the drained rows.
     """
     first, *rest = nodes
     if not rest:
@@ -222,17 +225,17 @@ def preload(
     line: int | Given = 0,
     flags: frozenset[str] = frozenset(),
 ) -> Draft:
-    """Return the instruction that keeps weights in slots, or with the flag ``append`` adds some."""
+    """Return the instruction that copies weights to slots, or appends with flag ``append``."""
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)
 
 
 def parameters(place: Ref, count: int, first: int) -> Draft:
-    """Return the instruction that reads ``count`` parameter words."""
+    """Return the instruction that loads ``count`` parameter words from the scratchpad."""
     operands: Operands = {"i_addr": place, "n": count, "params": first}
     return Draft(Opcode.PARAMS, operands, written=Written("parameters"))
 
 
 def table(place: Ref, slot: int = 0) -> Draft:
-    """Return the instruction that reads an activation table."""
+    """Return the instruction that loads an activation table from the scratchpad."""
     return Draft(Opcode.TABLE, {"i_addr": place, "table": slot}, written=Written("table"))

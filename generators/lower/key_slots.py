@@ -1,6 +1,6 @@
-"""Several key heads in the same weight slots, and the queries for one of them.
+"""Weight slots with the keys of several key heads, and queries that select one head.
 
-A key is a column of a slot, which has ``rows`` places. If a slot has room for two heads of keys or
+A key is a column of a slot, which has ``rows`` rows. If a slot has room for two heads of keys or
 more, a token's keys are appended together. The queries of a head then have zeros for the heads
 above it: tile columns of the accumulators that no product adds to, drained with them. If a drain
 has one row, and a head one tile column, zeros are not rewritten, and the drain leaves them out.
@@ -18,11 +18,11 @@ from celosia.generators.quantize.options import NARROW_BITS
 
 
 def most_key_heads(decoder: Decoder, config: Config) -> int:
-    """Return the most key heads that can share a slot.
+    """Return the largest number of key heads that can share a slot.
 
-    It is 1 if queries cannot have zeros before them, because these zeros are whole tile columns. It
-    is also 1 for slots that have heads in pairs already, and for slots of a source's keys, which
-    the same queries would read.
+    The number is 1 if queries cannot have zeros before them, because these zeros are whole tile
+    columns. It is also 1 for slots that contain heads in pairs, and for an encoder-decoder, whose
+    queries would also read the slots of a source's keys.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -32,10 +32,10 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return the first column of each query head in its row, and the columns of the row.
+    """Return the first column of each query head in a row, then the row's number of columns.
 
-    Zeros come before it: one column for each column of keys above its keys in a slot of
-    ``key_heads`` heads. Heads that are ``spaced`` all have the same number of columns.
+    Before a head's first column there is a zero for each key row above the head's keys in a slot of
+    ``key_heads`` heads. With ``spaced`` all heads have the same number of columns.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -49,10 +49,10 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the place of each tile column of queries among those that are drained.
+    """Return the index of each tile column of queries among the drained tile columns.
 
-    The result is empty if no tile columns lie between them: with one key head in a slot, or if the
-    drain spaces heads (``spaced``).
+    The result is empty if there are no tile columns of zeros between them: with one key head in a
+    slot, or if the drain spaces heads (``spaced``).
     """
     if key_heads == 1 or spaced:
         return []
@@ -62,9 +62,10 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 
 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
-    """Return the parameters of tile columns at some places, [columns that are drained].
+    """Return requantization parameters for drained tile columns, including those of zeros.
 
-    The parameters of the columns between them turn zeros into zeros.
+    ``places`` are the indices of the tile columns of ``rescale`` among the drained ones. Tile
+    columns between them get parameters that map zero to zero.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []
@@ -76,7 +77,7 @@ def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
 
 
 def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, count, distance) of tile columns whose places are equally far apart."""
+    """Yield (first, count, distance) of runs of tile columns with equally spaced indices."""
     first = 0
     while first < len(places):
         count, distance = 1, 1

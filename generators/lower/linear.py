@@ -1,4 +1,4 @@
-"""Lowering of linear layers: parts of columns, blocks of the source, rows, one drain each."""
+"""Lowering of linear layers of encoders: parts of columns, source blocks, rows, drains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -28,10 +28,11 @@ from celosia.generators.program.image import Bytes
 
 
 class LinearLayer:
-    """A linear layer as items, each with the weights of some columns, and its followers.
+    """A linear layer and its rowwise followers, split by columns into items.
 
-    ``behind`` works on rows of the target as soon as they are complete; its parameters use the last
-    ``behind_words`` words. ``early`` says that the source's rows come in chunks as well.
+    The operations ``behind`` process rows of the target as soon as these rows are complete; their
+    parameters use the last ``behind_words`` words. With ``early`` the source's rows come in chunks
+    as well.
     """
 
     def __init__(

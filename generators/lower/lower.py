@@ -1,4 +1,4 @@
-"""From a quantized model to instructions: cuts operations into parts that fit the memories."""
+"""Lowering of an encoder: cuts operations into parts that fit the memories."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ SAMPLED = 2
 
 @dataclass(frozen=True)
 class Lowered:
-    """A model's items by section, and the content of external memory."""
+    """A lowered encoder: items by section, buffer sizes, and the memory image."""
 
     before: list[Item]
     layers: list[list[Item]]
@@ -60,13 +60,13 @@ def lower(
     *,
     sample: bool = False,
 ) -> Lowered:
-    """Return a model's instructions with buffers that have no addresses yet.
+    """Return an encoder's instructions, with buffers that have no addresses yet.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). With
-    ``sample`` layers that are alike are lowered until one has the same loads before it as all that
-    follow; the others are missing.
+    ``sample`` only the first of equal layers are lowered, until a layer has the same loads before
+    it as all following layers.
 
-    Raises :class:`FitError` if the configuration cannot do an operation at all.
+    Raises :class:`FitError` if the configuration does not support an operation.
     """
     check_encoder(model, config)
     lowering = Lowering(

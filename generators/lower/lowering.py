@@ -1,4 +1,4 @@
-"""State of lowering an encoder: parameters, accumulators, written buffers."""
+"""State of an encoder's lowering: parameters, accumulators, written buffers."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +21,7 @@ SPARE_WORDS = 1
 
 
 class Lowering(Traffic):
-    """An encoder that is lowered to instructions."""
+    """State and helpers of an encoder's lowering to instructions."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Lowering(Traffic):
 
     @property
     def word_bytes(self) -> int:
-        """Scratchpad bytes of a parameter word."""
+        """Bytes of a parameter word in the scratchpad."""
         return self.config.param_lines * self.config.line_bytes
 
     def work(
@@ -57,32 +57,32 @@ class Lowering(Traffic):
         *,
         anew: bool = True,
     ) -> Work:
-        """Return the work that writes some rows and columns of a tensor.
+        """Return the :class:`Work` of an instruction that writes rows and columns of a tensor.
 
-        Without ``anew`` the buffer's old content is needed.
+        Without ``anew`` the instruction needs the buffer's old content.
         """
         view = self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def params(self, rescales: Sequence[Rescale]) -> Bytes:
-        """Return parameter words one after another, [bytes]."""
+        """Return the parameter words of several rescales, concatenated, as bytes."""
         return np.concatenate([rescale_words(r, self.config).ravel() for r in rescales])
 
     def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
-        """Return the instruction that reads ``count`` words from a blob's start."""
+        """Return the instruction that loads ``count`` parameter words from a buffer's start."""
         return parameters(Ref(blob), count, SPARE_WORDS + first)
 
     def room_for(self, words: int) -> None:
-        """Refuse more parameter words than there are."""
+        """Refuse an operation with more parameter words than the parameter memory holds."""
         check_at_once(self.name, self.config, words + SPARE_WORDS)
 
     def begin(self) -> None:
-        """Begin an operation: the first write to a buffer starts its new content."""
+        """Begin an operation: the first write to each buffer replaces the old content."""
         self._written.clear()
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the buffer of rows if this is the operation's first write to it, else nothing."""
+        """Return the name of a view's buffer at the operation's first write to it, else ""."""
         place = target.place
         assert isinstance(place, Ref)
         first = place.buffer not in self._written
@@ -90,7 +90,7 @@ class Lowering(Traffic):
         return place.buffer if first and anew else ""
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
-        """Return the instructions of parts (first, count), as loops over equal parts if chosen."""
+        """Return the instructions for parts (first, count), in loops over equal parts if chosen."""
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]
         bodies = []
@@ -102,14 +102,14 @@ class Lowering(Traffic):
         return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Return row parts of at most ``most`` rows, grouped by the blocks that contain them.
+        """Return row parts (first, count) of at most ``most`` rows, grouped by blocks.
 
-        ``tensors`` are buffers and the row of each that corresponds to row 0.
+        ``tensors`` are pairs (buffer, row) with the buffer's row that corresponds to row 0.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Return column parts of at most ``tiles`` tile columns, grouped by their blocks."""
+        """Return column parts (first, count) of at most ``tiles`` tile columns, by blocks."""
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

@@ -1,4 +1,4 @@
-"""Weights of a decoder: permanently in slots, or in external memory in loadable parts."""
+"""Places of a decoder's weights: weight slots, scratchpad or external memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from celosia.generators.program.image import Bytes, Piece
 
 
 def keep_matrix(plan: Plan, op: Linear) -> None:
-    """Keep a product's weights, those of its correction, and its parameter words."""
+    """Add a linear layer's weights, correction and parameter words to a plan."""
     low, bounds, rescale, tiles = op.low_rank, _bounds(plan, op), op.rescale, list[int]()
     if kind(op.target) in QUERIES:
         tiles = query_places(

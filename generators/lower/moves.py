@@ -18,7 +18,7 @@ def load(
 ) -> Draft:
     """Return a load of rows, ``step`` bytes apart in the scratchpad and ``outside`` bytes outside.
 
-    Without these they are contiguous.
+    If ``step`` or ``outside`` is 0, rows are contiguous there.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)
@@ -27,7 +27,10 @@ def load(
 def store(
     source: Ref | Given, addr: int | Given, m: Count, row_bytes: int, outside: int = 0
 ) -> Draft:
-    """Return a store of rows that are contiguous, or ``outside`` bytes apart outside."""
+    """Return a store of contiguous scratchpad rows, ``outside`` bytes apart in external memory.
+
+    If ``outside`` is 0, rows are contiguous there.
+    """
     return Draft(Opcode.STORE, _moved(source, addr, m, row_bytes, 0, outside))
 
 
@@ -39,7 +42,7 @@ def _moved(
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
-    """Return contiguous bytes as rows to move: (first byte, rows, bytes of a row)."""
+    """Return (first byte, rows, bytes per row) of the moves of ``size`` contiguous bytes."""
     row = min(size, longest)
     rest = size % row
     moves = ((0, size // row, row), (size - rest, 1, rest))

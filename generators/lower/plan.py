@@ -1,4 +1,4 @@
-"""Parts of an integer decoder that stay on the chip: slots, words, tables, buffers."""
+"""The plan of a decoder: which data stay on the chip, and where all data are."""
 
 import functools
 import math
@@ -55,7 +55,7 @@ HIDDEN = frozenset({"active", "up", "hidden"})
 
 @dataclass(frozen=True)
 class Matrix:
-    """A linear layer's weights, on the chip or loaded for each product, and parameter words."""
+    """A linear layer's weights, on the chip or streamed, and its parameter words."""
 
     splits: list[list[Product]]
     """The products of its weights, of the rows that are multiplied at once."""
@@ -69,25 +69,26 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def columns(self, op: Linear, cols: int) -> int:
-        """Return the number of columns of its operation's result that are drained."""
+        """Return the number of drained columns of the layer's result, including zeros."""
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return a tile column's number among those that are drained."""
+        """Return a tile column's index among the drained tile columns."""
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the tile columns (first, count) within a range of the drained ones."""
+        """Return the tile columns (first, count) in a range of drained tile columns."""
         if not self.places:
             return first, count
         begin = bisect_left(self.places, first)
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Yield tile columns (first, count) that one product computes, from a range.
+        """Yield the tile columns (first, count) of each product in a range, with their spacing.
 
-        The range is ``count`` tile columns from ``first`` on. With them come the place of their
-        first one relative to the first of all, and the distance from place to place.
+        The range is ``count`` tile columns from ``first`` on. After (first, count) follow the
+        drained index of the first tile column, relative to the range, and the distance between
+        drained indices.
         """
         places = self.places[first : first + count]
         if not places:
@@ -98,7 +99,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that stay in the scratchpad, or are loaded one by one."""
+    """Rows of an embedding or position table, in the scratchpad or loaded one by one."""
 
     place: Ref
     stride: int
@@ -110,7 +111,7 @@ class Table:
 
 @dataclass
 class Plan:
-    """Places of everything that stays on the chip, and the program that puts it there."""
+    """The places of all data of a decoder, and the setup instructions that load them."""
 
     decoder: Decoder
     config: Config
@@ -149,12 +150,12 @@ class Plan:
 
     @functools.cached_property
     def query_starts(self) -> list[int]:
-        """First column of each head's queries in their row, and the columns of a row."""
+        """First column of each head's queries in a row, then the row's number of columns."""
         return query_starts(self.decoder, self.key_heads, spaced=self.spaced)
 
     @property
     def spaced(self) -> bool:
-        """True if each head's queries, one tile column, are drained after unchanged zeros.
+        """True if drains leave out the zeros before each head's queries of one tile column.
 
         Keys are drained in the same way, as consecutive drains are alike.
         """
@@ -164,12 +165,12 @@ class Plan:
 
     @property
     def apart(self) -> bool:
-        """True if several texts' rows are multiplied and drained one by one.
+        """True if the rows of several texts are multiplied and drained one by one.
 
-        So the norm and the drains of one text's row run beside products of the next one's. Rows of
-        all texts are multiplied at once in three cases: if these products are short, if weights are
-        streamed, and if the head is one product, since each norm of the last layer then needs a
-        separate product.
+        So the norm and the drains of one text's row run beside products of the next text's row.
+        Rows of all texts are multiplied at once in three cases: if these products are short, if
+        weights are streamed, and if the head is one product, since each norm of the last layer then
+        needs a separate product.
         """
         model, rows, cols = self.decoder.description, self.config.array.rows, self.config.array.cols
         cycles = -(-model.dim // rows) * -(-model.dim // cols)
@@ -178,21 +179,23 @@ class Plan:
 
     @property
     def head_tiles(self) -> int:
-        """Most tile columns of the head's products that are requantized at once.
+        """Most tile columns of the output head that are multiplied and drained at once.
 
-        It is smaller for a head of at most ``HEAD_TILES`` tile columns. A head of more than three
-        quarters of these is then two products, so that rows can be separated.
+        The number is smaller for a head of at most ``HEAD_TILES`` tile columns. A head of more than
+        three quarters of ``HEAD_TILES`` is then two products, so that the rows of texts can be
+        separated.
         """
         tiles = -(-self.decoder.description.vocabulary // self.config.array.cols)
         return HEAD_TILES if tiles > HEAD_TILES else 3 * HEAD_TILES // 4
 
     @property
     def query_parts(self) -> list[tuple[int, int]]:
-        """Tile columns (first, count) of queries that are drained at once.
+        """Tile columns (first, count) of queries that are drained together.
 
         The queries of several texts may have zeros before them. Then the scores of the first half
         of the key heads begin while the other half is drained, if the half ends with a tile column.
-        If texts' rows are separated, one text's are drained beside the next one's products instead.
+        If texts' rows are separated, one text's queries are drained beside the next text's products
+        instead.
         """
         model, cols = self.decoder.description, self.config.array.cols
         half = -(-model.kv_heads // 2) * model.group
@@ -206,28 +209,28 @@ class Plan:
         return [(0, end // cols), (end // cols, tiles - end // cols)]
 
     def query_stride(self, op: Attention) -> int:
-        """Return the bytes from row to row of an attention's queries."""
+        """Return the row stride of an attention's queries (bytes)."""
         return self.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether slots have the keys and values of a text in pairs."""
+        """Return whether slots contain the keys and values of a text in pairs."""
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
     @property
     def head(self) -> Linear:
-        """The operation that computes the scores of all tokens."""
+        """The linear layer that computes the scores of the vocabulary."""
         (linear,) = (op for op in self.decoder.after if isinstance(op, Linear))
         return linear
 
     @functools.cached_property
     def contexts(self) -> frozenset[str]:
-        """Names of the results of attentions."""
+        """Names of the attentions' result tensors."""
         ops = (op for graph in self.graphs for op in graph.ops)
         return frozenset(op.target.name for op in ops if isinstance(op, Attention))
 
     @property
     def graphs(self) -> list[TextGraph]:
-        """The graphs of all programs: of a source's encoder, and of the decoder."""
+        """The graphs of all programs: an encoder-decoder's encoder, then the decoder."""
         source = self.decoder.source
         return [self.decoder] if source is None else [source, self.decoder]
 
@@ -238,38 +241,39 @@ class Plan:
 
     @property
     def source_rows(self) -> int:
-        """Number of rows for sources if whole runs look up their tokens; 0 without a source."""
+        """Source tokens rounded up to whole lookup runs; 0 without a source."""
         if not self.lookups:
             return 0
         return -(-self.decoder.description.source_positions // self.lookups) * self.lookups
 
     @property
     def most_words(self) -> int:
-        """Most parameter words that pass at once."""
+        """Most streamed parameter words that are in the parameter memory at once."""
         model, cols = self.decoder.description, self.config.array.cols
         tiles = -(-max(model.dim, model.query_width, model.kv_width) // cols)
         return max(tiles, self.part_tiles) * self.config.lane_groups
 
     @property
     def part_tiles(self) -> int:
-        """Most tile columns of a passing matrix that are requantized at once.
+        """Most tile columns of a streamed matrix that are requantized at once.
 
-        The previous ones may still use their words, and gate and up use theirs at the same time.
+        At the same time previous tile columns, and the gate and up layers, may use other parameter
+        words.
         """
         words = min(MOST_TILES * self.config.lane_groups, self.config.vector.words // 4)
         return max(self.score_tiles, words // self.config.lane_groups)
 
     @property
     def score_tiles(self) -> int:
-        """Tile columns whose scores are whole external words."""
+        """Smallest number of tile columns whose vocabulary scores are whole external words."""
         width = 2 * self.config.array.cols
         return self.config.mem_bytes // math.gcd(width, self.config.mem_bytes)
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """Parts of a head that is loaded piece by piece: first and end tile column of each.
+        """Tile columns (first, end) of each part of an output head that is streamed in parts.
 
-        Groups of ``STAGES`` parts look alike, so that one loop runs them.
+        Groups of ``STAGES`` parts are alike, so that one loop runs all groups.
         """
         head = self.head
         step, total = self.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -284,9 +288,9 @@ class Plan:
         return list(pairwise([*(start * step for start in starts), total]))
 
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
-        """Keep the parameter words of some rescales, one after another.
+        """Add requantization parameters to the plan as consecutive words; return their place.
 
-        SOFTMAX or NORM requantizes accumulators with those that are ``early``.
+        ``early`` words are for the requantization of sums in SOFTMAX or NORM.
         """
         words = np.concatenate(
             [rescale_words(rescale, self.config, by_tile=by_tile) for rescale in rescales]
@@ -299,21 +303,22 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """External place of the scores of all tokens, or of the filling data if all stays."""
+        """External place of the vocabulary's scores; reuses the setup image if all data stay."""
         size, alone = self.logits_bytes, self.resident and self.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 
     @property
     def logits_bytes(self) -> int:
-        """Bytes of the scores of all tokens, in whole external words."""
+        """Bytes of the vocabulary's scores, rounded up to whole external words."""
         words = -(-2 * self.decoder.description.vocabulary // self.config.mem_bytes)
         return words * self.config.mem_bytes
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Bytes of a token's ``keys`` and ``values`` of a layer, if these are not in slots.
+        """Bytes per token of a layer's ``keys`` and ``values``, if these are not in slots.
 
-        If each run computes keys and values anew, it is the bytes of a token's ``inputs``.
+        If each run computes keys and values anew, the dictionary has the bytes of a token's
+        ``inputs``.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -323,11 +328,11 @@ class Plan:
 
     @property
     def rotates_keys(self) -> bool:
-        """True if each run rotates the keys of all tokens, by their places in the cache."""
+        """True if each run rotates the keys of all tokens, by their positions in the cache."""
         return self.cache.recompute and self.decoder.rotary is not None
 
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
-        """Return tile columns (first, end) of all tokens' keys or values that are made at once."""
+        """Return the tile columns (first, end) of each part of keys or values computed anew."""
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
         # The products of a correction have separate rows for keys and for values.
@@ -342,10 +347,11 @@ class Plan:
 
     @property
     def key_parts(self) -> list[tuple[int, int]]:
-        """Key heads (first, end) whose values are multiplied while the next ones are divided.
+        """Key heads (first, end) whose values are multiplied during the next heads' division.
 
-        The first half belongs to the first softmax; the last head is alone, as nothing is left to
-        do beside it. If texts' rows are separated, one text's are all beside the other's.
+        The first half of the heads belongs to the first softmax. The last head is separate, as
+        nothing remains to run beside it. If texts' rows are separated, all heads of a text are one
+        part.
         """
         heads = self.decoder.description.kv_heads
         bounds = [0, heads] if self.apart else sorted({0, -(-heads // 2), heads - 1, heads})
@@ -353,16 +359,17 @@ class Plan:
 
     @property
     def by_row(self) -> bool:
-        """True if the context of a token's heads is drained with parameters for each head."""
+        """True if a token's context is drained by head, with parameters for each head."""
         return self.decoder.description.head_dim <= min(
             self.config.vector.lanes, self.config.array.cols
         )
 
     @property
     def ffn_parts(self) -> list[tuple[int, int]]:
-        """Tile columns (first, end) of the MLP that proceed while the next ones are multiplied.
+        """Tile columns (first, end) of the MLP that are drained while the next are multiplied.
 
-        If texts' rows are separated, another text's row is multiplied meanwhile.
+        If texts' rows are separated, there is one part, drained while another text's row is
+        multiplied.
         """
         tiles = -(-self.decoder.description.ffn // self.config.array.cols)
         parts = FFN_PARTS if self.resident and not self.apart else 1
@@ -372,30 +379,30 @@ class Plan:
 
 
 def kind(tensor: Tensor) -> str:
-    """Return a tensor's name without its layer."""
+    """Return a tensor's name without the prefix of its layer."""
     return tensor.name.rpartition(".")[2]
 
 
 def makes_input(op: Op) -> bool:
-    """Return whether an operation computes the input of a layer's products, not the stream."""
+    """Return whether a norm or conversion computes a product's input, not the stream."""
     return isinstance(op, Norm | Convert) and op.target.home is not Home.STREAM
 
 
 def context_of(op: Attention) -> Rescale:
-    """Return the requantization parameters of an attention's context, for each of its columns."""
+    """Return the requantization parameters of an attention's context for every column."""
     parts = [(head.context.bias, head.context.multiplier, head.context.shift) for head in op.heads]
     return Rescale(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:
-    """Return the parameters of some columns, as one word if they are alike."""
+    """Return the parameters of ``count`` columns, merged to one set if they are equal."""
     columns = rescale if rescale.per_tensor else rescale.columns(first, count)
     values = np.stack((columns.bias, columns.multiplier, columns.shift))
     return columns.columns(0, 1) if np.all(values == values[:, :1]) else columns
 
 
 def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:
-    """Return (first, count) of runs of columns with the same parameters, of ``total`` columns."""
+    """Return (first, count) of the runs of equal parameters among ``total`` columns."""
     if rescale.per_tensor:
         return [(0, total)]
     columns = np.stack((rescale.bias, rescale.multiplier, rescale.shift)).T  # [total, 3]

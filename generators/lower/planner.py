@@ -1,4 +1,4 @@
-"""Assigns the parts of a decoder to their places: slots, words, tables and buffers."""
+"""Planning of a decoder: assigns data to weight slots, scratchpad and external memory."""
 
 import itertools
 from collections.abc import Mapping
@@ -50,11 +50,11 @@ def plan(
     texts: int = 1,
     key_heads: int = 1,
 ) -> Plan:
-    """Return the places of a decoder's data on the chip.
+    """Return the plan of a decoder's data on a configuration.
 
     Data are loaded in pieces of at most ``memory_bytes``; ``passing``, ``sparse``, ``rows_stay``,
-    ``texts`` and ``key_heads`` are the plan's. If either weights or rows stay, and not both, data
-    that are loaded once are in the stage's image.
+    ``texts`` and ``key_heads`` are the fields of :class:`Plan`. If only weights or only embedding
+    rows stay, data that are loaded once are in a separate image.
 
     Raises :class:`InputError` if the data do not fit, or the configuration lacks a unit.
     """

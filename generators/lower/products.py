@@ -1,7 +1,6 @@
-"""Products of a linear layer: rows times parts of its weights, in slots or in memory.
+"""Matrix products of linear layers, with weights in slots or in memory.
 
-Encoders and decoders cut weights into parts that their rows, sums and loads allow; the treatment of
-a part is the same for both.
+Encoders and decoders cut weights into different parts; a part is treated alike in both.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ from celosia.generators.program.layout import aligned, aligned_rows
 
 @dataclass(frozen=True)
 class Product:
-    """Some of an operation's weights, and the way in which rows are multiplied with them."""
+    """A part of an operation's weights, with the address and flags of its matrix product."""
 
     op: Linear
     """The operation whose source is read: a layer, one of its planes, or a correction's layer."""
@@ -35,9 +34,10 @@ class Product:
     """Slots of a tile column; 0 for weights that are not in slots."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
-        """Return the product's part in some tile columns, which are counted from the first one on.
+        """Return the product restricted to a range of tile columns, or None outside of the part.
 
-        Slots are divided by tile columns; a part in memory is included as a whole or not at all.
+        A part in slots is divided by tile columns; a part in memory is included as a whole or not
+        at all.
         """
         if not self.k_tiles:
             if not first <= self.held.tile < end:
@@ -49,7 +49,7 @@ class Product:
         return replace(self, held=replace(self.held, columns=columns), place=place)
 
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
-        """Return the instruction for rows of the source, from the column of its first weights."""
+        """Return the instruction that multiplies source rows by these weights."""
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
         assert not isinstance(place, Piece)
@@ -65,7 +65,7 @@ class Product:
 
 
 def product_flags(op: Linear, config: Config, model: str) -> frozenset[str]:
-    """Return the flags of an operation's products: of its weights' format, and of wide rows.
+    """Return the flags of an operation's products, for the weight format and INT16 operands.
 
     Raises :class:`InputError` if the configuration lacks the format.
     """
@@ -83,10 +83,10 @@ def in_memory(
     *,
     plane: int = 0,
 ) -> Iterator[Product]:
-    """Yield the products with the parts ``held`` of some weights; ``put`` places a part's bytes.
+    """Yield the products of weights in memory; ``put`` stores a part's bytes.
 
-    If the zero-skip unit is faster with ``height`` rows, the ``whole`` is coded for it; never with
-    0 rows.
+    The weights are cut into the parts ``held``. If the zero-skip unit is faster for ``height``
+    rows, the ``whole`` is coded as a sparse matrix; never for 0 rows.
     """
     flags = product_flags(op, memory.config, memory.name)
     # The zero-skip unit takes rows of INT8.
@@ -103,10 +103,10 @@ def kept_in_slots(
     bring: Callable[[Bytes], Ref],
     add: Callable[[Draft], None],
 ) -> Product:
-    """Add instructions that copy a part of weights to the next slots, and return their product.
+    """Add the instructions that copy a part of weights to slots, and return the product.
 
-    ``cut`` divides the part into pieces that are copied one by one, ``bring`` returns the place of
-    bytes.
+    ``cut`` divides the part into pieces that are copied one by one; ``bring`` loads bytes and
+    returns their address.
     """
     config = memory.config
     flags = product_flags(op, config, memory.name)

@@ -1,4 +1,4 @@
-"""Common parts of a decoder's programs: products, and the instructions that read their sums."""
+"""Common instructions of a decoder's programs: linear layers and drains."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ BEHIND = HIDDEN | {"mlp_sum", "head0", "head1"}
 
 @dataclass
 class Instructions:
-    """Makes the instructions of one program."""
+    """Makes the instructions of one program, in order."""
 
     plan: Plan
     rows: int
@@ -71,44 +71,49 @@ class Instructions:
 
     @property
     def apart(self) -> Sequence[int | None]:
-        """Texts whose rows are multiplied and drained one by one, or ``None`` for all at once."""
+        """Texts whose rows are multiplied and drained one by one; ``[None]`` for all at once."""
         return range(self.texts) if self.texts > 1 and self.plan.apart else [None]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first of the accumulators' rows for sums of some name.
+        """Return the first of ``rows`` accumulator rows for the sums with a name.
 
-        All sums of attention are drained before the sums of an MLP, or of the head, are there.
+        Attention and MLP may share rows: all sums of attention are drained before the sums of an
+        MLP, or of the output head, are computed.
         """
         return self._accumulators.named(name, rows, later=name in BEHIND)
 
     def stride(self, op: Linear) -> int:
-        """Return the accumulator rows from one tile column of a product to the next.
+        """Return the distance between tile columns of a product's sums (accumulator rows).
 
-        Rows alternate between two banks. The product of one token uses those of one bank, so that
-        it can be drained while a product goes to the other bank. But attention's contexts are
-        drained from both banks beside the product of its output, which uses both alternately.
+        Rows alternate between two banks. The product of one token uses the rows of one bank, so
+        that it can be drained while another product writes the other bank. Attention's contexts are
+        different. They are drained from both banks beside the output projection, which uses both
+        banks alternately.
         """
         if self.rows > 1:
             return self.rows
         return 1 if op.source.name in self.plan.contexts else BANKS
 
     def sums(self, op: Linear, tile: int = 0) -> int:
-        """Return the first accumulator row of a product's tile column, in the product's bank."""
+        """Return the first accumulator row of a tile column of a product's sums."""
         columns = self.plan.matrices[op.target.name].columns(op, self.config.array.cols)
         name, tiles = kind(op.target), -(-columns // self.config.array.cols)
         first = self.acc(name, tiles * self.stride(op)) + (self.rows == 1 and name in ODD)
         return first + tile * self.stride(op)
 
     def take(self) -> list[Draft]:
-        """Return the instructions so far; later parameter words reuse the same places."""
+        """Return the instructions so far, and start anew.
+
+        Later parameter words reuse the same places.
+        """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return the place of each wanted range of parameter words in the parameter memory.
+        """Return the address of each range of parameter words in the parameter memory.
 
-        A range is some kept words, the first word's index, and the number of words, 0 for all.
-        Words in external memory are loaded, unless exactly these ranges were loaded last.
+        A range is (words, index of the first word, number of words); a number of 0 stands for all
+        words. Words in external memory are loaded, unless exactly these ranges were loaded last.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -133,7 +138,7 @@ class Instructions:
         return places
 
     def bring_table(self, op: Linear) -> None:
-        """Load an activation's table, if it passes."""
+        """Load an activation's table from external memory, if tables are streamed."""
         if self.plan.passing and op.table is not None:
             place = self.stage.piece(self.plan.passing_tables[op.target.name], WORDS)
             self.stage.add(table(place, self.plan.tables[op.target.name]))
@@ -148,12 +153,12 @@ class Instructions:
         split: int | None = None,
         text: int | None = None,
     ) -> None:
-        """Add the product of all rows of a buffer or view, or of one row at a place, and a matrix.
+        """Add the product of rows and a linear layer's weights.
 
-        With ``tiles`` (first, count) only of some tile columns, with ``split`` of one part. Sums
-        are in the product's rows, or from ``acc`` on. With several texts' rows it is that of one
-        ``text`` alone. A correction comes with the last part; the first tile columns also compute
-        its thin tensor.
+        ``source`` is a buffer, a view, or the address of one row. ``tiles`` (first, count)
+        restricts the product to tile columns, ``split`` to a part, and ``text`` to the row of one
+        text. Sums are in the layer's accumulator rows, or from ``acc`` on. A low-rank correction is
+        added with the last part; the first tile columns also compute its thin tensor.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         single = isinstance(source, Given | Ref)
@@ -215,11 +220,11 @@ class Instructions:
         text: int | None = None,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Add the requantization of a product's sums, or of some of its tile columns.
+        """Add the requantization of a layer's sums, or of some tile columns (first, count).
 
-        ``row`` means the sums of one row, whose factor has the number ``factor``. The first
-        operation after the product is done with it. With several texts' rows it is that of one
-        ``text`` alone.
+        With ``row`` only one row is drained, with the row factor of index ``factor``. The same
+        instruction also applies the first operation ``behind``. ``text`` restricts the drain to the
+        row of one text.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside = self.plan.matrices[name], None
@@ -267,7 +272,7 @@ class Instructions:
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def norm(self, op: Norm | Convert) -> None:
-        """Add the norm of all rows of the residual stream, or their conversion."""
+        """Add the norm or the conversion of all rows of the residual stream."""
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
         for text in self.apart:
             self.stage.add(self._norm(op, words, text))
@@ -292,15 +297,15 @@ class Instructions:
         return View(place_behind(view.place, (text or 0) * view.stride), view.stride)
 
     def stream(self, tensor: Tensor) -> View:
-        """Return the rows of the residual stream, which has two buffers if norms are of sums."""
+        """Return the view of the residual stream, which has two buffers if norms are of sums."""
         return View(Ref("x" if tensor.buffer == "stream" else "normed"), 2 * self.model.dim)
 
     def multiply_ready(self, tensor: Tensor, columns: int, text: int | None = None) -> None:
-        """Add those partial products that need only the first ``columns`` columns of a tensor.
+        """Add the partial products that need only the first ``columns`` columns of a tensor.
 
-        The product is that of the tensor's reader. Partial products that have been added are not
-        added again. Without weights on the chip the product is whole. With rows of several texts it
-        is that of one ``text`` alone.
+        The product belongs to the linear layer that reads the tensor. Partial products are added
+        only once. If weights are streamed, the product is added as a whole. ``text`` restricts the
+        product to the row of one text.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
@@ -311,9 +316,10 @@ class Instructions:
             self._ready[name, text] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the rest of a product, its sum to the residual stream, and the following steps.
+        """Add the rest of a product, the addition to the residual stream, and the operations after.
 
-        These are the norm of the next layer's input, or norms and conversions one by one.
+        The operations ``behind`` are the norm of the next layer's input, or several norms and
+        conversions.
         """
         step, *others = behind
         assert isinstance(step, Norm | Convert), "no decoder has others"
@@ -348,12 +354,12 @@ class Instructions:
 
 
 def factored(words: int, first: int) -> int:
-    """Return the operand of parameter words and of factors from a number on."""
+    """Return the operand that combines a parameter word's address and a row factor's index."""
     return words + (first << FACTOR_SHIFT)
 
 
 def place_behind(place: Ref | Given, offset: int) -> Ref | Given:
-    """Return the place ``offset`` bytes after another."""
+    """Return the address ``offset`` bytes after another address."""
     if isinstance(place, Ref):
         return Ref(place.buffer, place.offset + offset)
     assert isinstance(place.base, Ref)

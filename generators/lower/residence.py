@@ -1,4 +1,4 @@
-"""Addresses of a decoder's tensors on the chip, and of each token's part."""
+"""On-chip places of a decoder's tensors, and the registers that address a token's part."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from celosia.generators.program.image import Bytes
 
 
 class Register(enum.IntEnum):
-    """Data that the host writes before it starts a program."""
+    """Registers that the host writes before it starts a program."""
 
     WORD = 1
     """Bytes from the vocabulary's first row to the token's."""
@@ -51,12 +51,12 @@ MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
 
 
 def of_text(register: int, text: int) -> int:
-    """Return a text's register that corresponds to the first text's ``register``."""
+    """Return the register of text ``text`` that corresponds to the first text's ``register``."""
     return register + TEXT_REGISTERS * text
 
 
 class WeightHome(enum.StrEnum):
-    """The memory that has a model's weights when a run begins."""
+    """The memory that contains a model's weights when a run begins."""
 
     SCRATCHPAD = "scratchpad"
     SLOTS = "slots"
@@ -66,10 +66,10 @@ class WeightHome(enum.StrEnum):
 
 
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
-    """Return the homes that the weights of products may have; the last one always works.
+    """Return the possible homes of weights, the preferred one first; the last always works.
 
-    Slots are best if a product has few rows, during which the next weights could not enter the
-    array. All weights have the same home.
+    Slots are fastest if products have few rows, because the next weights could not be loaded into
+    the array in time. All weights have the same home.
     """
     size = slots = 0
     for op in (part for linear in linears for part in linear.parts):
@@ -85,11 +85,11 @@ def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
 
 @dataclass(frozen=True)
 class Cache:
-    """The places of the keys and values of a text's tokens.
+    """The KV cache's assignment of slots to the tokens of a text.
 
-    The first ``capacity`` tokens use them in order. From then on the first ``sinks`` stay, and each
-    further token replaces the one that has been there longest (Xiao et al. 2024, "Efficient
-    Streaming Language Models with Attention Sinks").
+    The first ``capacity`` tokens use the slots in order. From then on the first ``sinks`` tokens
+    stay, and each further token replaces the oldest of the other tokens (Xiao et al. 2024,
+    "Efficient Streaming Language Models with Attention Sinks").
     """
 
     capacity: int
@@ -109,19 +109,22 @@ class Cache:
             )
 
     def place(self, position: int) -> int:
-        """Return the place of the token at a position of the text."""
+        """Return the cache slot of the token at a position in the text."""
         if position < self.capacity:
             return position
         return self.sinks + (position - self.sinks) % (self.capacity - self.sinks)
 
     def count(self, position: int) -> int:
-        """Return the number of places that the token at a position attends to, with its own."""
+        """Return the number of tokens that the token at a position attends to, with itself."""
         return min(position + 1, self.capacity)
 
 
 @dataclass(frozen=True)
 class Slots:
-    """Weight slots of a matrix [k, n]: tile (nt, kt) is in slot ``first + nt * k_tiles + kt``."""
+    """Weight slots of a matrix [k, n].
+
+    Tile (nt, kt) is in slot ``first + nt * k_tiles + kt``.
+    """
 
     first: int
     k_tiles: int
@@ -130,7 +133,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Kept:
-    """Places of the keys and values that an attention reads, of one text."""
+    """Places of the keys and values of one text for an attention."""
 
     name: str
     """Suffix of the buffers' names, for keys and values in the scratchpad."""
@@ -158,23 +161,26 @@ class Kept:
 
     @property
     def count(self) -> Given:
-        """Number of places that the last token attends to."""
+        """Number of cache slots that the last token attends to."""
         return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
-        """Return the line within its slot at which a run's first token is appended."""
+        """Return the line in a weight slot at which a run's first token is appended."""
         own = of_text(register, self.text)
         return Given(own, 0) if self.grows and not self.made else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
-        """Return the slot to which a run's first token is appended; ``first`` is the first slot."""
+        """Return the weight slot to which a run's first token is appended.
+
+        ``first`` is the tensor's first slot.
+        """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
 
 
 @dataclass(frozen=True)
 class Words:
-    """Parameter words that stay in their memory, or are loaded from outside for each use."""
+    """Requantization parameter words, in the parameter memory or in external memory."""
 
     first: int
     """The first one's place, or its external address (bytes)."""
@@ -185,9 +191,9 @@ class Words:
 
 @dataclass
 class Memory:
-    """Parts of a configuration's memories that are in use permanently.
+    """The permanently allocated parts of a configuration's memories.
 
-    Every ``take`` refuses data that do not fit, in one sentence.
+    Raises :class:`FitError` for data that do not fit.
     """
 
     name: str
@@ -203,18 +209,18 @@ class Memory:
     tables: list[Ints] = field(default_factory=list)
 
     def buffer(self, name: str, size: int) -> Ref:
-        """Return the place of a buffer of at least ``size`` bytes."""
+        """Return the address of a named scratchpad buffer, enlarged to at least ``size`` bytes."""
         self.buffers[name] = max(size, self.buffers.get(name, 0))
         return Ref(name)
 
     def take_slots(self, k: int, n: int) -> Slots:
-        """Return the next slots for a matrix [k, n]; :meth:`check_slots` refuses too many."""
+        """Allocate weight slots for a matrix [k, n]; :meth:`check_slots` refuses too many."""
         slots = Slots(self.slots, -(-k // self.config.array.rows), -(-n // self.config.array.cols))
         self.slots += slots.k_tiles * slots.n_tiles
         return slots
 
     def check_slots(self) -> None:
-        """Refuse more slots than there are."""
+        """Refuse a model that needs more weight slots than the configuration has."""
         if self.slots > self.config.array.weight_depth:
             raise FitError(
                 f"Model {self.name} with its keys and values needs {self.slots} weight slots of "
@@ -225,9 +231,9 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
-        """Return the place of parameter words, [words, bytes]; :meth:`check_words` counts them.
+        """Allocate parameter words, [words, bytes]; :meth:`check_words` refuses too many.
 
-        Those that SOFTMAX and NORM requantize accumulators with are ``early``.
+        ``early`` words are for the requantization of sums in SOFTMAX and NORM.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words
@@ -236,7 +242,7 @@ class Memory:
         return Words(first, len(words))
 
     def check_words(self) -> None:
-        """Refuse more parameter words than there are."""
+        """Refuse a model that needs more parameter words than the configuration has."""
         early = sum(map(len, self.early))
         if early > self.config.pre_depth:
             raise FitError(
@@ -252,9 +258,9 @@ class Memory:
             )
 
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
-        """Return the slots of the layers' tables, one after another if they differ.
+        """Allocate consecutive table slots for the layers' tables; return the slots.
 
-        If they do not all fit, equal tables share one.
+        If the tables do not all fit, equal tables share a slot.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
         if alike or len(self.tables) + len(tables) > self.config.table_slots:
@@ -263,7 +269,7 @@ class Memory:
         return list(range(len(self.tables) - len(tables), len(self.tables)))
 
     def take_table(self, table: Ints) -> int:
-        """Return the slot of an activation table; equal tables share one."""
+        """Allocate a slot for an activation table; equal tables share a slot."""
         for slot, other in enumerate(self.tables):
             if np.array_equal(table, other):
                 return slot
@@ -278,7 +284,7 @@ class Memory:
 
 
 def check_at_once(name: str, config: Config, words: int) -> None:
-    """Refuse more parameter words of a model at once than there are."""
+    """Refuse a model that needs more parameter words at once than the configuration has."""
     if words > config.vector.words:
         raise FitError(
             f"Model {name} needs {words} parameter words at once, but param_depth is "

@@ -1,4 +1,4 @@
-"""Lowering of operations that work row by row, norms and conversions, and of pooling over rows."""
+"""Lowering of norms and conversions row by row, and of pooling over rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from celosia.generators.program.image import Bytes
 
 @dataclass
 class Rows:
-    """Operations that follow each other row by row, cut into chunks of rows."""
+    """Rowwise operations that follow each other, cut into chunks of rows."""
 
     loads: list[Draft] = field(default_factory=list)
     params: list[Node] = field(default_factory=list)
@@ -26,13 +26,13 @@ class Rows:
     """The row after each chunk, and the chunk's instructions."""
 
     def items(self) -> list[Item]:
-        """Return the operations as a separate item, or no item if there are no instructions."""
+        """Return the operations as an item of their program; empty without instructions."""
         nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
         return [Item(self.loads, nodes)] if nodes else []
 
 
 def row_words(lowering: Lowering, ops: Sequence[Norm | Convert]) -> int:
-    """Return the parameter words that operations need together."""
+    """Return the number of parameter words that the operations need together."""
     return sum(sum(_words(lowering, op)) for op in ops)
 
 
@@ -53,9 +53,9 @@ def _words(lowering: Lowering, op: Norm | Convert) -> list[int]:
 def lower_rows(
     lowering: Lowering, label: str, ops: Sequence[Norm | Convert], first_word: int = 0
 ) -> Rows:
-    """Lower operations on the same rows: all operations of a chunk of rows, then the next chunk.
+    """Lower rowwise operations: all operations on a chunk of rows, then the next chunk.
 
-    Their parameters are in the words from ``first_word`` on, counted without the spare ones.
+    Parameters are in the words from ``first_word`` on, counted without the spare words.
     """
     lowered = Rows()
     if not ops:
@@ -109,13 +109,13 @@ def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int
 
 
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
-    """Return the parameter word and the row of weights that make a mean of the first rows."""
+    """Return the parameter word and the row of weights for the mean over the first rows."""
     ones = np.arange(total) < rows
     return np.concatenate([rescale_words(op.rescale(rows), config).ravel(), ones.astype(np.uint8)])
 
 
 def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
-    """Return sums over each sequence's rows as the products of a row of ones and the tensor."""
+    """Return the item of a pooling: the product of a row of ones and each sequence's rows."""
     config, batch = lowering.config, lowering.batch
     total = op.source.rows // batch
     source = lowering.blocks[op.source.buffer]

@@ -1,7 +1,7 @@
-"""The search for the cuts, the order and the places that make a model's program fast.
+"""Search for the tiling, order and addresses that make an encoder's program fast.
 
-Loops cost cycles and save words, so the first of :data:`LOOPS` that fits is used; then one choice
-after another is improved (:mod:`celosia.generators.lower.search`).
+Loops cost cycles and save program words, so the first entry of :data:`LOOPS` that fits is used.
+Then one choice after another is improved (:mod:`celosia.generators.lower.search`).
 """
 
 from collections.abc import Sequence
@@ -49,11 +49,11 @@ def schedule(
     sparse: bool = False,
     search: bool = True,
 ) -> Trial:
-    """Return the program of a model: the fastest found, or without ``search`` the first that fits.
+    """Return the fastest program found for an encoder, or without ``search`` the first.
 
     ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`).
-    Raises :class:`FitError` if an operation cannot be done on the configuration, or if no program
-    fits; the message is that of the attempt that got furthest.
+    Raises :class:`FitError` if the configuration does not support an operation, or if no program
+    fits. The message is from the attempt that was closest to fitting.
     """
     scheduler = Search(model, config, batch)
     zeros = sparse or _has_zero_tiles(model, config)

@@ -1,4 +1,4 @@
-"""The search for the program of a model: the fastest of several candidates.
+"""Search for the fastest program of an encoder among several candidates.
 
 Every candidate is lowered, given addresses and assembled, and its cycles are predicted
 (``predict``) for an external memory of :data:`LATENCY`. Every weight is loaded once in each
@@ -45,7 +45,7 @@ SPILL_INTERVAL = 2
 
 @dataclass(frozen=True)
 class Trial(Timed):
-    """A plan that fits, and its cost."""
+    """Choices with which an encoder fits, the program, and the cost."""
 
     plan: Choices
     placed: Placed
@@ -56,7 +56,7 @@ class Trial(Timed):
 
 
 class Search:
-    """Tries choices, and improves them one after another."""
+    """Tries choices for an encoder, and improves them one after another."""
 
     def __init__(self, model: QuantizedModel, config: Config, batch: int):
         self.model, self.config, self.batch = model, config, batch
@@ -78,19 +78,19 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: Refusal) -> bool:
-        """Return whether no plan of smaller loads and blocks fits, after the refusal of a plan.
+        """Return whether smaller loads and blocks cannot help after the refusal of a plan.
 
-        Blocks that leave may take fewer words then. If ``patient``, tensors without room are no
-        reason.
+        With ``spills`` smaller blocks may still need fewer program words. If ``patient``, tensors
+        that do not fit do not end the search.
         """
         if refusal.stage == TOO_LONG:
             return refusal.hopeless or not plan.spills
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> Trial | Refusal:
-        """Return the program of a plan's first layers, with loads as early as planned if possible.
+        """Return a trial of the choices on the first layers, with early loads if they fit.
 
-        If the buffers do not fit, loads come later.
+        If the buffers do not fit, loads are placed closer to their use.
         """
         lowered = self._lower(plan)
         longest = max(len(section) for section in lowered.layers) - 1
@@ -197,7 +197,7 @@ class Search:
         return best
 
     def finish(self, best: Trial) -> Trial | Refusal:
-        """Return the whole program of a trial, or why there is none."""
+        """Return the whole program of a trial, or the reason why it does not fit."""
         placed = self._whole(best)
         if isinstance(placed, Refusal):
             self.refusals.append(placed)

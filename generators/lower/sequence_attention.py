@@ -1,4 +1,4 @@
-"""Lowering of attention over whole sequences: head by head, some rows at a time."""
+"""Lowering of attention over whole sequences: head by head, in chunks of rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from celosia.generators.program.layout import aligned
 
 
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
-    """Return all heads of an attention, in steps of rows that fit scores and sums."""
+    """Return the item of an attention: all heads, in chunks of rows that fit scores and sums."""
     config, choices = lowering.config, lowering.choices
     # Layers have as many parameter words each: heads are alike in all of them or in none.
     alike = all(other.alike for other in lowering.model.ops if isinstance(other, Attention))

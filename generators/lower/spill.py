@@ -1,9 +1,9 @@
-"""Blocks that leave the scratchpad for external memory, and come back before their next use.
+"""Spilling: blocks that leave the scratchpad for external memory until their next use.
 
-If not all buffers fit together, each instruction's buffers are loaded. Of those that compete for
-room the ones whose next use is furthest leave (Belady 1966). A buffer that has not changed since it
-left is only dropped. A :class:`Repeat` counts as one instruction here. Nothing stays from section
-to section, so that sections which are alike stay alike.
+If not all buffers fit together, each instruction's buffers are loaded. If the scratchpad is full,
+the block with the furthest next use leaves (Belady 1966). A buffer that has not changed since it
+left is only dropped. A :class:`Repeat` counts as one instruction here. No block stays in the
+scratchpad from section to section, so that equal sections stay equal.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ class _Touch:
 
 @dataclass(frozen=True)
 class Spilled:
-    """A program whose blocks leave the scratchpad and come back."""
+    """A program whose blocks are moved between scratchpad and external memory."""
 
     sections: list[Sequence[Node]]
     addresses: dict[str, int]
@@ -45,7 +45,7 @@ class Spilled:
 
 
 class Spill:
-    """Makes sections in which every buffer has a place.
+    """Rewrites a program's sections so that every buffer they access has an address.
 
     External memory is free from address ``free`` on.
     """
@@ -73,7 +73,7 @@ class Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the whole program, or None if instructions do not fit."""
+        """Return the whole program, or None if an instruction's buffers do not fit."""
         last = len(self.sections) - 1
         sections: list[Sequence[Node]] = []
         for index in range(len(self.sections)):

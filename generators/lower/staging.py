@@ -1,4 +1,4 @@
-"""Pieces of external memory that pass through the scratchpad."""
+"""Streaming of pieces of external memory through scratchpad buffers."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ WEIGHTS, WORDS, THIN = "stage", "words", "thin"
 
 @dataclass
 class Stage:
-    """Loads each piece into the next of its kind's buffers, as early as the previous one allows."""
+    """Streams pieces through the buffers of their kind, each load as early as possible."""
 
     memory: Memory
     image: ImageBuilder
@@ -32,15 +32,15 @@ class Stage:
     _starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def begin(self, size: int) -> None:
-        """Allocate buffers of weights of ``size`` bytes."""
+        """Allocate weight buffers of ``size`` bytes."""
         self.size = size
         for index in range(STAGES):
             self.memory.buffer(f"{WEIGHTS}{index}", self.size)
 
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
-        """Load a piece, and return its place for the following instructions.
+        """Load a piece of external memory, and return its scratchpad address.
 
-        Its rows are contiguous in the scratchpad or, with ``stride``, ``stride`` bytes apart.
+        Rows are contiguous in the scratchpad or, if ``stride`` is not 0, ``stride`` bytes apart.
         """
         starts = self._starts[kind]
         place = Ref(f"{kind}{len(starts) % STAGES}")
@@ -54,7 +54,7 @@ class Stage:
         self.nodes += drafts
 
     def take(self) -> list[Draft]:
-        """Return all instructions, each load as early as its buffer is free, and begin anew."""
+        """Return all instructions, with each load as soon as its buffer is free, and start anew."""
         placed: list[list[Draft]] = [[] for _ in range(len(self.nodes) + 1)]
         # What the program begins with is not kept waiting.
         loads = (place for place, draft in enumerate(self.nodes) if draft.opcode != Opcode.LOAD)
@@ -77,7 +77,7 @@ class Stage:
 
 
 def constants(stage: Stage) -> None:
-    """Load all parameter words and tables that have been added to the memory."""
+    """Add loads of all parameter words and tables that have been allocated."""
     memory = stage.memory
     width = memory.config.param_lines * memory.config.line_bytes
     most = max(1, stage.size // width)
@@ -93,16 +93,16 @@ def constants(stage: Stage) -> None:
 
 
 def least_size(config: Config) -> int:
-    """Return the least bytes of a buffer that holds any piece."""
+    """Return the smallest size of a buffer that fits any piece (bytes)."""
     word = config.param_lines * config.line_bytes
     group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
     return max(256, word, config.array.rows * config.array.cols, config.mem_bytes, group)
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:
-    """Return the bytes of a buffer if ``occupied`` bytes of the scratchpad are in use already.
+    """Return the size of a buffer (bytes) if ``occupied`` scratchpad bytes are in use.
 
-    They are at most ``most``, if that suffices for every piece.
+    The size is at most ``most`` bytes, if that fits every piece.
     """
     free = max(0, config.scratchpad.bytes - occupied) // 2
     line = config.line_bytes

@@ -1,4 +1,4 @@
-"""From a decoder to its programs: the plan that fits a machine and takes the fewest cycles."""
+"""Compilation of a decoder: chooses the plan that fits a machine in the fewest cycles."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Quantization):
-    """Choices that change a decoder's numbers, its memory or its speed.
+    """Compiler options that change a decoder's results, its memory or its speed.
 
     Raises :class:`InputError` if a number is out of its bounds.
     """
@@ -55,7 +55,7 @@ class TextOptions(Quantization):
 
 
 def check_sparse(config: Config) -> None:
-    """Raise :class:`InputError` if a machine does not skip zeros of a decoder's weights."""
+    """Raise :class:`InputError` if a machine cannot skip zeros in a decoder's weights."""
     if not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     if config.array.weight_depth > RING_SLOTS:
@@ -77,26 +77,26 @@ def compile_text(
     recompute: bool = False,
     texts: int = 1,
 ) -> TextProgram:
-    """Return the programs of a decoder whose cache has room for ``context`` tokens.
+    """Return a compiled decoder whose KV cache has room for ``context`` tokens.
 
-    For each later token, the first ``sinks`` and the most recent ones stay in the cache. At most
-    ``rows`` tokens of a prompt are processed at once, as far as accumulators allow, and one if the
-    program memory has no room for more.
+    For later tokens, the first ``sinks`` tokens and the most recent tokens stay in the cache. At
+    most ``rows`` tokens of a prompt are processed at once, as far as accumulators allow. If the
+    program memory has no room for such chunks, tokens are processed one by one.
 
-    With more than two weight slots everything stays on the chip, and is loaded in parts of at most
-    ``memory_bytes`` of external memory. The vocabulary and positions are read from there for each
-    token if they do not fit the scratchpad.
+    With more than two weight slots all weights stay on the chip, and are loaded in parts of at most
+    ``memory_bytes`` of external memory. The vocabulary and positions are read from external memory
+    for each token if they do not fit the scratchpad.
 
     With two weight slots, weights are streamed from external memory for each step, and keys and
-    values stay in the scratchpad. If these or the parameter words do not fit, they are streamed as
-    well, and layers are iterations of a loop. If external memory cannot hold all of this, the
-    vocabulary and positions go to the scratchpad. Then data that are loaded once come before the
-    data that stay in external memory.
+    values stay in the scratchpad. If keys and values or parameter words do not fit, they are
+    streamed as well, and layers are iterations of a loop. If external memory cannot hold all
+    streamed data, the vocabulary and positions go to the scratchpad. Then data that are loaded once
+    come before the data that stay in external memory.
 
-    If norms are deferred, which needs weights that stay, there are no chunks. With two ``texts`` a
-    step processes one token of each, with separate caches; there are no chunks then, and parameter
-    words, keys and values must fit the chip. With ``recompute`` the inputs of attention are kept,
-    and each run computes the keys and values of all tokens from them, with identical results. With
+    Deferred norms need weights that stay, and exclude chunks. With two ``texts`` a step processes
+    one token of each text, with separate caches; then there are no chunks, and parameter words,
+    keys and values must fit the chip. With ``recompute`` the cache stores the inputs of attention,
+    from which each run computes the keys and values of all tokens, with identical results. With
     ``sparse`` streamed weights are coded as sparse matrices if one token's product is faster then.
 
     Raises :class:`FitError` if a memory or a unit does not suffice, and :class:`InputError` if the

@@ -1,4 +1,4 @@
-"""The programs of a decoder's plan, and the registers that the host writes before each."""
+"""Programs of a decoder by entry point, and the registers that the host writes for each."""
 
 from celosia.arch.formats import PLANES
 from celosia.generators.graph.fewer_planes import BITS, is_nested, planes_of
@@ -14,7 +14,7 @@ from celosia.generators.runtime.text_host import SCORES, Call, Index, Value
 
 
 def text_entries(plan: Plan) -> dict[str, list[Node]]:
-    """Return the instructions of each entry of a plan, by its name."""
+    """Return the instructions of each program of a plan, by entry point name."""
     decoder, rows = plan.decoder, plan.rows
     # Scores that pass are stored already.
     programs = {"step": _step(plan), "logits": [] if plan.passing else _logits(plan.scores)}
@@ -37,7 +37,10 @@ def text_entries(plan: Plan) -> dict[str, list[Node]]:
 
 
 def text_calls(plan: Plan) -> dict[str, Call]:
-    """Return the values that the host writes before each program starts."""
+    """Return how the host computes the registers of each program, by entry point name.
+
+    Each entry is a dictionary from register number to :class:`Value`.
+    """
     config, strides = plan.config, plan.cache_strides
     model, key_dim = plan.decoder.description, plan.decoder.key_dim
     tables = {name: table.stride for name, table in plan.rows_tables.items()}

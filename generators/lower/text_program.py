@@ -1,4 +1,4 @@
-"""A decoder of texts as programs: one that fills the chip once, and those that a text needs.
+"""A compiled decoder: setup programs that load the chip once, and programs for texts.
 
 The host writes the registers that :class:`celosia.generators.runtime.text_host.TextHost` computes,
 and then starts a program at its first word.
@@ -26,23 +26,23 @@ from celosia.generators.runtime.text_host import TextHost
 
 @dataclass(frozen=True, kw_only=True)
 class TextProgram(TextHost):
-    """A decoder's programs for a configuration, with the decoder."""
+    """A compiled decoder for a configuration, with the quantized decoder."""
 
     decoder: Decoder
 
     def decoder_at(self, bits: int) -> Decoder:
-        """Return the decoder that the entries for ``bits`` bits of nested weights compute."""
+        """Return the decoder with nested weights reduced to their upper ``bits`` bits."""
         return coarser(self.decoder, bits)
 
     @property
     def macs_resident(self) -> int:
-        """Products of one token's linear layers, without attention."""
+        """Multiply-accumulates of one token's linear layers, without attention."""
         return sum(op.size for op in self.decoder.ops if isinstance(op, Linear))
 
     def macs(self, position: int, source: int = 0) -> int:
-        """Return the useful products of a step for the token at a position.
+        """Return the useful multiply-accumulates of a step for the token at a position.
 
-        ``source`` is the number of a source's tokens to which it attends as well.
+        ``source`` is the number of source tokens that the token attends to as well.
         """
         model = self.decoder.description
         seen = self.cache.count(position) + source
@@ -50,7 +50,7 @@ class TextProgram(TextHost):
         return self.macs_resident + model.layers * model.heads * seen * columns
 
     def source_macs(self, source: int) -> int:
-        """Return the useful products of encoding ``source`` tokens of a source."""
+        """Return the useful multiply-accumulates of encoding ``source`` tokens of a source."""
         encoder, model = self.decoder.source, self.decoder.description
         ops = () if encoder is None else encoder.ops
         linear = sum(op.size for op in ops if isinstance(op, Linear))
@@ -60,13 +60,13 @@ class TextProgram(TextHost):
 
 @dataclass(frozen=True)
 class Trial(Timed):
-    """Programs whose buffers have addresses, timed by a step and a chunk."""
+    """A compiled decoder with addresses, and its predicted cycles for a step and a chunk."""
 
     program: TextProgram
 
 
 def try_plan(plan: Plan, limit: int) -> Trial:
-    """Return a plan's programs with the banks that take the fewest cycles."""
+    """Return a plan's programs with the bank assignment that takes the fewest cycles."""
     decoder, config = plan.decoder, plan.config
     piece, programs = plan.scores, text_entries(plan)
     image = plan.image.finish(decoder.description.name)

@@ -1,6 +1,6 @@
-"""Attention of one token, whose heads share products, or of a chunk's tokens.
+"""Attention instructions for one token of a text, or for the tokens of a chunk.
 
-The query heads of one token that share keys are rows of one product, and the scores of all heads
+For one token, the query heads that share keys are rows of one product, and the scores of all heads
 are concatenated, so that few instructions suffice. In a chunk each head has separate products.
 """
 
@@ -36,7 +36,7 @@ Steps = list[Step]
 
 
 class TokenAttention:
-    """Makes the instructions of a layer's attention, of one text of a run."""
+    """Makes the attention instructions of one layer and one text in a run."""
 
     def __init__(self, make: Instructions, op: Attention, text: int):
         self.make, self.plan, self.config = make, make.plan, make.config
@@ -86,7 +86,7 @@ class TokenAttention:
         """
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add the keys or values of all tokens, some tile columns after another."""
+        """Add the computation of all tokens' keys or values, in parts of tile columns."""
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
         for place, (first, end) in enumerate(parts):
@@ -97,15 +97,15 @@ class TokenAttention:
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
-        """Return the steps of one token: the heads of a key head are rows of a product.
+        """Return the steps of one token, whose query heads of a key head are rows of a product.
 
         ``drain`` follows the first product of a token that is ``ahead``.
 
-        If a softmax takes sums there may be two, the first followed by the second: the first begins
-        while scores are still multiplied, and values are multiplied while the second one ends. With
-        several texts each has one or two, followed by those of the next text. Only the first text's
-        softmax runs beside scores that it would wait for. Only the last text's is waited for by
-        values, and only by those of its last key head.
+        If softmax reads sums directly, it may be split into two instructions. The first begins
+        while other scores are still multiplied, and values are multiplied while the second ends.
+        With several texts each text has one or two softmaxes, followed by the next text's. Only the
+        first text's softmax has to wait for scores. Only the values of the last text's last key
+        head wait for a softmax.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1

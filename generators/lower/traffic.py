@@ -1,4 +1,4 @@
-"""Traffic between external memory and an encoder's blocks: constants, input and output."""
+"""Transfers between external memory and an encoder's blocks: constants, input, output."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from celosia.generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, P
 
 
 class Traffic:
-    """The memory image, the scratchpad's buffers, and the data moved between them."""
+    """The memory image, the scratchpad buffers, and the loads and stores between them."""
 
     def __init__(
         self, model: QuantizedModel, config: Config, choices: Choices, blocks: dict[str, Blocks]
@@ -37,11 +37,12 @@ class Traffic:
         """The output, and its place in external memory."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return the number of ``count`` rows from ``first`` on that an inference has.
+        """Return how many of ``count`` rows from ``first`` on an inference has.
 
-        ``total`` are all rows of the tensor. The host provides the count if the tensor has a row
-        for each token, the model accepts any length and a register is free. Other programs process
-        all rows, and so do loops that need the registers, or whose parts differ in their counts.
+        ``total`` is the number of all rows of the tensor. The result is a register that the host
+        sets if the tensor has a row for each token, the model accepts any length and a register is
+        free. Otherwise all rows are processed, as in loops that need the registers, or whose parts
+        have different counts.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -66,7 +67,7 @@ class Traffic:
         return self.choices.home != WeightHome.STREAM
 
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
-        """Add bytes to the image and load them into a buffer, once if they stay."""
+        """Add bytes to the image, and load them into a buffer; only once if they stay."""
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps)
 
     def load_piece(
@@ -79,14 +80,14 @@ class Traffic:
         place: int = 0,
         plane: int = 0,
     ) -> None:
-        """Load a piece of external memory into a buffer, from a byte on after its other content."""
+        """Load a piece of external memory into a buffer, from byte ``place`` on."""
         self.sizes[buffer] = max(self.sizes.get(buffer, 0), place + piece.size)
         target, defines = Ref(buffer, place), "" if place else buffer
         draft = load(target, piece.addr, piece.m, piece.row_bytes, defines, once=once)
         item.loads.append(replace(draft, plane=plane))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
-        """Load a tensor that is stored in external memory row after row."""
+        """Load a tensor whose rows are consecutive in external memory."""
         if self.in_columns(tensor):
             for place, addr, row_bytes, _ in self._column_blocks(tensor, piece):
                 draft = load(
@@ -106,7 +107,7 @@ class Traffic:
                 item.loads.append(load(at, addr + first, m, row_bytes, define))
 
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
-        """Store a tensor, byte after byte, in rows as long as possible."""
+        """Store a tensor as consecutive bytes, in moves of the longest possible rows."""
         nodes: list[Node] = []
         for place, addr, size, rows in self._runs(tensor, piece):
             moved: list[tuple[int, int | Given, int]] = [*moved_rows(size, piece.row_bytes)]
@@ -118,7 +119,7 @@ class Traffic:
         return nodes
 
     def in_columns(self, tensor: Tensor) -> bool:
-        """Return whether a tensor's blocks are of columns."""
+        """Return whether a tensor's blocks are blocks of columns."""
         return self.blocks[tensor.buffer].column_step < tensor.columns
 
     def _column_blocks(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int]]:
@@ -132,7 +133,7 @@ class Traffic:
         ]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return the store of the output's block that ends before a column, if one does."""
+        """Return the store of the output's block that ends at a column; empty if none does."""
         if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):
             return []
         return [

@@ -1,4 +1,4 @@
-"""The order of operations, for encoders and decoders: each with its row by row followers."""
+"""The order of operations: each operation with its rowwise followers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Fits = Callable[[Op, Sequence[Rowwise]], bool]
 
 @dataclass(frozen=True)
 class Step:
-    """An operation and its followers, which process each of its rows as soon as it is complete."""
+    """An operation, and the followers that process each result row as soon as it is complete."""
 
     place: int
     """The operation's place in its section."""
@@ -25,9 +25,9 @@ class Step:
 
 
 def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[Step]:
-    """Yield the steps of a section's operations.
+    """Yield a section's operations in steps, each with its rowwise followers.
 
-    Row by row operations are in one step with the operation before them, if ``fits`` allows it.
+    Rowwise operations join the step of the operation before them, if ``fits`` allows it.
     """
     place = 0
     while place < len(ops):
@@ -44,9 +44,9 @@ def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[S
 
 
 def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
-    """Return the operations before the layers, of each layer, and after them.
+    """Return the operations before the layers, of each layer, and after the layers.
 
-    All but the last end with the first operation of the next one: the norm of their result in the
+    Each part except the last ends with the first operation of the next part, the norm of the
     residual stream.
     """
     first, *rest = graph.before, *graph.layers, graph.after

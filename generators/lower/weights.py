@@ -1,4 +1,4 @@
-"""Parts of a linear layer's weights as external memory holds them: dense, or without zeros."""
+"""Parts of a linear layer's weights as stored in external memory: dense or sparse."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from celosia.sim.sparse import encode
 
 @dataclass(frozen=True)
 class Held:
-    """Rows and columns of weights that are stored together."""
+    """A part of weights, by rows and columns, that is stored contiguously."""
 
     rows: slice
     columns: slice
@@ -45,10 +45,10 @@ class Held:
 def cuts(
     op: Linear, rows: slice, size: int, config: Config, bounds: Sequence[int] = ()
 ) -> Iterator[Held]:
-    """Yield some rows in parts of at most ``size`` bytes.
+    """Yield parts of the weights in ``rows``, with at most ``size`` bytes each.
 
-    They are whole tile columns, or parts of one if it is too large. None crosses the tile columns
-    ``bounds``, between which they are about equal.
+    A part is several tile columns, or a part of one tile column if that is too large. No part
+    crosses the tile columns ``bounds``, between which parts have about equal sizes.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -67,7 +67,7 @@ def cuts(
 
 
 def split(total: int, parts: int) -> list[tuple[int, int]]:
-    """Return (first, end) of at most ``parts`` parts of about the same size."""
+    """Return (first, end) of at most ``parts`` parts of ``total`` with about equal sizes."""
     parts = min(parts, total)
     bounds = [total * part // max(parts, 1) for part in range(parts + 1)]
     return list(pairwise(bounds))
@@ -76,11 +76,12 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, rows: slice, columns: slice, config: Config, kept_zeros: int | None
 ) -> list[Held]:
-    """Return the stored parts of some rows and columns.
+    """Return the stored parts of weights in some rows and columns, without tiles of zeros.
 
-    With ``kept_zeros`` None everything is one part. Otherwise tiles of zeros are left out, unless
-    fewer than that are below each other. Tile columns that lack the same tiles are together. A
-    column without any tile keeps its first, whose product defines the sums.
+    If ``kept_zeros`` is None, all weights are one part. Otherwise tiles of zeros are left out,
+    unless fewer than ``kept_zeros`` of them are below each other. Adjacent tile columns without the
+    same tiles are in one part. A tile column of zeros keeps its first tile, whose product defines
+    the sums.
     """
     if kept_zeros is None or (op.stored and op.stored.group):
         return [Held(rows, columns)]
@@ -102,7 +103,7 @@ def tiles_held(
 
 
 def tiles_used(weight: Ints | Floats, rows: int, cols: int) -> NDArray[np.bool_]:
-    """Return for each tile of a weight [k, n] whether any element is not 0, [kt, nt]."""
+    """Return, for each tile of a weight [k, n], whether any element is nonzero, [kt, nt]."""
     (k, n) = weight.shape
     kt, nt = -(-k // rows), -(-n // cols)
     padded = np.zeros((kt * rows, nt * cols), np.bool_)
@@ -125,10 +126,10 @@ def _spans(used: NDArray[np.bool_], kept_zeros: int) -> list[tuple[int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return some rows of a product's weights in the form for slots, and the flags for that.
+    """Return the form in which rows of a product's weights are preloaded into slots.
 
-    The result is the product whose weights are preloaded, the rows of it, the flags of PRELOAD, and
-    those of the product that reads the slots. ``flags`` are those of the format.
+    The result is (product with the preloaded weights, its rows, flags of PRELOAD, flags of the
+    product that reads the slots). ``flags`` are the flags of the weight format.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -140,10 +141,10 @@ def slotted(
 def stored_parts(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> Iterator[tuple[Held, Bytes]]:
-    """Yield the parts ``held`` of the ``whole`` with their bytes, or the whole as a sparse matrix.
+    """Yield the parts ``held`` of weights with their bytes, or the ``whole`` as sparse matrix.
 
-    The latter is used if the zero-skip unit is predicted to be faster in products of ``height``
-    rows, and never for 0 rows.
+    The sparse matrix is used if the zero-skip unit is predicted to be faster in products of
+    ``height`` rows, and never for 0 rows.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:
@@ -176,9 +177,9 @@ def _coded(
 
 
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
-    """Return the bytes of all linear layers' weights for one row, as sparse matrices if faster.
+    """Return the bytes of all linear layers' weights, as sparse matrices if faster for one row.
 
-    Matrices that are cut for a machine's memories may be chosen for part by part.
+    In a compiled model the choice may differ for each part of a matrix.
     """
     total = 0
     for op in (

@@ -50,7 +50,7 @@ class Executable:
     ) -> Prediction:
         """Return the predicted cycles of the program ``name`` with these register values.
 
-        ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
+        External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
         word.
         """
         return predict(

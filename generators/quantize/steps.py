@@ -80,9 +80,9 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
     """Return mean and INT8 scale of each column [n], in proportion to the standard deviation.
 
-    So columns that share an exponent are alike, and INT8 holds the values [m, n] of all of them.
-    Groups of ``together`` neighbouring columns share a scale. The deviation of a constant column is
-    taken as 1.
+    So columns that share an exponent use similar integer ranges, and INT8 can represent all values
+    [m, n]. Groups of ``together`` neighbouring columns share a scale. The deviation of a constant
+    column is taken as 1.
     """
     middle = values.mean(axis=0)
     deviation = (values - middle).reshape(len(values), -1, together)

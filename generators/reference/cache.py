@@ -17,8 +17,8 @@ class KvCache:
     tokens that a cache of ``slots`` slots holds: the first ``sinks`` tokens and the last ``slots -
     sinks``, including itself (Xiao et al. 2024, "Efficient Streaming Language Models with Attention
     Sinks"). Token ``t`` is in slot ``t``, or in ``sinks + (t - sinks) % (slots - sinks)`` once the
-    slots are full; keys keep their rotation. This class keeps all rows, and masks the overwritten
-    ones. Raises :class:`InputError` if the sinks occupy all slots.
+    slots are full; keys keep their rotation. This class keeps all rows, and masks overwritten rows.
+    Raises :class:`InputError` if the sinks occupy all slots.
     """
 
     slots: int = 0

@@ -48,7 +48,7 @@ def forward(
 
     For a decoder, ``inputs`` is token numbers [batch, n] that follow the tokens in ``cache``, which
     is extended. Without ``cache`` the tokens begin a text. Results computed token by token equal
-    those computed at once, except for rounding. ``output``, also called ``logits``, holds the
+    results computed at once, except for rounding. ``output``, also called ``logits``, holds the
     scores of all next tokens after each token, [batch, n, vocabulary].
 
     Names of values in layer i start with ``layers.i.``. ``scores`` and ``probabilities`` are

@@ -57,11 +57,11 @@ def evaluate(
 
     For an encoder, ``inputs`` are the real values that the host receives, [tokens, features]. For a
     decoder ``inputs`` are token numbers [n] that follow the tokens in ``cache``, which is extended;
-    without ``cache`` the tokens begin a text. Results computed token by token equal those computed
-    at once. ``logits`` are the scores after each token, INT16 [n, vocabulary]; the greedy choice is
-    the lowest-numbered token with the largest logit. For the encoder of an encoder-decoder
-    ``inputs`` are all token numbers [n] of a source, and the keys and values for the decoder are
-    stored in ``cache``.
+    without ``cache`` the tokens begin a text. Results computed token by token equal results
+    computed at once. ``logits`` are the scores after each token, INT16 [n, vocabulary]; the greedy
+    choice is the lowest-numbered token with the largest logit. For the encoder of an
+    encoder-decoder ``inputs`` are all token numbers [n] of a source, and the keys and values for
+    the decoder are stored in ``cache``.
 
     ``scores`` and ``probabilities`` of layer i are [heads, rows, all tokens]. Raises
     :class:`InputError` if a token is not in the vocabulary, or the text is longer than the position

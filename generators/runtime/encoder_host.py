@@ -81,7 +81,7 @@ class EncoderHost(Executable):
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
         """Return the predicted cycles of the first run, on an input of full length.
 
-        ``latency`` and ``interval`` are those of external memory: cycles to the first word, and per
+        External memory takes ``latency`` cycles to the first word, and ``interval`` cycles per
         word. Nested weights are read with ``bits`` bits.
         """
         registers = self.beside(self.input.rows).registers
@@ -128,7 +128,7 @@ class EncoderHost(Executable):
         """Return the memory contents and register values that a host writes before an inference.
 
         ``values`` is one input, [tokens, features], with fewer rows if the model allows variable
-        lengths; without linear embedding the rows are those of :func:`lookup`. For a batch
+        lengths; without linear embedding, ``values`` are the rows from :func:`lookup`. For a batch
         ``values`` has the rows of all inputs. Raises :class:`InputError` if the shape is wrong.
         """
         rows, shape, source = len(values), np.shape(values), self.input

@@ -138,7 +138,7 @@ class TextHost(Executable):
     ) -> int:
         """Return the predicted cycles of a step of several texts, including all texts' scores.
 
-        Arguments are those of :meth:`predict`.
+        Arguments are as for :meth:`predict`.
         """
         registers = self.step_registers(positions)
         step = self.expect(entry_at("step", bits), registers, latency, interval)
@@ -201,7 +201,7 @@ class TextHost(Executable):
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
         """Return the predicted cycles of a token at :attr:`last_position`.
 
-        With several texts the step processes one token of each text. Arguments are those of
+        With several texts the step processes one token of each text. Arguments are as for
         :meth:`predict`.
         """
         position = self.last_position
@@ -232,8 +232,8 @@ class TextHost(Executable):
 
         With several ``rows`` the prediction is for the chunk that begins with this token. With
         several texts each text has a token at this position, and the scores of the second text are
-        left out. ``latency`` and ``interval`` are those of external memory: cycles to the first
-        word, and per word. Nested weights are read with ``bits`` bits.
+        left out. External memory takes ``latency`` cycles to the first word, and ``interval``
+        cycles per word. Nested weights are read with ``bits`` bits.
         """
         registers = self.registers(position, rows, source)
         if self.texts > 1:

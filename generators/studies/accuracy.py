@@ -135,7 +135,8 @@ def polynomial_bound(
 
     See equation (17) of ``docs/numerics.md``. The bound has three parts: rounding, the
     interpolation error at the largest third derivative in the range's segments, and the bend where
-    these exceed :data:`FUNCTION_BOUND` steps. The bound holds for functions without a kink.
+    function values exceed :data:`FUNCTION_BOUND` steps. The bound holds for functions without a
+    kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)

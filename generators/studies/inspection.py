@@ -48,9 +48,9 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
     """Return a summary of a model before compilation.
 
     ``parts`` are dictionaries with the fields of :class:`Part`; equal blocks share a row with their
-    count. The sums of parameters and products are over all parts, ``host_products`` over those on
-    the host. ``unused`` are the tensors of the file that do not affect the output. ``compared`` is
-    False if the import of a graph was not compared with a run of the graph, which takes long.
+    count. The sums of parameters and products are over all parts, ``host_products`` over the parts
+    on the host. ``unused`` are the tensors of the file that do not affect the output. ``compared``
+    is False if the import of a graph was not compared with a run of the graph, which takes long.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description

@@ -22,7 +22,7 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     Positions are learned; the graph or its table of positions fixes their number.
 
     Raises :class:`InputError` as :func:`celosia.generators.frontend.onnx.importer.load_onnx`, and
-    if the graph is that of an encoder.
+    if the graph is an encoder.
     """
     return read_graph(path, text_length(path), _load)
 
