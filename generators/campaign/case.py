@@ -104,7 +104,7 @@ class Campaign:
         return f"{self.case(0)}@{self.sources}"
 
     def case(self, index: int) -> Case:
-        """Return the campaign's case with an index."""
+        """Return the campaign's case number ``index``."""
         return Case(self.kind, self.seed, index, tuple(sorted(self.fields.items())))
 
 

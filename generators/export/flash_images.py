@@ -57,7 +57,7 @@ class Script:
         self._ask(Command.READ_MEMORY, count, addr)
 
     def say(self, text: str) -> None:
-        """Record the output of a text."""
+        """Record a text for the board to send."""
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:

@@ -135,7 +135,7 @@ class Llama2cTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, the first of them BEGIN.
 
-        Raises :class:`InputError` if the text needs a byte that is no token.
+        Raises :class:`InputError` if the text needs a byte that is not in the vocabulary.
         """
         tokens = [BEGIN]
         if text:

@@ -63,7 +63,7 @@ class TokenizerLike(Protocol):
 
     @property
     def ends(self) -> frozenset[int]:
-        """Tokens that end a text."""
+        """Tokens after which a text has ended."""
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, at least one."""

@@ -16,7 +16,7 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """The memory that holds a value."""
+    """The memory in which a value is stored."""
 
     STREAM = "stream"
     """The residual stream: INT16 with the same step in the whole model."""

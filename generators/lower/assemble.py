@@ -27,7 +27,7 @@ TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why a program could not be made, and how far it was from fitting."""
+    """The reason why a program does not fit, and how far it was from fitting."""
 
     stage: int
     excess: int

@@ -55,5 +55,5 @@ class Choices:
 
     @property
     def unplaced(self) -> "Choices":
-        """The choices without those that affect only when loads are placed."""
+        """The choices with ``ahead`` set to 0, which affects only when loads are placed."""
         return replace(self, ahead=0)

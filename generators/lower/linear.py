@@ -1,4 +1,4 @@
-"""Lowering of linear layers of encoders: parts of columns, source blocks, rows, drains."""
+"""Lowering of an encoder's linear layers: cuts columns, source rows and drains into parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Places of a decoder's weights: weight slots, scratchpad or external memory."""
+"""Storage of a decoder's weights: in weight slots, scratchpad or external memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

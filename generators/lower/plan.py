@@ -111,7 +111,7 @@ class Table:
 
 @dataclass
 class Plan:
-    """The places of all data of a decoder, and the setup instructions that load them."""
+    """The addresses of all data of a decoder, and the setup instructions that load the data."""
 
     decoder: Decoder
     config: Config
@@ -288,7 +288,7 @@ class Plan:
         return list(pairwise([*(start * step for start in starts), total]))
 
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
-        """Add requantization parameters to the plan as consecutive words; return their place.
+        """Add requantization parameters to the plan as consecutive words; return their address.
 
         ``early`` words are for the requantization of sums in SOFTMAX or NORM.
         """
@@ -303,7 +303,7 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """External place of the vocabulary's scores; reuses the setup image if all data stay."""
+        """External address of the vocabulary's scores; reuses the setup image if all data stay."""
         size, alone = self.logits_bytes, self.resident and self.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 

@@ -104,7 +104,7 @@ class Instructions:
     def take(self) -> list[Draft]:
         """Return the instructions so far, and start anew.
 
-        Later parameter words reuse the same places.
+        Later parameter words reuse the same addresses.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()

@@ -1,4 +1,4 @@
-"""On-chip places of a decoder's tensors, and the registers that address a token's part."""
+"""On-chip addresses of a decoder's tensors, and the registers that select a token's part."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -133,7 +133,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Kept:
-    """Places of the keys and values of one text for an attention."""
+    """Addresses or weight slots of one text's keys and values, for one attention."""
 
     name: str
     """Suffix of the buffers' names, for keys and values in the scratchpad."""

@@ -16,7 +16,7 @@ Fits = Callable[[Op, Sequence[Rowwise]], bool]
 
 @dataclass(frozen=True)
 class Step:
-    """An operation, and the followers that process each result row as soon as it is complete."""
+    """An operation, with the followers that process each result row as soon as it is complete."""
 
     place: int
     """The operation's place in its section."""

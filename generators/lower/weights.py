@@ -33,12 +33,12 @@ class Held:
 
     @property
     def k(self) -> int:
-        """Number of rows."""
+        """Number of rows of the part."""
         return int(self.rows.stop - self.rows.start)
 
     @property
     def n(self) -> int:
-        """Number of columns."""
+        """Number of columns of the part."""
         return int(self.columns.stop - self.columns.start)
 
 

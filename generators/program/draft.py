@@ -80,7 +80,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Iterations of the same instructions with other operands; a loop if possible."""
+    """Iterations of the same instructions with different operands; a loop if possible."""
 
     iterations: Sequence[Sequence["Draft | Repeat"]]
 

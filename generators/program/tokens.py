@@ -39,8 +39,8 @@ def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
     """Return the tokens of each instruction that order all hazards, in program order.
 
     An instruction waits for the latest conflicting instruction of each other engine, unless an
-    earlier wait already orders the two. So a pair of engines exchanges each token once, and tokens
-    are popped in the order in which they are pushed.
+    earlier wait already orders the two. So each token is pushed once and popped once, and tokens
+    between two engines are popped in the order in which they are pushed.
     """
     memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]

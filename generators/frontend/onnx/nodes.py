@@ -1,4 +1,4 @@
-"""The meaning of each type of ONNX node: from the inputs' meanings to the outputs'."""
+"""Import of each type of ONNX node: computes the meaning of a node's outputs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
